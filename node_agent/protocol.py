@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-PAYLOAD_TYPE = "application/vnd.berth.task+json"
+PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60

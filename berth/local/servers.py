@@ -17,8 +17,10 @@ import stat
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
@@ -76,7 +78,7 @@ def wheel_program(name: str, package: str) -> str:
     return found
 
 
-class LocalServer:
+class LocalServer(ABC):
     """A child process that listens on one port."""
 
     name = "server"
@@ -85,6 +87,8 @@ class LocalServer:
         self.directory = directory
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
+        # Told each new process id before anything waits for it, so that whoever keeps records misses none.
+        self.spawned: Callable[[int], None] = lambda _: None
 
     @property
     def log(self) -> Path:
@@ -95,11 +99,16 @@ class LocalServer:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         require_free_port(self.port, self.name)
         with self.log.open("ab") as log:
-            extra = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
             # Its own session, so that a Ctrl-C in the terminal reaches us alone and we stop things in order.
-            return subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, **extra
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, **_run_as(user)
             )
+        self.spawned(process.pid)
+        return process
+
+    @abstractmethod
+    def start(self) -> None:
+        """Return when the server answers; raise `ServerProblem` if it cannot."""
 
     def stop(self, with_signal: signal.Signals = signal.SIGTERM) -> None:
         """End the server in order; after 20 s by force."""
@@ -175,8 +184,7 @@ class LocalPostgres(LocalServer):
             self.program("initdb"), "--auth=scram-sha-256", "--encoding=utf8", "--locale=C", "--username=postgres",
             "--pwfile=/dev/fd/0", "-D", str(self.directory),
         ]  # fmt: skip
-        extra = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
-        done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **extra)  # type: ignore[call-overload]
+        done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **_run_as(user))
         os.close(read_end)
         if done.returncode != 0:
             raise ServerProblem(f"PostgreSQL could not make {self.directory}: {done.stderr.strip().splitlines()[-1]}")
@@ -198,6 +206,11 @@ class LocalPostgres(LocalServer):
                 connection.execute("create database berth")
 
 
+def _run_as(user: str | None) -> dict[str, Any]:
+    """Arguments that make a child run as a system user."""
+    return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+
+
 def _postgres_user(directory: Path, installation: Path) -> str | None:
     """Root may not run PostgreSQL: answer the system user to run it as, after making its directories reachable."""
     if os.geteuid() != 0:
@@ -207,6 +220,8 @@ def _postgres_user(directory: Path, installation: Path) -> str | None:
 
     entry = wheel.ensure_user_exists(POSTGRES_SYSTEM_USER)
     directory.mkdir(parents=True, exist_ok=True)
+    if entry is None:
+        raise ServerProblem(f"cannot make the system user {POSTGRES_SYSTEM_USER}; run as another user than root")
     os.chown(directory, entry.pw_uid, entry.pw_gid)
     directory.chmod(0o700)
     for start in (directory.resolve().parent, installation.resolve()):

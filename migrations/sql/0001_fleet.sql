@@ -45,7 +45,6 @@ create table nodes (
 -- The whole ordering, id included, so that "first free node of a class" is one index probe (TRAPS).
 create index nodes_by_fit on nodes (pool_id, fit_class, placement_rank, id) where state = 'active' and online;
 create index nodes_by_pool_layout on nodes (pool_id, slot_count, half_slots);
-create index nodes_by_last_seen on nodes (last_seen_at) where online;
 
 create table slots (
     unit       bigint primary key,

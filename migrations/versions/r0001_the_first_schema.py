@@ -31,6 +31,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     connection = op.get_bind()
+    connection.exec_driver_sql("drop function creation_body(allocations)")
     for table in TABLES:
         connection.exec_driver_sql(f"drop table {table}")
     for function in FUNCTIONS:

@@ -1,0 +1,120 @@
+"""`python -m orchestrator [--listen public|node|both]`: serve until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+
+import structlog
+import uvicorn
+from pydantic import ValidationError
+
+from orchestrator import app as application
+from orchestrator import serving
+from orchestrator.api.services import Services
+from orchestrator.domain.errors import Problem
+from orchestrator.observability import configure_logging
+from orchestrator.queries.find_schema_revision import require_schema
+from orchestrator.settings import Settings
+
+log = structlog.get_logger("orchestrator")
+
+
+class CannotStart(Exception):
+    """One sentence that says why."""
+
+
+class _Listener:
+    """A uvicorn server among several: signals are handled once, outside."""
+
+    def __init__(self, name: str, server: uvicorn.Server) -> None:
+        self.name = name
+        self.server = server
+
+    async def serve(self) -> None:
+        """Serve until told to exit; a listener that cannot bind or dies ends the process."""
+        config = self.server.config
+        try:
+            await self.server._serve()  # noqa: SLF001 - `serve` would install signal handlers of its own
+        except SystemExit as error:
+            raise CannotStart(f"the {self.name} listener cannot use {config.host}:{config.port}") from error
+        if not self.server.should_exit:
+            raise CannotStart(f"the {self.name} listener ended by itself")
+
+
+async def _wait_for_database(services: Services) -> None:
+    deadline = time.monotonic() + services.settings.startup_seconds_max
+    while True:
+        try:
+            return await require_schema(services.context.database)
+        except Problem as problem:
+            if time.monotonic() > deadline:
+                raise CannotStart(f"waited {services.settings.startup_seconds_max:.0f} s: {problem.detail}") from problem
+            log.info("waiting", for_what="database", why=problem.detail)
+            await asyncio.sleep(0.5)
+
+
+async def _run(settings: Settings, listen: str) -> None:
+    services = application.build_services(settings)
+    await _wait_for_database(services)
+    listeners: list[_Listener] = []
+    if listen in ("public", "both"):
+        listeners.append(_Listener("public", serving.public_server(application.public_listener(services), settings)))
+    if listen in ("node", "both"):
+        listeners.append(_Listener("node", serving.node_server(application.node_listener(services), settings)))
+    if settings.metrics_port is not None:
+        metrics = serving.metrics_server(application.metrics_listener(services), settings, settings.metrics_port)
+        listeners.append(_Listener("metrics", metrics))
+
+    def stop() -> None:
+        services.dispatcher.close()
+        for listener in listeners:
+            listener.server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    log.info("serving", listen=listen, public_port=settings.public_port, node_port=settings.node_port)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for listener in listeners:
+                group.create_task(listener.serve())
+    finally:
+        await services.context.database.close()
+
+
+def main() -> int:
+    """Parse, run, and say in one sentence why if it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m orchestrator", description=__doc__)
+    parser.add_argument("--listen", choices=("public", "node", "both"), default="both")
+    options = parser.parse_args()
+    configure_logging()
+    try:
+        settings = Settings()  # type: ignore[call-arg]  # filled from the environment
+        with asyncio.Runner(loop_factory=_loop) as runner:
+            runner.run(_run(settings, options.listen))
+    except* (CannotStart, OSError, ValueError) as group:
+        for error in group.exceptions:
+            print(f"orchestrator: {_sentence(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        missing = ", ".join("BERTH_" + "_".join(str(part) for part in found["loc"]).upper() for found in error.errors())
+        return f"these settings are missing or wrong: {missing}"
+    return str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

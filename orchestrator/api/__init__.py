@@ -1,0 +1,1 @@
+"""HTTP, one module per trust zone: tenant, admin, node. Validation in, problem documents out."""

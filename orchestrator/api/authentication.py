@@ -1,0 +1,79 @@
+"""Who is calling the public API: the bearer key, looked up by its SHA-256 and trusted for a moment.
+
+A revoked key is refused within `credential_cache_seconds` on every process, and at once on the one that revoked it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from orchestrator.domain.errors import Forbidden, Unauthenticated
+from orchestrator.domain.states import Principal
+from orchestrator.queries.find_principal import find_principal
+from orchestrator.store.database import Database
+
+CACHE_ENTRIES_MAX = 10_000
+KEY_LENGTH_MAX = 200
+
+
+class Credentials:
+    """Looks up keys, remembering what was found for a short time. Refusals are remembered too, in the same bound."""
+
+    def __init__(self, database: Database, cache_seconds: float) -> None:
+        self._database = database
+        self._cache_seconds = cache_seconds
+        self._known: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
+
+    async def principal_of(self, key: str) -> Principal | None:
+        """The principal of a live key, or None."""
+        digest = hashlib.sha256(key.encode()).digest()
+        found = self._known.get(digest)
+        now = time.monotonic()
+        if found is not None and found[0] > now:
+            return found[1]
+        principal = await find_principal(self._database, digest)
+        self._known[digest] = (now + self._cache_seconds, principal)
+        self._known.move_to_end(digest)
+        while len(self._known) > CACHE_ENTRIES_MAX:
+            self._known.popitem(last=False)
+        return principal
+
+    def forget(self) -> None:
+        """Ask again for every key from now on: called by the process that revokes or suspends."""
+        self._known.clear()
+
+
+async def authenticate(request: Request) -> Principal:
+    """The caller, or `Unauthenticated`."""
+    header = request.headers.get("authorization", "")
+    scheme, _, key = header.partition(" ")
+    if scheme.lower() != "bearer" or not key or len(key) > KEY_LENGTH_MAX:
+        raise Unauthenticated("send `Authorization: Bearer <API key>`")
+    principal: Principal | None = await request.app.state.services.credentials.principal_of(key.strip())
+    if principal is None:
+        raise Unauthenticated("this API key is unknown or revoked")
+    return principal
+
+
+async def require_admin(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+    """The caller, if an operator; else `Forbidden`."""
+    if principal.role != "admin":
+        raise Forbidden("this needs an operator's key")
+    return principal
+
+
+async def require_tenant(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+    """The caller, if it acts for a tenant; else `Forbidden`."""
+    if principal.tenant_id is None:
+        raise Forbidden("this needs a tenant's key")
+    return principal
+
+
+Caller = Annotated[Principal, Depends(authenticate)]
+AdminCaller = Annotated[Principal, Depends(require_admin)]
+TenantCaller = Annotated[Principal, Depends(require_tenant)]

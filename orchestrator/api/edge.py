@@ -1,0 +1,124 @@
+"""The outermost layer of every listener: request ids, body limit, overload, request log and metrics.
+
+One pure ASGI layer, because each framework middleware costs more than all of this together. Requests beyond the bound are
+refused, but never those that end something: release, cancel, confirm and force-release are not shed (P13).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import structlog
+from starlette.datastructures import Headers
+
+from orchestrator.api import metrics
+from orchestrator.api.problems import problem_response
+from orchestrator.domain.errors import Malformed, Overloaded, Problem, TooLarge
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = structlog.get_logger("orchestrator.api")
+REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+NEVER_SHED = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$|^/(ok|metrics)$")
+SLOW_SECONDS = 1.0
+
+
+class Edge:
+    """Wraps an ASGI application of one trust zone."""
+
+    def __init__(self, app: App, *, zone: str, body_bytes_max: int, in_flight_max: int) -> None:
+        self._app = app
+        self._zone = zone
+        self._body_bytes_max = body_bytes_max
+        self._in_flight_max = in_flight_max
+        self._in_flight = 0
+        self._gauge = metrics.IN_FLIGHT.labels(zone=zone)
+        self._seconds = metrics.REQUEST_SECONDS.labels(zone=zone)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event; only HTTP is looked at."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = Headers(scope=scope)
+        request_id = headers.get("x-request-id") or uuid.uuid4().hex
+        status = 500
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        if not REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+            refusal: Problem | None = Malformed("X-Request-Id must be 1 to 128 printable characters")
+        else:
+            refusal = self._refusal(scope, headers)
+        scope.setdefault("state", {})["request_id"] = request_id
+        self._in_flight += 1
+        self._gauge.inc()
+        try:
+            if refusal is not None:
+                await problem_response(refusal)(scope, receive, send_on)
+            else:
+                await self._serve(scope, receive, send_on)
+        finally:
+            self._in_flight -= 1
+            self._gauge.dec()
+            elapsed = time.perf_counter() - started
+            self._seconds.observe(elapsed)
+            metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
+            if status >= 500 or (elapsed > SLOW_SECONDS and not scope["path"].endswith("/wait")):
+                log.warning(
+                    "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
+                    seconds=round(elapsed, 4), request_id=request_id,
+                )  # fmt: skip
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
+        length = headers.get("content-length")
+        if length is not None and (not length.isdigit() or int(length) > self._body_bytes_max):
+            return TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+        if self._in_flight >= self._in_flight_max and not NEVER_SHED.search(scope["path"]):
+            return Overloaded("too many requests at once; try again")
+        return None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received = 0
+        began = False
+
+        async def receive_bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > self._body_bytes_max:
+                    raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+            return message
+
+        async def send_noting(message: Message) -> None:
+            nonlocal began
+            began = began or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive_bounded, send_noting)
+        except Problem as problem:
+            if began:
+                raise
+            await problem_response(problem)(scope, receive, send)
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"

@@ -1,0 +1,18 @@
+"""What the API counts. Labels come from small fixed sets, never from input."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+LATENCIES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+
+REQUESTS = Counter("berth_api_requests_total", "Requests answered", ["zone", "method", "status"])
+REQUEST_SECONDS = Histogram("berth_api_request_seconds", "Time to answer", ["zone"], buckets=LATENCIES_SECONDS)
+IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests being served", ["zone"])
+PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
+CREATE_OUTCOMES = Counter("berth_api_creates_total", "Creates by what became of them", ["outcome"])
+CREATE_BATCH_SIZE = Histogram("berth_api_create_batch_size", "Creates per transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256))
+CREATE_QUEUE = Gauge("berth_api_create_queue", "Creates waiting for their transaction")
+TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks handed to nodes", ["kind"])
+TASK_WAIT_SECONDS = Histogram("berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS)
+NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")

@@ -1,0 +1,60 @@
+"""The operation of a write: its key and the fingerprint of its content (DESIGN §6)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Request
+from fastapi.responses import Response
+
+from orchestrator.domain.errors import Malformed
+from orchestrator.domain.states import Principal
+from orchestrator.store.operations import Answer, Operation
+
+KEY = re.compile(r"[\x20-\x7e]{1,255}")
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="Printable ASCII, 1 to 255 characters, quoted or bare.", max_length=257),
+]
+
+
+def operation_of(
+    request: Request, principal: Principal, key: str | None, content: Any, retention_seconds: float
+) -> Operation:
+    """The operation record's identity. `content` is the parsed body; None for an empty one.
+
+    Without a key we draw one, so that every write has its record. Raises `Malformed` for an unusable key.
+    """
+    path = request.url.path
+    canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
+    fingerprint = hashlib.sha256(b"\n".join((request.method.encode(), path.encode(), canonical))).digest()
+    own = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
+    return Operation(
+        scope=principal.scope,
+        key=own,
+        fingerprint=fingerprint,
+        retention_seconds=retention_seconds,
+        request_id=request.scope["state"]["request_id"],
+        key_is_ours=key is None,
+    )
+
+
+def usable_key(key: str) -> str:
+    """The key without its quotes (RFC 8941 strings quote; most clients do not)."""
+    bare = key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key
+    if not KEY.fullmatch(bare):
+        raise Malformed("Idempotency-Key must be 1 to 255 printable ASCII characters")
+    return bare
+
+
+def answer_response(answer: Answer) -> Response:
+    """The stored or fresh answer, byte for byte."""
+    headers = {"idempotent-replayed": "true"} if answer.replayed else {}
+    media_type = "application/json" if answer.status < 400 else "application/problem+json"
+    if answer.status == 204:
+        return Response(status_code=204, headers=headers)
+    return Response(answer.body, answer.status, headers, media_type)

@@ -1,0 +1,81 @@
+"""Turns what went wrong into problem documents (RFC 9457). Nobody sees a 500 that we could have foreseen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from orchestrator.api.metrics import PROBLEMS
+from orchestrator.domain.errors import Invalid, Malformed, NotFound, Problem
+
+log = structlog.get_logger("orchestrator.api")
+MEDIA_TYPE = "application/problem+json"
+ERRORS_MAX = 20
+
+
+class MethodNotAllowed(Problem):
+    """The path exists, but not with this method."""
+
+    status, code, title = 405, "method_not_allowed", "Method not allowed"
+
+
+def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """The document with the server's time, and Retry-After where waiting helps."""
+    PROBLEMS.labels(code=problem.code).inc()
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    sent = dict(headers or {})
+    if problem.retry_after_seconds is not None:
+        sent["retry-after"] = str(problem.retry_after_seconds)
+    if problem.status == 401:
+        sent["www-authenticate"] = "Bearer"
+    document = {**problem.document(), "server_time": now}
+    return Response(orjson.dumps(document, default=str), problem.status, sent, MEDIA_TYPE)
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return problem_response(error)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_response(invalid_from(error.errors()))
+
+
+def invalid_from(errors: Sequence[Any]) -> Problem:
+    """Pydantic's findings as one problem. What cannot be read at all is malformed rather than invalid."""
+    if any(found["type"] == "json_invalid" for found in errors):
+        return Malformed("the body is not JSON")
+    listed = [{"field": ".".join(str(part) for part in e["loc"][1:]), "message": e["msg"]} for e in errors[:ERRORS_MAX]]
+    where = listed[0]["field"] or "the body"
+    return Invalid(f"{where}: {listed[0]['message']}", errors=listed)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return problem_response(NotFound("there is nothing at this path"))
+    if error.status_code == 405:
+        return problem_response(MethodNotAllowed("this path has no such method"), dict(error.headers or {}))
+    return problem_response(Malformed(str(error.detail)))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    log.error("unforeseen", path=request.url.path, method=request.method, exc_info=error)
+    return problem_response(Problem("something failed that should not have; it has been logged"))
+
+
+def install(app: FastAPI) -> None:
+    """Let every failure of this application end as a problem document."""
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)

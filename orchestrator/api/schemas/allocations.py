@@ -1,0 +1,154 @@
+"""Allocations as tenants ask for them and see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import UUID4, UUID7, BaseModel, ConfigDict, Field
+
+from orchestrator.api.paging import Cursor, PageQuery
+from orchestrator.api.schemas.fields import INT32_MAX, Id, Printable, Request
+from orchestrator.domain.states import AllocationState
+
+LABELS_MAX = 64
+SSH_KEYS_MAX = 64
+USER_DATA_LENGTH_MAX = 65_536
+TIMELINE_LIMIT_MAX = 1_000
+
+LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
+LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
+
+
+class CreateAllocation(Request):
+    """What is wanted: so many GPUs of a SKU in a region, with whose keys to log in."""
+
+    sku: Printable
+    gpus: Annotated[int, Field(ge=1, le=INT32_MAX)]
+    region: Printable
+    image: Printable | None = None
+    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    name: Printable | None = None
+    labels: Labels = Field(default_factory=dict)
+    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+
+
+class CreatedAllocation(BaseModel):
+    """The answer to a create."""
+
+    allocation_id: UUID7
+    status: Literal["requested"]
+    sku: str
+    shape: str
+    gpus: int
+    region: str
+    image: str
+    name: str | None
+    labels: dict[str, str]
+    correlation_id: UUID4
+    requested_at: datetime
+
+
+class Connection(BaseModel):
+    """Where the tenant logs in."""
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+
+
+class Failure(BaseModel):
+    """Why it failed."""
+
+    code: str
+    detail: str | None
+
+
+class Waits(BaseModel):
+    """What it waits for (P9)."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    for_: str = Field(alias="for")
+    since: datetime
+    until: datetime | None
+
+
+class Allocation(BaseModel):
+    """What a tenant runs on."""
+
+    allocation_id: Id
+    tenant_id: Id
+    status: AllocationState
+    sku: str
+    shape: str
+    gpu_model: str
+    gpus: int
+    region: str
+    image: str
+    name: str | None
+    labels: dict[str, str]
+    node: str | None
+    slots: list[int]
+    connection: Connection | None
+    failure: Failure | None
+    hard_stopped: bool | None
+    release_result: dict[str, Any] | None
+    waits: Waits | None
+    correlation_id: Id
+    row_version: int
+    requested_at: datetime
+    active_at: datetime | None
+    releasing_at: datetime | None
+    released_at: datetime | None
+    release_failed_at: datetime | None
+    failed_at: datetime | None
+
+
+class Actor(BaseModel):
+    """Who caused something."""
+
+    kind: str
+    id: str | None
+
+
+class TimelineEntry(BaseModel):
+    """One line of an allocation's story."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    at: datetime
+    kind: Literal["transition", "progress", "note"]
+    from_: str | None = Field(alias="from")
+    to: str | None
+    phase: str | None
+    code: str | None
+    detail: str | None
+    actor: Actor
+    fence: int | None
+
+
+class AllocationQuery(PageQuery):
+    """Which allocations to list."""
+
+    state: AllocationState | None = None
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}=[^\x00-\x1f\x7f]{0,255}$")] | None = Field(
+        None, description="key=value"
+    )
+    tenant_id: Id | None = Field(None, description="for operators' keys")
+
+
+class TimelineQuery(PageQuery):
+    """Which part of the timeline."""
+
+    limit: int = Field(TIMELINE_LIMIT_MAX, ge=1, le=TIMELINE_LIMIT_MAX)
+    cursor: Cursor = None
+    tenant_id: Id | None = Field(None, description="for operators' keys")
+
+
+class ForceRelease(Request):
+    """An operator's reason, on the record."""
+
+    reason: Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]

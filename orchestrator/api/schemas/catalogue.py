@@ -1,0 +1,95 @@
+"""What is sold, where, and with which images."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from orchestrator.api.paging import PageQuery
+from orchestrator.api.schemas.fields import INT64_MAX, Name, Printable, RegionName, Request
+from orchestrator.domain.states import Shape
+
+SLOTS_MAX = 63
+COUNTS_MAX = 63
+
+ShapeName = Annotated[Shape, Field(strict=False)]
+OfferState = Literal["active", "retired"]
+GpuCount = Annotated[int, Field(ge=1, le=SLOTS_MAX)]
+
+
+class PutRegion(Request):
+    """A region as operators write it."""
+
+    display_name: Printable
+
+
+class PutSku(Request):
+    """A SKU as operators write it. Price and state keep their value when left out."""
+
+    shape: ShapeName
+    gpu_model: Printable
+    allowed_counts: Annotated[list[GpuCount], Field(min_length=1, max_length=COUNTS_MAX)]
+    default_image: Name | None = None
+    price_micro_per_gpu_second: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    state: OfferState | None = None
+
+
+class PutImage(Request):
+    """An image as operators write it. Null models or regions: any. The state keeps its value when left out."""
+
+    url: Annotated[str, Field(pattern=r"^(https?|file)://[\x21-\x7e]+$", max_length=2_000)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    shapes: Annotated[list[ShapeName], Field(min_length=1, max_length=2)]
+    gpu_models: Annotated[list[Printable], Field(min_length=1, max_length=100)] | None = None
+    regions: Annotated[list[RegionName], Field(min_length=1, max_length=100)] | None = None
+    state: OfferState | None = None
+
+
+class Region(BaseModel):
+    """Where nodes are."""
+
+    name: str
+    display_name: str
+
+
+class Sku(BaseModel):
+    """What is sold."""
+
+    name: str
+    shape: Shape
+    gpu_model: str
+    allowed_counts: list[int]
+    default_image: str | None
+    price_micro_per_gpu_second: int
+    price_version: int
+    state: OfferState
+
+
+class Image(BaseModel):
+    """What a node boots."""
+
+    name: str
+    url: str
+    sha256: str
+    shapes: list[Shape]
+    gpu_models: list[str] | None
+    regions: list[str] | None
+    state: OfferState
+
+
+class Availability(BaseModel):
+    """What could be placed now: `largest_now` is the largest allowed count that one node could take; 0: none."""
+
+    sku: str
+    region: str
+    free_gpus: int
+    largest_now: int
+    total_gpus: int
+
+
+class AvailabilityQuery(PageQuery):
+    """For which SKU and region."""
+
+    sku: Printable | None = None
+    region: Printable | None = None

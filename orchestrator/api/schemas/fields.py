@@ -1,0 +1,34 @@
+"""The ground of every request type: closed to unknown fields, strict about types, bounded, and storable.
+
+PostgreSQL's text and jsonb refuse U+0000, so it is refused here, as 422; control characters have no place in names.
+Lone surrogates are no Unicode text: pydantic refuses them in every constrained string.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class Request(BaseModel):
+    """A request body: no unknown fields, no coercion from one type to another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Request):
+    """The body of a write that needs none: `{}` or nothing at all."""
+
+
+Id = Annotated[UUID, Field(strict=False)]
+Printable = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100)]
+Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+RegionName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]

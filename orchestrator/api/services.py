@@ -1,0 +1,40 @@
+"""What endpoints reach through the application: made once in `orchestrator/app.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from orchestrator.execution import Context
+from orchestrator.settings import Settings
+from orchestrator.trust.certificates import NodeAuthority
+
+if TYPE_CHECKING:
+    from orchestrator.api.authentication import Credentials
+    from orchestrator.api.dispatching import Dispatcher
+    from orchestrator.api.gathering import CreateGatherer
+    from orchestrator.catalogue_cache import CatalogueCache
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One process's parts."""
+
+    settings: Settings
+    context: Context
+    credentials: Credentials
+    catalogue: CatalogueCache
+    gatherer: CreateGatherer
+    dispatcher: Dispatcher
+    authority: NodeAuthority | None
+
+
+def services_of(request: Request) -> Services:
+    """The parts of the process that serves this request."""
+    services: Services = request.app.state.services
+    return services
+
+
+Parts = Annotated[Services, Depends(services_of)]

@@ -1,0 +1,9 @@
+"""The tenant's API: allocations, keys, and what can be rented."""
+
+from fastapi import APIRouter
+
+from orchestrator.api.tenant import allocations, catalogue, ssh_keys
+
+router = APIRouter(prefix="/api/v1")
+for part in (allocations, catalogue, ssh_keys):
+    router.include_router(part.router)

@@ -1,0 +1,99 @@
+"""The only place where things are constructed: settings in, applications out. Nothing connects before it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from orchestrator.api import admin, enrolment, health, node, problems, tenant
+from orchestrator.api.authentication import Credentials
+from orchestrator.api.dispatching import Dispatcher
+from orchestrator.api.edge import App, Edge
+from orchestrator.api.gathering import CreateGatherer
+from orchestrator.api.services import Services
+from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.execution import Context
+from orchestrator.settings import Settings
+from orchestrator.store.database import connect_database
+from orchestrator.trust.certificates import load_authority
+from orchestrator.trust.signing import load_signer
+
+
+def build_services(settings: Settings) -> Services:
+    """Everything the endpoints use, from settings alone. Raises OSError or ValueError for unusable key files."""
+    database = connect_database(
+        settings.database_url,
+        pool_size=settings.database_pool_size,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-orchestrator",
+    )
+    signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
+    context = Context(database, settings.limits(), signer)
+    catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
+    return Services(
+        settings=settings,
+        context=context,
+        credentials=Credentials(database, settings.credential_cache_seconds),
+        catalogue=catalogue,
+        gatherer=CreateGatherer(
+            context,
+            catalogue,
+            batch_max=settings.create_batch_max,
+            batches_in_flight_max=settings.create_batches_in_flight_max,
+            queue_max=settings.create_queue_max,
+        ),
+        dispatcher=Dispatcher(
+            context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
+        ),
+        authority=load_authority(settings),
+    )
+
+
+def _application(services: Services, title: str, lifespan: object = None) -> FastAPI:
+    app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, lifespan=lifespan)  # type: ignore[arg-type]
+    app.state.services = services
+    problems.install(app)
+    return app
+
+
+def _edge(app: FastAPI, zone: str, settings: Settings) -> App:
+    return Edge(
+        app, zone=zone, body_bytes_max=settings.body_bytes_max, in_flight_max=settings.requests_in_flight_max
+    )
+
+
+def public_application(services: Services) -> FastAPI:
+    """Tenant, admin, enrolment and health endpoints, without the edge (tests read its OpenAPI document)."""
+    app = _application(services, "Berth")
+    for router in (tenant.router, admin.router, enrolment.router, health.router):
+        app.include_router(router)
+    return app
+
+
+def public_listener(services: Services) -> App:
+    """What the public listener serves."""
+    return _edge(public_application(services), "public", services.settings)
+
+
+def node_listener(services: Services) -> App:
+    """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with services.dispatcher.running():
+            yield
+
+    app = _application(services, "Berth node API", lifespan)
+    app.include_router(node.router)
+    app.include_router(health.router)
+    return _edge(app, "node", services.settings)
+
+
+def metrics_listener(services: Services) -> App:
+    """What the metrics and health listener serves."""
+    app = _application(services, "Berth orchestrator metrics")
+    app.include_router(health.router)
+    return app

@@ -1,0 +1,46 @@
+"""Keeps the catalogue in memory for a moment. Placement verifies row versions, so a stale copy can only cost a retry."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from orchestrator.placement.inventory import Catalogue
+from orchestrator.store.catalogue_rows import read_catalogue
+from orchestrator.store.database import Database
+
+REFUSAL_AGE_SECONDS_MAX = 0.05
+
+
+class CatalogueCache:
+    """One process's copy of what is offered."""
+
+    def __init__(self, database: Database, cache_seconds: float) -> None:
+        self._database = database
+        self._cache_seconds = cache_seconds
+        self._read_at = float("-inf")
+        self._catalogue: Catalogue | None = None
+        self._reading = asyncio.Lock()
+
+    async def current(self) -> Catalogue:
+        """At most `cache_seconds` old."""
+        return await self._not_older_than(self._cache_seconds)
+
+    async def before_refusing(self) -> Catalogue:
+        """Nearly fresh: nobody is refused because of what an operator changed a moment ago."""
+        return await self._not_older_than(REFUSAL_AGE_SECONDS_MAX)
+
+    def forget(self) -> None:
+        """Read again at the next use: called by the process that changes the catalogue."""
+        self._read_at = float("-inf")
+
+    async def _not_older_than(self, age_seconds: float) -> Catalogue:
+        if self._catalogue is not None and time.monotonic() - self._read_at <= age_seconds:
+            return self._catalogue
+        async with self._reading:
+            if self._catalogue is None or time.monotonic() - self._read_at > age_seconds:
+                began = time.monotonic()
+                async with self._database.reading() as reading:
+                    self._catalogue = await read_catalogue(reading)
+                self._read_at = began
+            return self._catalogue

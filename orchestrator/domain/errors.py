@@ -1,0 +1,179 @@
+"""Every way in which a request can be refused, as named situations with a stable code (docs/http-api.md).
+
+A `Problem` is raised wherever the situation is noticed and becomes an RFC 9457 document at the edge. `business` tells the
+definite outcomes of a well-formed request, which are remembered with its operation key (DESIGN §6), from malformed,
+unauthorised, overload and internal trouble, which are not.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class Outcome(StrEnum):
+    """What the client may conclude about its write (P12)."""
+
+    NOT_DONE = "not_done"
+    IN_PROGRESS = "in_progress"
+    UNKNOWN = "unknown"
+
+
+class Problem(Exception):
+    """A refusal: HTTP status, stable code, one sentence for a person, and what the client needs to act."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+    outcome: ClassVar[Outcome] = Outcome.NOT_DONE
+    business: ClassVar[bool] = False
+    retry_after_seconds: ClassVar[int | None] = None
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+    def document(self) -> dict[str, Any]:
+        """The problem document, without `server_time`, which the edge adds."""
+        return {
+            "type": f"https://berth.invalid/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            "outcome": self.outcome.value,
+            **self.extra,
+        }
+
+
+class Malformed(Problem):
+    """The request cannot be read."""
+
+    status, code, title = 400, "malformed", "Malformed request"
+
+
+class InvalidCursor(Problem):
+    """The cursor is not one of ours."""
+
+    status, code, title = 400, "invalid_cursor", "Invalid cursor"
+
+
+class Unauthenticated(Problem):
+    """No key, an unknown one, or a revoked one."""
+
+    status, code, title = 401, "unauthenticated", "Unauthenticated"
+
+
+class Forbidden(Problem):
+    """A known principal asks for what its role does not allow."""
+
+    status, code, title = 403, "forbidden", "Forbidden"
+
+
+class NotFound(Problem):
+    """No such object, or one that belongs to somebody else."""
+
+    status, code, title, business = 404, "not_found", "Not found", True
+
+
+class InvalidState(Problem):
+    """The object's state does not allow this."""
+
+    status, code, title, business = 409, "invalid_state", "Invalid state", True
+
+    def __init__(self, detail: str, *, state: str) -> None:
+        super().__init__(detail, state=state)
+
+
+class AlreadyExists(Problem):
+    """A unique name or key is taken."""
+
+    status, code, title, business = 409, "already_exists", "Already exists", True
+
+
+class UnavailableReason(StrEnum):
+    """Why no capacity was given."""
+
+    UNKNOWN_SKU = "unknown_sku"
+    WRONG_SHAPE = "wrong_shape"
+    COUNT_NOT_ALLOWED = "count_not_allowed"
+    NONE_IN_REGION = "none_in_region"
+    NO_NODE_LARGE_ENOUGH = "no_node_large_enough"
+    ONLY_FRAGMENTS_LEFT = "only_fragments_left"
+    BUSY_NOW = "busy_now"
+
+
+class SkuUnavailable(Problem):
+    """The request cannot be placed; `reason` is something a person can act on."""
+
+    status, code, title, business = 409, "sku_unavailable", "SKU unavailable", True
+
+    def __init__(self, detail: str, *, reason: UnavailableReason, **extra: Any) -> None:
+        super().__init__(detail, reason=reason.value, **extra)
+
+
+class QuotaExceeded(Problem):
+    """The tenant's limit would be passed."""
+
+    status, code, title, business = 409, "quota_exceeded", "Quota exceeded", True
+
+
+class SshKeyNotFound(Problem):
+    """One of the SSH keys named is not the tenant's."""
+
+    status, code, title, business = 422, "ssh_key_not_found", "SSH key not found", True
+
+
+class ImageUnavailable(Problem):
+    """The image is unknown, retired, or not offered for this SKU and region."""
+
+    status, code, title, business = 422, "image_unavailable", "Image unavailable", True
+
+
+class Invalid(Problem):
+    """The body does not fit the schema; `errors` names the fields."""
+
+    status, code, title = 422, "invalid", "Invalid request"
+
+
+class OperationConflict(Problem):
+    """The operation key was used with other content."""
+
+    status, code, title = 422, "operation_conflict", "Operation conflict"
+
+
+class OperationInProgress(Problem):
+    """The first attempt with this key has not ended yet."""
+
+    status, code, title = 409, "operation_in_progress", "Operation in progress"
+    outcome = Outcome.IN_PROGRESS
+    retry_after_seconds = 1
+
+
+class TooLarge(Problem):
+    """The body is larger than the limit."""
+
+    status, code, title = 413, "too_large", "Content too large"
+
+
+class DatabaseUnavailable(Problem):
+    """The database could not be asked; nothing was done."""
+
+    status, code, title = 503, "database_unavailable", "Database unavailable"
+    retry_after_seconds = 1
+
+
+class OutcomeUnknown(Problem):
+    """The connection was lost at COMMIT: retry with the same key to learn what happened."""
+
+    status, code, title = 503, "outcome_unknown", "Outcome unknown"
+    outcome = Outcome.UNKNOWN
+    retry_after_seconds = 1
+
+
+class Overloaded(Problem):
+    """A bound was reached; nothing was done."""
+
+    status, code, title = 503, "overloaded", "Overloaded"
+    retry_after_seconds = 1

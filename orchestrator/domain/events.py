@@ -1,0 +1,42 @@
+"""What is told to the world: event types and their shape before they have a place in the log (DESIGN §7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+
+class EventType(StrEnum):
+    """Stable names; docs/events.md lists each payload."""
+
+    PROVISIONING_REQUESTED = "provisioning.requested"
+    PROVISIONING_ACTIVE = "provisioning.active"
+    PROVISIONING_FAILED = "provisioning.failed"
+    RELEASING_REQUESTED = "provisioning.releasing.requested"
+    RELEASING_COMPLETED = "provisioning.releasing.completed"
+    RELEASE_FAILED = "provisioning.release_failed"
+    TASK_FINISHED = "task.finished"
+    NODE_REGISTERED = "node.registered"
+    NODE_ENROLLED = "node.enrolled"
+    NODE_ONLINE = "node.online"
+    NODE_OFFLINE = "node.offline"
+    NODE_CORDONED = "node.cordoned"
+    NODE_UNCORDONED = "node.uncordoned"
+    NODE_DRAINING = "node.draining"
+    NODE_CERTIFICATES_REVOKED = "node.certificates_revoked"
+    OPERATION_REFUSED = "operation.refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event, to be written in the transaction of what it tells."""
+
+    type: EventType
+    subject: str
+    correlation_id: UUID
+    tenant_id: UUID | None
+    payload: dict[str, Any] = field(default_factory=dict)
+    operation_key: str | None = None
+    request_id: str | None = None

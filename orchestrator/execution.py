@@ -1,0 +1,123 @@
+"""How a client-visible write runs: at most once per key, refusals remembered, rivals retried (P2, P4; DESIGN §6).
+
+`run_once` gives an effect its transaction. The operation record is claimed first and concluded in the same transaction.
+A business refusal rolls the effect back and is stored alone, in a new transaction, with its event; the first committed
+record wins. A transaction that Postgres refused for a rival's sake is tried again, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from orchestrator.domain.errors import Overloaded, Problem
+from orchestrator.domain.events import Event, EventType
+from orchestrator.store import operations, outbox
+from orchestrator.store.clock import read_clock
+from orchestrator.store.database import Database, Transaction, TransactionConflict
+from orchestrator.store.operations import Answer, Operation
+from orchestrator.trust.signing import TaskSigner
+
+TRIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on waits and retries; each is a setting of the same name (orchestrator/settings.py)."""
+
+    requested_seconds_max: float = 300.0
+    provision_seconds_max: float = 900.0
+    release_seconds_max: float = 300.0
+    release_attempts_max: int = 3
+    operation_retention_seconds: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What commands work with. `signer` is absent in processes that issue no tasks."""
+
+    database: Database
+    limits: Limits
+    signer: TaskSigner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an effect leaves for its client: status, JSON body, and the object it is about."""
+
+    status: int
+    body: dict[str, Any] | None
+    subject: UUID | None = None
+
+
+Effect = Callable[[Transaction], Awaitable[Done]]
+
+
+async def run_once(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
+    """Run `effect` at most once under the operation's key and answer what its first run was told.
+
+    Raises any `Problem` that is not a business refusal; those leave nothing behind.
+    """
+    for _ in range(TRIES_MAX):
+        try:
+            return await _attempt(context, operation, effect)
+        except TransactionConflict:
+            continue
+        except Problem as refusal:
+            if not refusal.business:
+                raise
+            return await store_refusal(context, operation, refusal, tenant_id)
+    raise Overloaded("rivals for the same objects kept this request from running; try again")
+
+
+async def _attempt(context: Context, operation: Operation, effect: Effect) -> Answer:
+    async with context.database.transaction() as tx:
+        stored = await operations.claim_key(tx, operation)
+        if stored is not None:
+            return stored
+        done = await effect(tx)
+        body = "" if done.body is None else json.dumps(done.body, default=json_value)
+        return await operations.conclude(
+            tx, operation, status=done.status, code="ok", body=body, subject=done.subject
+        )
+
+
+async def store_refusal(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:
+    """Remember a refusal under its key, with an event that says by which clock value it was judged."""
+    async with context.database.transaction() as tx:
+        stored = await operations.claim_key(tx, operation)
+        if stored is not None:
+            return stored
+        judged_at = await read_clock(tx)
+        document = {**refusal.document(), "server_time": json_value(judged_at)}
+        await outbox.append_event(
+            tx,
+            Event(
+                EventType.OPERATION_REFUSED,
+                subject=f"operations/{operation.scope}",
+                correlation_id=uuid4(),
+                tenant_id=tenant_id,
+                operation_key=operation.key,
+                request_id=operation.request_id,
+                payload={
+                    "code": refusal.code,
+                    "status": refusal.status,
+                    "reason": refusal.extra.get("reason"),
+                    "judged_at": json_value(judged_at),
+                },
+            ),
+        )
+        return await operations.conclude(
+            tx, operation, status=refusal.status, code=refusal.code, body=json.dumps(document), subject=None
+        )
+
+
+def json_value(value: object) -> str:
+    """How values without a JSON form are written: times as RFC 3339 in UTC with microseconds, ids as text."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Pure placement: (inventory, request) -> Decision with its reasons. Same input, same answer."""

@@ -1,0 +1,1 @@
+"""Reads only: nothing here changes a row."""

@@ -1,0 +1,60 @@
+"""Listeners: uvicorn with the client certificate's identity put where the application can read it.
+
+uvicorn does not hand the certificate over (TRAPS, TLS), so a small subclass of its protocol reads it once a connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from orchestrator.api.edge import App
+from orchestrator.settings import Settings
+
+
+class NodeProtocol(HttpToolsProtocol):
+    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` tells it."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Read the peer certificate once; without one there is no identity and every request is refused."""
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert() if tls is not None else None
+        self.app_state = {**self.app_state, "peer": certificate or None}
+
+
+def public_server(app: App, settings: Settings) -> uvicorn.Server:
+    """The public listener."""
+    return uvicorn.Server(_config(app, settings, settings.public_host, settings.public_port))
+
+
+def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:
+    """The metrics and health listener."""
+    return uvicorn.Server(_config(app, settings, settings.metrics_host, port))
+
+
+def node_server(app: App, settings: Settings) -> uvicorn.Server:
+    """The node listener: a client certificate of our CA is required by TLS itself. Raises ValueError without its files."""
+    files = (settings.node_tls_certificate_file, settings.node_tls_key_file, settings.node_ca_certificate_file)
+    if None in files:
+        raise ValueError(
+            "the node listener needs BERTH_NODE_TLS_CERTIFICATE_FILE, BERTH_NODE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
+        )
+    config = _config(app, settings, settings.node_host, settings.node_port)
+    config.http_protocol_class = NodeProtocol
+    config.http = NodeProtocol
+    config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs = (str(file) for file in files)
+    config.ssl_cert_reqs = ssl.CERT_REQUIRED
+    config.timeout_keep_alive = 90
+    return uvicorn.Server(config)
+
+
+def _config(app: App, settings: Settings, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=False,
+        loop="uvloop", http="httptools", lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
+        backlog=4096, timeout_keep_alive=30,
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Claims of allocations: fences, the end of the right, and the end of occupation (DESIGN §5).
+
+Every function here wants the node's row locked by the caller.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.waits import Wait
+from orchestrator.store.database import Transaction
+
+_DRAW = "update claims set fence = nextval('fences') where id = :id and closed_at is null returning fence"
+_END_RIGHT = """
+update claims set booked = false, fence = nextval('fences'), waits_for = :waits_for, waits_since = clock_timestamp(),
+                  waits_until = clock_timestamp() + make_interval(secs => cast(:wait_seconds as float8))
+where id = :id and closed_at is null returning fence
+"""
+_CLOSE = """
+with closed as (
+    update claims set booked = false, occupied = false, occupied_until = clock_timestamp(), closed_at = clock_timestamp(),
+                      waits_for = null, waits_since = null, waits_until = null
+    where id = :id and closed_at is null returning id
+)
+select count(*) from closed
+"""
+_REFRESH_FIT = "select refresh_node_fit(:node_id)"
+
+
+async def draw_fence(tx: Transaction, claim_id: int) -> int:
+    """Make every older fence of this claim worthless (P7) and answer the new one."""
+    fence: int = (await tx.execute(_DRAW, {"id": claim_id})).scalar_one()
+    return fence
+
+
+async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_seconds: float) -> int:
+    """End the right to the units, which stay occupied until cleanup is proven (P6); answer the new fence.
+
+    The claim remembers what its units wait for. Repeating it draws another fence.
+    """
+    values = {"id": claim_id, "waits_for": waits_for.value, "wait_seconds": wait_seconds}
+    fence: int = (await tx.execute(_END_RIGHT, values)).scalar_one()
+    return fence
+
+
+async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
+    """Give the units back: nothing is left on them. The node's fit shows them free in the same transaction."""
+    closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
+    assert closed == 1, "a claim is closed once"
+    await tx.execute(_REFRESH_FIT, {"node_id": node_id})

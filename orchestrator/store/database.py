@@ -1,0 +1,134 @@
+"""Transactions against Postgres, and what their failures mean for the caller.
+
+Read and write sessions are different types, so a query cannot write by accident. Everything runs in READ COMMITTED: safety
+rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on the session bound every wait (P13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+from sqlalchemy import CursorResult, Executable, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from orchestrator.domain.errors import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
+
+LOCK_NOT_AVAILABLE = "55P03"
+RETRYABLE_STATES = frozenset({"40001", "40P01"})
+
+
+class TransactionConflict(Exception):
+    """Postgres rolled the transaction back for a rival's sake (deadlock, serialisation): a new one may succeed."""
+
+
+class Reading:
+    """A read-only transaction: one snapshot for everything asked through it."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def execute(
+        self, statement: Executable | str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    ) -> CursorResult[Any]:
+        """Run one statement; text is taken as SQL with :name parameters."""
+        sql = text(statement) if isinstance(statement, str) else statement
+        return await self._connection.execute(sql, parameters)
+
+
+class Transaction(Reading):
+    """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3)."""
+
+
+class Database:
+    """The pool of connections to Postgres."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """A read-write transaction that commits at the end of the block, or rolls back on any exception.
+
+        Raises `DatabaseUnavailable` when it certainly did not commit for want of a connection, `OutcomeUnknown` when
+        the connection was lost at COMMIT, `TransactionConflict` when a retry in a new transaction may succeed,
+        `OperationInProgress` when a lock was not to be had in time.
+        """
+        committing = False
+        try:
+            async with self._engine.connect() as connection:
+                transaction = await connection.begin()
+                try:
+                    yield Transaction(connection)
+                except BaseException:
+                    if not connection.invalidated:
+                        await transaction.rollback()
+                    raise
+                committing = True
+                await transaction.commit()
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise _meaning(error, committing) from error
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Reading]:
+        """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                async with connection.begin():
+                    yield Reading(connection)
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise _meaning(error, committing=False) from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
+
+
+def _meaning(error: Exception, committing: bool) -> Exception:
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return Overloaded("too many requests are waiting for the database; try again")
+    assert isinstance(error, sqlalchemy.exc.DBAPIError)
+    state = getattr(error.orig, "sqlstate", None)
+    if state in RETRYABLE_STATES:
+        return TransactionConflict(state)
+    if state == LOCK_NOT_AVAILABLE:
+        return OperationInProgress("another request holds what this one needs; try again")
+    lost = error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None)
+    if lost or (state is not None and state.startswith(("08", "57P"))):
+        if committing:
+            return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
+        return DatabaseUnavailable("the database cannot be reached; nothing was done")
+    return error
+
+
+def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
+    """Postgres's five-character code of a driver error."""
+    return getattr(error.orig, "sqlstate", None)
+
+
+def connect_database(
+    url: str, *, pool_size: int, lock_timeout_seconds: float, transaction_timeout_seconds: float, application: str
+) -> Database:
+    """Make the pool; nothing is connected yet."""
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            url = "postgresql+psycopg://" + url.removeprefix(prefix)
+    settings = {
+        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
+        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    engine = create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=10,
+        pool_pre_ping=True,
+        connect_args={"options": options, "application_name": application, "connect_timeout": 5},
+    )
+    return Database(engine)

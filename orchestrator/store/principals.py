@@ -1,0 +1,17 @@
+"""Who a key belongs to."""
+
+from __future__ import annotations
+
+from orchestrator.domain.states import Principal
+from orchestrator.store.database import Reading
+
+_FIND = """
+select k.id, k.role, k.tenant_id from api_keys k left join tenants t on t.id = k.tenant_id
+where k.secret_hash = :digest and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
+"""
+
+
+async def find_principal(reading: Reading, digest: bytes) -> Principal | None:
+    """The live key with this SHA-256, of an active tenant or an operator; None otherwise."""
+    row = (await reading.execute(_FIND, {"digest": digest})).first()
+    return None if row is None else Principal(row.role, row.id, row.tenant_id)

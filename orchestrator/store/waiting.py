@@ -1,0 +1,43 @@
+"""What an ended or releasing allocation waits for, kept on its claim, and on its own row while it is not final (P9)."""
+
+from __future__ import annotations
+
+from orchestrator.domain.states import FINAL_STATES
+from orchestrator.domain.waits import Wait
+from orchestrator.store.allocations import Subject
+from orchestrator.store.database import Transaction
+
+_WAIT = """
+with at as materialized (select clock_timestamp() as now),
+claim as (
+    update claims set waits_for = :waits_for, waits_since = at.now,
+                      waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
+    from at where claims.id = :claim_id
+)
+update allocations a set
+    row_version = a.row_version + 1,
+    release_attempts = :release_attempts,
+    waits_for = case when :final then null else :waits_for end,
+    waits_since = case when not :final then at.now end,
+    waits_until = case when not :final then at.now + make_interval(secs => cast(:wait_seconds as float8)) end
+from at
+where a.id = :id and a.row_version = :row_version
+returning a.row_version
+"""
+
+
+async def wait_for(
+    tx: Transaction, subject: Subject, waits_for: Wait, wait_seconds: float | None, *, release_attempts: int
+) -> int:
+    """Record the next wait and how many release attempts were begun; answers the new row version."""
+    values = {
+        "id": subject.id,
+        "claim_id": subject.claim_id,
+        "row_version": subject.row_version,
+        "waits_for": waits_for.value,
+        "wait_seconds": wait_seconds,
+        "release_attempts": release_attempts,
+        "final": subject.state in FINAL_STATES,
+    }
+    row_version: int = (await tx.execute(_WAIT, values)).scalar_one()
+    return row_version

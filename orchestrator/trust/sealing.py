@@ -1,0 +1,36 @@
+"""Keeps a secret inside a stored answer readable only to who asked for it.
+
+A retry must get the first answer (P4), also when it holds a new key or token that is shown once and stored hashed. So the
+answer is stored with the secret encrypted under a key derived from the caller's own API key, which the database does not
+know either: HKDF (RFC 5869) and AES-256-GCM. The stored answer goes when its operation retires.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+_PURPOSE: Final = b"berth: a secret in a stored answer"
+_NONCE_BYTES: Final = 12
+
+
+class Sealer:
+    """Seals and opens for the holder of one API key."""
+
+    def __init__(self, api_key: str) -> None:
+        self._cipher = AESGCM(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(api_key.encode()))
+
+    def seal(self, secret: str) -> str:
+        """The secret, encrypted."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), None)).decode()
+
+    def open(self, sealed: str) -> str:
+        """The secret again. Raises InvalidTag if another key sealed it, or if it was altered."""
+        raw = base64.urlsafe_b64decode(sealed)
+        return self._cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], None).decode()

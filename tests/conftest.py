@@ -1,0 +1,66 @@
+"""Fixtures that every test shares: real servers, started once a session; a fresh, migrated database for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import migrations
+from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
+
+
+@pytest.fixture(scope="session")
+def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this session's servers keep their data."""
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
+    """A running PostgreSQL 18. Its commits need not survive a power failure here, so they do not wait for the disk."""
+    server = LocalPostgres(server_directory / "postgres", free_port(), new_password(), {"fsync": "off"})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: LocalPostgres) -> str:
+    """The name of a database at the newest revision, to copy from."""
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute("create database migrated")
+    migrations.upgrade(postgres_server.url("migrated"))
+    return "migrated"
+
+
+@pytest.fixture
+def database_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
+    """A database of this test's own, empty and migrated."""
+    name = f"t_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name} template {migrated_template}")
+    yield postgres_server.url(name)
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="session")
+def nats_server(server_directory: Path) -> Iterator[LocalNats]:
+    """A running NATS with JetStream."""
+    server = LocalNats(server_directory / "nats", free_port(), free_port())
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def temporal_server(server_directory: Path) -> Iterator[LocalTemporal]:
+    """A running Temporal development server."""
+    server = LocalTemporal(server_directory / "temporal", free_port(), free_port())
+    server.start()
+    yield server
+    server.stop()
