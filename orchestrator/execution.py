@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from orchestrator.domain.errors import Overloaded, Problem
@@ -23,6 +23,8 @@ from orchestrator.store.operations import Answer, Operation
 from orchestrator.trust.signing import TaskSigner
 
 TRIES_MAX = 5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,21 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
                 raise
             return await store_refusal(context, operation, refusal, tenant_id)
     raise Overloaded("rivals for the same objects kept this request from running; try again")
+
+
+async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    """Run `work` in a transaction of its own, and again in a new one while rivals roll it back, at most `TRIES_MAX` times.
+
+    For commands that carry their own guard against repetition and so need no operation key. Raises `Overloaded` when
+    rivals always won, and whatever `Database.transaction` raises.
+    """
+    for _ in range(TRIES_MAX):
+        try:
+            async with context.database.transaction() as tx:
+                return await work(tx)
+        except TransactionConflict:
+            continue
+    raise Overloaded("rivals for the same objects kept this from running; try again")
 
 
 async def _attempt(context: Context, operation: Operation, effect: Effect) -> Answer:

@@ -192,7 +192,8 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
     """
     if not allowed(subject.state, change.to_state, actor.kind):
         raise InvalidState(
-            f"an allocation in state {subject.state} cannot become {change.to_state} by {actor.kind}", state=subject.state
+            f"an allocation in state {subject.state} cannot become {change.to_state} by {actor.kind}",
+            state=subject.state,
         )
     moved = await tx.execute(
         _ADVANCE,

@@ -48,3 +48,14 @@ async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
     closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
     await tx.execute(_REFRESH_FIT, {"node_id": node_id})
+
+
+_KEEP_WAITING = """
+update claims set waits_for = :waits_for, waits_since = clock_timestamp(), waits_until = null
+where id = :id and closed_at is null
+"""
+
+
+async def keep_waiting(tx: Transaction, claim_id: int, waits_for: Wait) -> None:
+    """The units stay occupied, without a deadline, until somebody acts."""
+    await tx.execute(_KEEP_WAITING, {"id": claim_id, "waits_for": waits_for.value})

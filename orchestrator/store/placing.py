@@ -117,7 +117,7 @@ from unnest(cast(:classes as smallint[]), cast(:frees as integer[]), cast(:fits 
 cross join lateral (
     select count(*) as nodes from (
         select from nodes n where n.pool_id = :pool and n.fit_class = c.class and n.state = 'active' and n.online limit :gpus
-    ) some
+    ) enough
 ) found
 where found.nodes > 0
 """

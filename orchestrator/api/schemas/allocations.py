@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
-from pydantic import UUID4, UUID7, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.paging import Cursor, PageQuery
-from orchestrator.api.schemas.fields import INT32_MAX, Id, Printable, Request
+from orchestrator.api.schemas.fields import INT32_MAX, Id, Printable, Request, Sentence
 from orchestrator.domain.states import AllocationState
 
 LABELS_MAX = 64
@@ -37,7 +38,7 @@ class CreateAllocation(Request):
 class CreatedAllocation(BaseModel):
     """The answer to a create."""
 
-    allocation_id: UUID7
+    allocation_id: UUID
     status: Literal["requested"]
     sku: str
     shape: str
@@ -46,7 +47,7 @@ class CreatedAllocation(BaseModel):
     image: str
     name: str | None
     labels: dict[str, str]
-    correlation_id: UUID4
+    correlation_id: UUID
     requested_at: datetime
 
 
@@ -79,8 +80,8 @@ class Waits(BaseModel):
 class Allocation(BaseModel):
     """What a tenant runs on."""
 
-    allocation_id: Id
-    tenant_id: Id
+    allocation_id: UUID
+    tenant_id: UUID
     status: AllocationState
     sku: str
     shape: str
@@ -97,7 +98,7 @@ class Allocation(BaseModel):
     hard_stopped: bool | None
     release_result: dict[str, Any] | None
     waits: Waits | None
-    correlation_id: Id
+    correlation_id: UUID
     row_version: int
     requested_at: datetime
     active_at: datetime | None
@@ -137,7 +138,7 @@ class AllocationQuery(PageQuery):
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}=[^\x00-\x1f\x7f]{0,255}$")] | None = Field(
         None, description="key=value"
     )
-    tenant_id: Id | None = Field(None, description="for operators' keys")
+    tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
 class TimelineQuery(PageQuery):
@@ -145,10 +146,10 @@ class TimelineQuery(PageQuery):
 
     limit: int = Field(TIMELINE_LIMIT_MAX, ge=1, le=TIMELINE_LIMIT_MAX)
     cursor: Cursor = None
-    tenant_id: Id | None = Field(None, description="for operators' keys")
+    tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
 class ForceRelease(Request):
     """An operator's reason, on the record."""
 
-    reason: Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]
+    reason: Sentence

@@ -1,0 +1,69 @@
+"""requested -> provisioning: the node is told, by a signed task, to make the allocation usable."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.outcomes import Begun, Superseded
+from orchestrator.domain.provision_retries import may_try_again
+from orchestrator.domain.states import Actor, ActorKind, AllocationState
+from orchestrator.domain.waits import Wait
+from orchestrator.execution import Context, transact
+from orchestrator.store.allocations import Change, Subject, advance_if, lock_allocation
+from orchestrator.store.claims import draw_fence
+from orchestrator.store.database import Transaction
+from orchestrator.store.tasks import PROVISION_TYPES, issue_task, provision_parameters, read_instructions
+from orchestrator.store.timeline import note
+
+
+async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    """Begin, or say what an earlier call began; `notify` is the workflow to wake when the node is done.
+
+    Also issues the task anew, under a new fence and within the first deadline, after a failure that may pass by itself.
+    Answers `Superseded` when the allocation has gone elsewhere or does not exist.
+    """
+    return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
+
+
+async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    worker = Actor(ActorKind.WORKER, notify)
+    if subject.state is AllocationState.REQUESTED:
+        begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
+        change = Change(
+            AllocationState.PROVISIONING, subject.fence, waits_for=Wait.NODE, wait_seconds=begun.wait_seconds
+        )
+        await advance_if(tx, subject, change, worker)
+        return begun
+    if subject.state is not AllocationState.PROVISIONING:
+        return Superseded(subject.state)
+    task = subject.task
+    assert task is not None, "provisioning began with a task"
+    seconds_left = subject.seconds_until(subject.waits_until)
+    if may_try_again(task.failure_code, task.attempt) and seconds_left > 0:
+        fence = await draw_fence(tx, subject.claim_id)
+        await note(tx, subject.id, worker, "provision_attempt", f"attempt {task.attempt + 1}", fence)
+        return await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+    return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
+
+
+async def _issue(
+    context: Context, tx: Transaction, subject: Subject, fence: int, attempt: int, notify: str, valid_seconds: float
+) -> Begun:
+    assert context.signer is not None, "only processes with a signing key begin tasks"
+    told = await read_instructions(tx, subject.id)
+    issued = await issue_task(
+        tx,
+        context.signer,
+        subject,
+        PROVISION_TYPES[subject.shape],
+        provision_parameters(subject, told),
+        node_epoch=told.node_epoch,
+        fence=fence,
+        attempt=attempt,
+        notify=notify,
+        valid_seconds=valid_seconds,
+    )
+    return Begun(issued.id, subject.seconds_until(issued.expires_at))

@@ -1,0 +1,122 @@
+"""Ends an attempt to clean up: on proof the units are free; without it another attempt follows, until there are no more."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.events import EventType
+from orchestrator.domain.outcomes import Concluded, Retry, Superseded, Waiting
+from orchestrator.domain.release_proof import is_proven
+from orchestrator.domain.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.domain.times import rfc3339
+from orchestrator.domain.waits import Wait
+from orchestrator.execution import Context, transact
+from orchestrator.store.allocations import Change, LatestTask, Subject, advance_if, lock_allocation
+from orchestrator.store.claims import close_claim, keep_waiting
+from orchestrator.store.database import Transaction
+from orchestrator.store.tasks import expire_task
+from orchestrator.store.timeline import note
+from orchestrator.store.waiting import wait_for
+
+CODE_EXHAUSTED = "release_exhausted"
+CODE_CLEANUP_EXHAUSTED = "cleanup_exhausted"
+RETRY_SECONDS_FIRST = 1.0
+RETRY_SECONDS_MAX = 30.0
+
+Outcome = Concluded | Waiting | Retry | Superseded
+
+
+async def finish_release(context: Context, allocation_id: UUID, notify: str | None = None) -> Outcome:
+    """Conclude if the attempt's task has ended or its time is up. Repeating it is harmless.
+
+    `notify` names the workflow that asks: if another one has issued the newest task, this one is superseded.
+    """
+    return await transact(context, lambda tx: _finish(context, tx, allocation_id, notify))
+
+
+async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify: str | None) -> Outcome:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    ended = _ended(subject)
+    if ended is not None:
+        return ended
+    task = subject.task
+    if task is None or (notify is not None and task.notify != notify):
+        return Superseded(subject.state)
+    if subject.claim_waits_for is Wait.RETRY:
+        return Retry(subject.seconds_until(subject.claim_waits_until))
+    if subject.claim_waits_for is not Wait.NODE:
+        return Superseded(subject.state)
+    if task.live:
+        seconds_left = subject.seconds_until(task.expires_at)
+        if seconds_left > 0:
+            return Waiting(seconds_left)
+        await expire_task(tx, task.id)
+    if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
+        return await _conclude(tx, subject, task)
+    if subject.release_attempts < context.limits.release_attempts_max:
+        seconds = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2 ** (subject.release_attempts - 1))
+        await wait_for(tx, subject, Wait.RETRY, seconds, release_attempts=subject.release_attempts)
+        return Retry(seconds)
+    return await _give_up(tx, subject, task)
+
+
+def _ended(subject: Subject) -> Outcome | None:
+    """The answer for an allocation that has no cleanup under way."""
+    match subject.state:
+        case AllocationState.RELEASED | AllocationState.RELEASE_FAILED:
+            return Concluded(subject.state)
+        case AllocationState.FAILED if subject.claim_closed:
+            return Concluded(subject.state)
+        case AllocationState.FAILED if subject.claim_waits_for is Wait.OPERATOR:
+            return Concluded(subject.state, code=CODE_CLEANUP_EXHAUSTED)
+        case AllocationState.FAILED | AllocationState.RELEASING:
+            return None
+        case _:
+            return Superseded(subject.state)
+
+
+async def _conclude(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    assert task.result is not None, "the caller saw the proof"
+    await close_claim(tx, subject.claim_id, subject.node_id)
+    if subject.state is AllocationState.FAILED:
+        await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
+        return Concluded(AllocationState.FAILED)
+    payload = {
+        "hard_stopped": task.result["hard_stopped"],
+        "active_at": rfc3339(subject.active_at),
+        "releasing_at": rfc3339(subject.releasing_at),
+    }
+    change = Change(
+        AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=task.result
+    )
+    await advance_if(tx, subject, change, _worker(task))
+    return Concluded(AllocationState.RELEASED)
+
+
+async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    why = task.failure_detail or ("the node's report proves no cleanup" if task.result else "no report in time")
+    detail = f"{subject.release_attempts} attempts failed; the last: {why}"
+    if subject.state is AllocationState.FAILED:
+        await wait_for(tx, subject, Wait.OPERATOR, None, release_attempts=subject.release_attempts)
+        await note(tx, subject.id, _worker(task), CODE_CLEANUP_EXHAUSTED, detail, subject.fence)
+        return Concluded(AllocationState.FAILED, code=CODE_CLEANUP_EXHAUSTED)
+    await keep_waiting(tx, subject.claim_id, Wait.FORCE_RELEASE)
+    payload = {"attempts": subject.release_attempts, "code": CODE_EXHAUSTED, "detail": detail}
+    change = Change(
+        AllocationState.RELEASE_FAILED,
+        subject.fence,
+        EventType.RELEASE_FAILED,
+        payload,
+        waits_for=Wait.FORCE_RELEASE,
+        code=CODE_EXHAUSTED,
+        detail=detail,
+        release_result=task.result,
+    )
+    await advance_if(tx, subject, change, _worker(task))
+    return Concluded(AllocationState.RELEASE_FAILED, code=CODE_EXHAUSTED)
+
+
+def _worker(task: LatestTask) -> Actor:
+    return Actor(ActorKind.WORKER, task.notify or "worker")
