@@ -10,6 +10,7 @@ import time
 
 import structlog
 import uvicorn
+import uvloop
 from pydantic import ValidationError
 
 from orchestrator import app as application
@@ -92,21 +93,16 @@ def main() -> int:
     parser.add_argument("--listen", choices=("public", "node", "both"), default="both")
     options = parser.parse_args()
     configure_logging()
+    reasons: list[str] = []
     try:
         settings = Settings()  # type: ignore[call-arg]  # filled from the environment
-        with asyncio.Runner(loop_factory=_loop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings, options.listen))
     except* (CannotStart, OSError, ValueError) as group:
-        for error in group.exceptions:
-            print(f"orchestrator: {_sentence(error)}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
+        reasons = [_sentence(error) for error in group.exceptions]
+    for reason in reasons:
+        print(f"orchestrator: {reason}", file=sys.stderr)
+    return 1 if reasons else 0
 
 
 def _sentence(error: BaseException) -> str:

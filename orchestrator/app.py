@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from orchestrator.api import admin, enrolment, health, node, problems, tenant
+from orchestrator.api import admin, documents, enrolment, health, node, problems, tenant
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import App, Edge
@@ -56,6 +56,7 @@ def _application(services: Services, title: str, lifespan: object = None) -> Fas
     app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, lifespan=lifespan)  # type: ignore[arg-type]
     app.state.services = services
     problems.install(app)
+    documents.install(app)
     return app
 
 

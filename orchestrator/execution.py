@@ -77,7 +77,7 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
 
 
 async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run `work` in a transaction of its own, and again in a new one while rivals roll it back, at most `TRIES_MAX` times.
+    """Run `work` in a transaction of its own, and in a new one while rivals roll it back, at most `TRIES_MAX` times.
 
     For commands that carry their own guard against repetition and so need no operation key. Raises `Overloaded` when
     rivals always won, and whatever `Database.transaction` raises.

@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Generic, TypeVar
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +24,8 @@ Item = TypeVar("Item")
 Place = TypeVar("Place")
 
 Cursor = Annotated[
-    str | None, Field(max_length=CURSOR_LENGTH_MAX, json_schema_extra={"description": "`next_cursor` of the page before"})
+    str | None,
+    Field(max_length=CURSOR_LENGTH_MAX, json_schema_extra={"description": "`next_cursor` of the page before"}),
 ]
 
 
@@ -62,7 +64,7 @@ def cursor_after(kind: str, place: object) -> str:
 
 
 def page_of(found: Sequence[Item], limit: int, kind: str, place: Callable[[Item], object]) -> dict[str, Any]:
-    """A page from what was found when `limit + 1` items were asked for: the extra one only tells that there are more."""
+    """A page from what was found when `limit + 1` items were asked for: the extra one tells that there are more."""
     items = found[:limit]
     more = len(found) > limit
     return {"items": items, "next_cursor": cursor_after(kind, place(items[-1])) if more else None}
@@ -82,3 +84,21 @@ def bounded_text(text: str) -> str:
         raise ValueError(text)
     text.encode()
     return text
+
+
+FIRST_ID: Final = UUID(int=0)
+
+
+def identified_page(query: PageQuery, kind: str) -> tuple[UUID, int]:
+    """For a list by id: the id to begin after, and how many items to ask for. Raises `InvalidCursor`."""
+    return place_after(query.cursor, kind, UUID, FIRST_ID), query.limit + 1
+
+
+def named_page(query: PageQuery, kind: str) -> tuple[str, int]:
+    """For a list by name: the name to begin after, and how many items to ask for. Raises `InvalidCursor`."""
+    return place_after(query.cursor, kind, bounded_text, ""), query.limit + 1
+
+
+def numbered_page(query: PageQuery, kind: str) -> tuple[int, int]:
+    """For a list by number: the number to begin after, and how many items to ask for. Raises `InvalidCursor`."""
+    return place_after(query.cursor, kind, bounded_integer, 0), query.limit + 1

@@ -1,4 +1,4 @@
-"""Ends an attempt to clean up: on proof the units are free; without it another attempt follows, until there are no more."""
+"""Ends an attempt to clean up: on proof the units are free; without it another attempt follows, up to a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lifecycle command answers to its workflow: values, never exceptions. Durations are seconds by the database's clock."""
+"""What a lifecycle command answers to its workflow: values, never exceptions. Durations: seconds, by the database."""
 
 from __future__ import annotations
 

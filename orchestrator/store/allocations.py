@@ -100,7 +100,7 @@ for no key update of a, c
 
 
 async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID | None = None) -> Subject | None:
-    """Lock node, allocation and claim, in that order. None if there is no such allocation (of that tenant, if named)."""
+    """Lock node, allocation and claim, in that order. None if there is none (of that tenant, if named)."""
     node = (await tx.execute(_LOCK_NODE, {"allocation_id": allocation_id, "tenant_id": tenant_id})).first()
     if node is None:
         return None
@@ -166,7 +166,8 @@ moved as (
 ), told as (
     insert into allocation_timeline
         (allocation_id, at, kind, from_state, to_state, row_version, code, detail, actor_kind, actor_id, fence)
-    select m.id, at.now, 'transition', :from_state, :to_state, m.row_version, :code, :detail, :actor_kind, :actor_id, :fence
+    select m.id, at.now, 'transition', :from_state, :to_state, m.row_version, :code, :detail, :actor_kind, :actor_id,
+           :fence
     from moved m, at
 ), sent as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
@@ -187,7 +188,7 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
     """Take the allocation from the state it was locked in to the next, and answer its new row version.
 
     State, its time (`releasing_at` only the first time: metered time never reopens), timeline and event change together
-    or not at all. A final state returns the tenant's quota, which is locked here, last: call this after everything else.
+    or not at all. A final state returns the tenant's quota, which is locked here: call this after all else.
     Raises `InvalidState` if the actor may not do this, `TransactionConflict` if the row is no longer as it was locked.
     """
     if not allowed(subject.state, change.to_state, actor.kind):

@@ -38,7 +38,8 @@ class Entry:
 
 
 _LIST = """
-select id, at, jsonb_build_object('kind', principal_kind, 'id', principal_id) as principal, action, subject, detail, request_id
+select id, at, jsonb_build_object('kind', principal_kind, 'id', principal_id) as principal, action, subject, detail,
+       request_id
 from audit where id > :after and (cast(:subject as text) is null or subject = :subject) order by id limit :limit
 """
 

@@ -35,7 +35,8 @@ with offers as materialized (
         from nodes n where n.state not in ('registered', 'retired') and n.pool_id in (select pool_id from offers)
     ) f group by f.pool_id, f.free
 ), pooled as (
-    select pool_id, sum(free * ready_nodes)::bigint as free_gpus, sum(slots)::bigint as total_gpus from fits group by pool_id
+    select pool_id, sum(free * ready_nodes)::bigint as free_gpus, sum(slots)::bigint as total_gpus
+    from fits group by pool_id
 )
 select o.sku, o.region, coalesce(d.free_gpus, 0) as free_gpus, coalesce(d.total_gpus, 0) as total_gpus,
        coalesce((

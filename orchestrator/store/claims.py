@@ -18,8 +18,8 @@ where id = :id and closed_at is null returning fence
 """
 _CLOSE = """
 with closed as (
-    update claims set booked = false, occupied = false, occupied_until = clock_timestamp(), closed_at = clock_timestamp(),
-                      waits_for = null, waits_since = null, waits_until = null
+    update claims set booked = false, occupied = false, occupied_until = clock_timestamp(),
+                      closed_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null
     where id = :id and closed_at is null returning id
 )
 select count(*) from closed

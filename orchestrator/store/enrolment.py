@@ -35,7 +35,13 @@ returning name, epoch, state
 
 
 async def insert_token(
-    tx: Transaction, *, node_id: UUID, token_hash: bytes, hardware_id: str | None, created_by: UUID, valid_seconds: float
+    tx: Transaction,
+    *,
+    node_id: UUID,
+    token_hash: bytes,
+    hardware_id: str | None,
+    created_by: UUID,
+    valid_seconds: float,
 ) -> datetime:
     """A token of a node that the caller has locked; answers when it ends. Tokens that ended long ago are forgotten."""
     await tx.execute(_FORGET, {"node_id": node_id})

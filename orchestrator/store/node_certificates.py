@@ -45,7 +45,8 @@ where serial in (
 )
 """
 _FORGET = f"""
-delete from node_certificates where node_id = :node_id and not_after < clock_timestamp() - interval '{KEPT_AFTER_EXPIRY}'
+delete from node_certificates
+where node_id = :node_id and not_after < clock_timestamp() - interval '{KEPT_AFTER_EXPIRY}'
 """
 
 

@@ -54,12 +54,14 @@ class Node:
 _SELECT = """
 select id, name, region, gpu_model, shape, slot_count, half_slots, state, online,
        bit_count(free_mask::bit(64))::integer as free_slots,
-       state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null) as drained,
+       state = 'draining'
+           and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null) as drained,
        epoch, hardware_id, address, faults, enrolled_at, last_seen_at, agent_version, row_version
 from nodes
 """
 _LIST = f"""{_SELECT}
-where id > :after and (cast(:state as text) is null or state = :state) and (cast(:region as text) is null or region = :region)
+where id > :after and (cast(:state as text) is null or state = :state)
+  and (cast(:region as text) is null or region = :region)
 order by id limit :limit
 """
 _SLOTS = """
@@ -75,12 +77,16 @@ where s.node_id = :node_id order by s.slot_index
 _POOL = """
 insert into pools (region, gpu_model, shape) values (:region, :gpu_model, :shape) on conflict do nothing
 """
-_UNITS = "select min(unit) as first, max(unit) as last from (select nextval('unit_numbers') as unit from generate_series(1, :n))"
+_UNITS = """
+select min(unit) as first, max(unit) as last
+from (select nextval('unit_numbers') as unit from generate_series(1, :n)) block
+"""
 _INSERT = """
 insert into nodes (name, pool_id, region, gpu_model, shape, slot_count, half_slots, unit_base, free_mask, fit_class,
                    address, faults)
 select :name, p.id, p.region, p.gpu_model, p.shape, :slot_count, :half_slots, :unit_base, :free_mask,
-       :half_slots * 64 + (:slot_count - :half_slots), coalesce(cast(:address as text), '127.0.0.1'), cast(:faults as jsonb)
+       :half_slots * 64 + (:slot_count - :half_slots), coalesce(cast(:address as text), '127.0.0.1'),
+       cast(:faults as jsonb)
 from pools p where p.region = :region and p.gpu_model = :gpu_model and p.shape = :shape
 on conflict (name) do nothing
 returning id
@@ -120,7 +126,7 @@ async def insert_node(
 
 
 async def _take_units(tx: Transaction, count: int) -> int:
-    """The first of `count` consecutive unit numbers. Takers go one by one; a gap left by a rollback is of no account."""
+    """The first of `count` consecutive unit numbers. Takers go one by one; a gap left by a rollback is harmless."""
     await tx.execute("select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)")
     block = (await tx.execute(_UNITS, {"n": count})).one()
     if block.last - block.first + 1 != count:
@@ -159,7 +165,10 @@ async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
 async def node_document(reading: Reading, node: Node) -> dict[str, Any]:
     """The node as clients see it, slots included."""
     members = {name: getattr(node, name) for name in Node.__slots__}
-    return {**members, "slots": [{name: getattr(s, name) for name in Slot.__slots__} for s in await read_slots(reading, node.id)]}
+    return {
+        **members,
+        "slots": [{name: getattr(s, name) for name in Slot.__slots__} for s in await read_slots(reading, node.id)],
+    }
 
 
 async def lock_node(tx: Transaction, node_id: UUID) -> NodeState:
@@ -180,6 +189,4 @@ async def set_node_state(tx: Transaction, node_id: UUID, state: NodeState) -> No
 
 async def set_node_offline(tx: Transaction, node_id: UUID) -> None:
     """Nothing is placed on the node until it is heard of again."""
-    await tx.execute(
-        "update nodes set online = false, row_version = row_version + 1 where id = :id", {"id": node_id}
-    )
+    await tx.execute("update nodes set online = false, row_version = row_version + 1 where id = :id", {"id": node_id})

@@ -155,16 +155,16 @@ async def _require_image(reading: Reading, name: str) -> None:
 async def list_regions(reading: Reading, after: str, limit: int) -> list[Region]:
     """Up to `limit` regions by name."""
     sql = "select name, display_name from regions where name > :after order by name limit :limit"
-    return [Region(*row) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    return [Region(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
 
 
 async def list_skus(reading: Reading, after: str, limit: int) -> list[Sku]:
     """Up to `limit` SKUs by name, retired ones too."""
     sql = f"select {_SKU} from skus where name > :after order by name limit :limit"
-    return [Sku(*row) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    return [Sku(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
 
 
 async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
     """Up to `limit` images by name, retired ones too."""
     sql = f"select {_IMAGE} from images where name > :after order by name limit :limit"
-    return [Image(*row) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    return [Image(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]

@@ -1,4 +1,4 @@
-"""What the sweepers look for: bounded, the earliest first, without locks. What they find is locked and looked at again."""
+"""What the sweepers look for: bounded, earliest first, without locks. What is found is locked and looked at again."""
 
 from __future__ import annotations
 

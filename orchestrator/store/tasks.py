@@ -57,12 +57,14 @@ _READ_INSTRUCTIONS = """
 select n.epoch as node_epoch, n.faults,
        array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
              order by unit) as slots,
-       a.name, a.gpu_model, a.user_data, a.ssh_public_keys, i.name as image, i.url as image_url, i.sha256 as image_sha256
+       a.name, a.gpu_model, a.user_data, a.ssh_public_keys,
+       i.name as image, i.url as image_url, i.sha256 as image_sha256
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
 where a.id = :id
 """
 _INSERT = """
-insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, attempt, envelope, notify, not_before, expires_at)
+insert into node_tasks
+    (id, node_id, node_epoch, type, allocation_id, fence, attempt, envelope, notify, not_before, expires_at)
 values (:id, :node_id, :node_epoch, :type, :allocation_id, :fence, :attempt, cast(:envelope as jsonb), :notify,
         :not_before, :expires_at)
 """
@@ -113,7 +115,7 @@ async def issue_task(
     notify: str,
     valid_seconds: float,
 ) -> Issued:
-    """Sign and queue a task. `notify` names the workflow to wake when it ends; older live tasks are superseded first."""
+    """Sign and queue a task, superseding any live one. `notify` names the workflow to wake when it ends."""
     await tx.execute(_SUPERSEDE, {"allocation_id": subject.id})
     body = TaskBody(
         task_id=uuid4(),

@@ -30,9 +30,11 @@ from tenants t join tenant_quotas q on q.tenant_id = t.id
 
 
 async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> Tenant:
-    """A new tenant with its quota. Raises `AlreadyExists` if the name is taken, also by a rival that has just committed."""
+    """A new tenant with its quota. Raises `AlreadyExists` if the name is taken, also by a rival just committed."""
     made = (
-        await tx.execute("insert into tenants (name) values (:name) on conflict do nothing returning id", {"name": name})
+        await tx.execute(
+            "insert into tenants (name) values (:name) on conflict do nothing returning id", {"name": name}
+        )
     ).first()
     if made is None:
         raise AlreadyExists(f"there is already a tenant called {name!r}")

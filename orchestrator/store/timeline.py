@@ -21,11 +21,12 @@ where not exists (select from allocation_timeline
 """
 _PROGRESS = """
 insert into allocation_timeline (allocation_id, kind, phase, detail, actor_kind, actor_id, fence)
-select t.allocation_id, 'progress', :phase, :detail, 'node', :node_id, t.fence
+select t.allocation_id, 'progress', :phase, :detail, 'node', cast(:node_id as text), t.fence
 from node_tasks t
 join allocations a on a.id = t.allocation_id
 join claims c on c.id = a.claim_id and c.fence = t.fence
-where t.id = :task_id and t.node_id = cast(:node_id as uuid) and t.fence = :fence and t.state in ('queued', 'dispatched')
+where t.id = :task_id and t.node_id = cast(cast(:node_id as text) as uuid) and t.fence = :fence
+  and t.state in ('queued', 'dispatched')
   and (select count(*) from allocation_timeline l
        where l.allocation_id = t.allocation_id and l.kind = 'progress' and l.fence = t.fence) < :most
 returning id

@@ -43,7 +43,7 @@ class AuthoritySettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who a verified certificate says its holder is; whether that still counts is asked of the database on each call."""
+    """Who a verified certificate says its holder is; whether it still counts is asked of the database on each call."""
 
     node_id: uuid.UUID
     serial: str
@@ -153,7 +153,9 @@ def read_signing_request(csr_pem: str) -> PublicKey:
         return key
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, CURVES):
         return key
-    raise _invalid_request(f"must have an EC P-256 or P-384, Ed25519, or RSA key ({RSA_BITS_MIN} to {RSA_BITS_MAX} bits)")
+    raise _invalid_request(
+        f"must have an EC P-256 or P-384, Ed25519, or RSA key ({RSA_BITS_MIN} to {RSA_BITS_MAX} bits)"
+    )
 
 
 def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
@@ -164,9 +166,9 @@ def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
 def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIdentity:
     """Who the verified peer is, from what `ssl.SSLObject.getpeercert()` tells of its certificate.
 
-    The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked by
-    the TLS layer; `getpeercert` does not tell the EKU, and every certificate of our CA carries clientAuth and nothing
-    else. Raises `Unauthenticated` without a certificate, or unless it has exactly one URI name, which is a node of ours.
+    The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked
+    by the TLS layer; `getpeercert` does not tell the EKU, and every certificate of our CA carries clientAuth and
+    nothing else. Raises `Unauthenticated` without a certificate, or unless it has exactly one URI name: a node of ours.
     """
     if not peer:
         raise Unauthenticated("a node proves who it is with a client certificate")

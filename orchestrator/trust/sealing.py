@@ -1,8 +1,8 @@
 """Keeps a secret inside a stored answer readable only to who asked for it.
 
-A retry must get the first answer (P4), also when it holds a new key or token that is shown once and stored hashed. So the
-answer is stored with the secret encrypted under a key derived from the caller's own API key, which the database does not
-know either: HKDF (RFC 5869) and AES-256-GCM. The stored answer goes when its operation retires.
+A retry must get the first answer (P4), also when it holds a new key or token that is shown once and stored hashed. So
+the answer is stored with the secret encrypted under a key derived from the caller's own API key, which the database does
+not know either: HKDF (RFC 5869) and AES-256-GCM. The stored answer goes when its operation retires.
 """
 
 from __future__ import annotations

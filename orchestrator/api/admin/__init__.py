@@ -2,4 +2,8 @@
 
 from fastapi import APIRouter
 
+from orchestrator.api.admin import allocations, api_keys, audit, catalogue, nodes, tenants
+
 router = APIRouter(prefix="/api/v1/admin")
+for part in (tenants, api_keys, catalogue, nodes, allocations, audit):
+    router.include_router(part.router)

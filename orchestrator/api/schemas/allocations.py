@@ -131,6 +131,14 @@ class TimelineEntry(BaseModel):
     fence: int | None
 
 
+class TenantQuery(BaseModel):
+    """Whose allocation it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant_id: UUID | None = Field(None, description="for operators' keys")
+
+
 class AllocationQuery(PageQuery):
     """Which allocations to list."""
 
@@ -139,6 +147,14 @@ class AllocationQuery(PageQuery):
         None, description="key=value"
     )
     tenant_id: UUID | None = Field(None, description="for operators' keys")
+
+
+def label_of(query: AllocationQuery) -> tuple[str, str] | None:
+    """The label asked for, as key and value; a value may contain `=`."""
+    if query.label is None:
+        return None
+    key, _, value = query.label.partition("=")
+    return key, value
 
 
 class TimelineQuery(PageQuery):

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
 
 
 class Request(BaseModel):
@@ -28,7 +31,7 @@ class Nothing(Request):
 Id = Annotated[UUID, Field(strict=False)]
 Printable = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100)]
 Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-RegionName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]
+NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
 HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.tenant import allocations, catalogue, ssh_keys
+from orchestrator.api.tenant import allocation_reads, allocations, catalogue, ssh_keys
 
 router = APIRouter(prefix="/api/v1")
-for part in (allocations, catalogue, ssh_keys):
+for part in (allocations, allocation_reads, catalogue, ssh_keys):
     router.include_router(part.router)

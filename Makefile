@@ -1,0 +1,47 @@
+# `make help` says what each target does.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+STATE_DIR ?= var
+PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test test-full lint bench clean
+
+help:  ## say what each target does
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make .venv with the locked dependencies (done once; again when the lock changes)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Berth needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)  ## real allocations through every component, then a table (under 90 s once installed)
+	$(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh
+
+up: $(STAMP)  ## start the local stack and show it until Ctrl-C
+	$(BIN)/berth up --state-dir $(STATE_DIR)
+
+lint: $(STAMP)  ## ruff, mypy --strict, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not full"
+
+test-full: lint  ## everything, the long tests included
+	$(BIN)/pytest -n 2 --dist loadfile
+
+bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit and ratio
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove caches and the local state (stop the stack first); keeps .venv
+	rm -rf $(STATE_DIR) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .schemathesis
+	find $(PACKAGES) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

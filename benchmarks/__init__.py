@@ -1,0 +1,1 @@
+"""The budgets of DESIGN §10, measured over real servers with everything durable: `python -m benchmarks`."""

@@ -1,0 +1,41 @@
+"""The `berth` command: all groups put together."""
+
+from __future__ import annotations
+
+import typer
+
+from berth.cli import allocations, catalogue, deployment, doctor, events, nodes, tenants
+from berth.cli.session import command
+from berth.cli.up import up
+from berth.cli.verify import verify
+
+EPILOG = (
+    "The API is found through BERTH_API_URL and BERTH_API_KEY, or through the local stack's state directory "
+    "(--state-dir, default var). Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a server cannot be "
+    "reached, 4 outcome unknown, 5 time is up, 130 interrupted."
+)
+
+app = typer.Typer(
+    name="berth", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True, epilog=EPILOG,
+    help="Berth: the control plane of a GPU cloud.",
+)  # fmt: skip
+command(app, "up")(up)
+command(app, "migrate")(deployment.migrate)
+command(app, "doctor")(doctor.doctor)
+command(app, "verify")(verify)
+command(app, "force-release")(allocations.force_release)
+app.add_typer(allocations.app, name="alloc")
+app.add_typer(nodes.app, name="node")
+app.add_typer(tenants.tenants, name="tenant")
+app.add_typer(tenants.keys, name="key")
+app.add_typer(tenants.ssh_keys, name="ssh-key")
+app.add_typer(catalogue.skus, name="sku")
+app.add_typer(catalogue.images, name="image")
+app.add_typer(catalogue.regions, name="region")
+app.add_typer(events.app, name="events")
+app.add_typer(deployment.admin_keys, name="admin-key")
+
+
+def run() -> None:
+    """Entry point of the `berth` program."""
+    app()

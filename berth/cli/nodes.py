@@ -1,0 +1,129 @@
+"""`berth node`: the fleet (admin keys only)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from berth.cli.printing import Column, as_json, cell, show_list, show_one
+from berth.cli.session import Session, command
+from berth.client import Client, Node
+
+app = typer.Typer(no_args_is_help=True, help="Nodes of the fleet (admin keys only).")
+
+COLUMNS: list[Column] = [
+    ("name", lambda n: n.name), ("region", lambda n: n.region), ("shape", lambda n: n.shape),
+    ("gpus", lambda n: f"{n.slot_count} x {n.gpu_model}"), ("free", lambda n: n.free_slots),
+    ("state", lambda n: n.state), ("online", lambda n: n.online), ("last seen", lambda n: n.last_seen_at),
+    ("agent", lambda n: n.agent_version),
+]  # fmt: skip
+ROWS: list[Column] = [
+    ("id", lambda n: n.id), *COLUMNS, ("slots in half 0", lambda n: n.half_slots), ("epoch", lambda n: n.epoch),
+    ("hardware", lambda n: n.hardware_id), ("address", lambda n: n.address), ("enrolled", lambda n: n.enrolled_at),
+    ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained),
+]  # fmt: skip
+
+Name = Annotated[str, typer.Argument(help="the node's name or id")]
+
+
+class Shape(StrEnum):
+    """What a node is sold as."""
+
+    BAREMETAL = "baremetal"
+    GPU_SLICE = "gpu_slice"
+
+
+@command(app, "list")
+def list_nodes(
+    session: Session,
+    state: Annotated[str | None, typer.Option(help="registered, active, cordoned, draining or retired")] = None,
+    region: Annotated[str | None, typer.Option(help="only this region")] = None,
+) -> None:
+    """Show the fleet."""
+    with session.client() as client:
+        show_list(session, client.iterate_nodes(state=state, region=region), COLUMNS)
+
+
+@command(app, "show")
+def show_node(session: Session, node: Name) -> None:
+    """Show one node with its slots and who holds them."""
+    with session.client() as client:
+        found = client.get_node(node)
+    show_one(session, found, ROWS)
+    if not session.json and found.slots:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("slot", "unit", "half", "state", "held by"):
+            table.add_column(title)
+        for slot in found.slots:
+            state = f"{slot.state} ({slot.reason})" if slot.reason else slot.state
+            table.add_row(*map(cell, (slot.index, slot.unit, slot.numa_half, state, slot.holder)))
+        session.console.print(table, markup=False)
+
+
+@command(app, "add")
+def add_node(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="lower-case letters, digits, dots and dashes; unique")],
+    region: Annotated[str, typer.Option(help="where it is")],
+    gpu_model: Annotated[str, typer.Option(help="what SKUs call its GPUs")],
+    shape: Annotated[Shape, typer.Option(help="sold whole or in slices")],
+    slots: Annotated[int, typer.Option(min=1, max=63, help="how many GPUs")],
+    half_slots: Annotated[int | None, typer.Option(min=1, help="how many of them in the first NUMA half")] = None,
+    address: Annotated[str | None, typer.Option(help="where tenants reach it")] = None,
+    hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
+) -> None:
+    """Register a node and make the one-time token with which its agent enrols; the token is shown once."""
+    with session.client() as client:
+        node = client.create_node(
+            name=name, region=region, gpu_model=gpu_model, shape=shape.value, slot_count=slots, half_slots=half_slots,
+            address=address,
+        )  # fmt: skip
+        _show_token(session, client, node, hardware_id)
+
+
+@command(app, "token")
+def new_token(
+    session: Session,
+    node: Name,
+    hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
+) -> None:
+    """Make another one-time token for a node, for example after its certificate has run out."""
+    with session.client() as client:
+        _show_token(session, client, client.get_node(node), hardware_id)
+
+
+def _show_token(session: Session, client: Client, node: Node, hardware_id: str | None) -> None:
+    made = client.create_enrolment_token(node.id, hardware_id=hardware_id)
+    if session.json:
+        content: dict[str, Any] = {"node": as_json(node), "enrolment": as_json(made)}
+        session.console.print_json(data=content)
+        return
+    session.console.print(f"node {node.name} ({node.id}) is {node.state}", markup=False)
+    session.console.print(f"enrolment token, until {cell(made.expires_at)}: {made.token}", markup=False)
+    session.console.print(
+        "put it in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent` there", style="dim"
+    )
+
+
+@command(app, "cordon")
+def cordon(session: Session, node: Name) -> None:
+    """Place nothing new on a node."""
+    with session.client() as client:
+        show_one(session, client.cordon_node(client.get_node(node).id), ROWS)
+
+
+@command(app, "uncordon")
+def uncordon(session: Session, node: Name) -> None:
+    """Place on a node again."""
+    with session.client() as client:
+        show_one(session, client.uncordon_node(client.get_node(node).id), ROWS)
+
+
+@command(app, "drain")
+def drain(session: Session, node: Name) -> None:
+    """Cordon a node for good; what runs there stays until it is released."""
+    with session.client() as client:
+        show_one(session, client.drain_node(client.get_node(node).id), ROWS)

@@ -1,0 +1,39 @@
+"""Waiting for an allocation with something to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+from berth.cli.session import Session
+from berth.client import Allocation, Client
+
+
+def wait_with_progress(
+    session: Session,
+    client: Client,
+    allocation_id: UUID,
+    states: Collection[str],
+    timeout_seconds: float,
+    tenant_id: UUID | None = None,
+) -> Allocation:
+    """Wait, saying every change of state on stderr: a spinner on a terminal, a line otherwise, nothing for JSON."""
+    last = ""
+
+    def say(allocation: Allocation) -> str:
+        waits = f", waits for {allocation.waits.for_}" if allocation.waits else ""
+        return f"{allocation.allocation_id} is {allocation.status}{waits}"
+
+    if session.json:
+        return client.wait_for(allocation_id, states, timeout_seconds, tenant_id=tenant_id)
+    with session.errors.status(f"waiting for {' or '.join(sorted(states))}") as status:
+
+        def progress(allocation: Allocation) -> None:
+            nonlocal last
+            if allocation.status != last:
+                last = allocation.status
+                status.update(say(allocation))
+                if not session.errors.is_terminal:
+                    session.errors.print(say(allocation), markup=False)
+
+        return client.wait_for(allocation_id, states, timeout_seconds, tenant_id=tenant_id, progress=progress)

@@ -1,0 +1,90 @@
+"""The Python client of Berth's API: `Client` blocks, `AsyncClient` awaits; the methods are the same.
+
+    with Client("http://127.0.0.1:8080", key) as berth:
+        made = berth.create_allocation(sku="h100.slice", gpus=2, region="eu-1", ssh_key_ids=[key_id])
+        active = berth.wait_for(made.allocation_id, {"active"}, timeout_seconds=60)
+
+Imports nothing else of ours and works from any program.
+"""
+
+from berth.client.awaiting import AsyncClient
+from berth.client.blocking import Client
+from berth.client.calls import Call
+from berth.client.errors import (
+    AlreadyExists,
+    BerthError,
+    Forbidden,
+    Invalid,
+    InvalidState,
+    NotFound,
+    OperationConflict,
+    OperationInProgress,
+    OutcomeUnknown,
+    Overloaded,
+    QuotaExceeded,
+    SkuUnavailable,
+    StateUnreachable,
+    Unauthenticated,
+    Unavailable,
+    WaitTimeout,
+)
+from berth.client.models import (
+    FINAL_STATES,
+    Allocation,
+    ApiKey,
+    AuditEntry,
+    Availability,
+    Connection,
+    CreatedAllocation,
+    EnrolmentToken,
+    Image,
+    NewApiKey,
+    Node,
+    Page,
+    Region,
+    Sku,
+    Slot,
+    SshKey,
+    Tenant,
+    TimelineEntry,
+)
+
+__all__ = [
+    "FINAL_STATES",
+    "Allocation",
+    "AlreadyExists",
+    "ApiKey",
+    "AsyncClient",
+    "AuditEntry",
+    "Availability",
+    "BerthError",
+    "Call",
+    "Client",
+    "Connection",
+    "CreatedAllocation",
+    "EnrolmentToken",
+    "Forbidden",
+    "Image",
+    "Invalid",
+    "InvalidState",
+    "NewApiKey",
+    "Node",
+    "NotFound",
+    "OperationConflict",
+    "OperationInProgress",
+    "OutcomeUnknown",
+    "Overloaded",
+    "Page",
+    "QuotaExceeded",
+    "Region",
+    "Sku",
+    "SkuUnavailable",
+    "Slot",
+    "SshKey",
+    "StateUnreachable",
+    "Tenant",
+    "TimelineEntry",
+    "Unauthenticated",
+    "Unavailable",
+    "WaitTimeout",
+]

@@ -1,0 +1,164 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+import httpx
+
+from berth.client import admin_calls, tenant_calls
+from berth.client.calls import Call
+from berth.client.errors import BerthError
+from berth.client.exchange import Exchange, Waiting, read_answer, request_arguments
+from berth.client.models import Allocation, Page
+from berth.client.retries import Retries
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _now(make: Callable[Arguments, Call[Result]]) -> Callable[Concatenate[Client, Arguments], Result]:
+    """A method that makes the call and runs it."""
+
+    @functools.wraps(make)
+    def method(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self.run(make(*args, **kwargs))
+
+    return method
+
+
+def _each(make: Callable[Arguments, Call[Page[Result]]]) -> Callable[Concatenate[Client, Arguments], Iterator[Result]]:
+    """A method that yields every item of a list, page by page."""
+
+    @functools.wraps(make)
+    def method(self: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Iterator[Result]:
+        return self.iterate(make(*args, **kwargs))
+
+    return method
+
+
+class Client:
+    """Every path of the API as a method. Safe to use from several threads; close it, or use it as a context manager.
+
+    Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
+    for up to `retry_seconds` with the same idempotency key.
+    """
+
+    def __init__(self, address: str, key: str | None = None, *, retry_seconds: float | None = None) -> None:
+        self.exchange = Exchange(address, key)
+        if retry_seconds is not None:
+            self.exchange.retry_seconds = retry_seconds
+        self._http = httpx.Client(**self.exchange.settings())
+
+    def __enter__(self) -> Self:
+        """Nothing connects until the first request."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def run(self, call: Call[Result]) -> Result:
+        """Send one call, retrying as the class says, and answer its validated result."""
+        key = self.exchange.key_for(call)
+        retries = Retries(call.writes, self.exchange.address, key, self.exchange.retry_seconds)
+        began = time.monotonic()
+        while True:
+            try:
+                return read_answer(call, self._http.request(**request_arguments(call, key)))
+            except httpx.TransportError as cause:
+                failed: BerthError = retries.error_of(cause)
+            except BerthError as error:
+                failed = error
+            time.sleep(retries.pause_seconds(failed, time.monotonic() - began))
+
+    def iterate(self, call: Call[Page[Result]]) -> Iterator[Result]:
+        """Every item of a list, asking for one page after the other."""
+        while True:
+            page = self.run(call)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            call = call.after(page.next_cursor)
+
+    def wait_for(
+        self,
+        allocation_id: UUID,
+        states: Collection[str],
+        timeout_seconds: float,
+        *,
+        tenant_id: UUID | None = None,
+        progress: Callable[[Allocation], None] | None = None,
+    ) -> Allocation:
+        """Poll until the allocation is in one of `states`; `progress` sees every answer on the way.
+
+        Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
+        """
+        waiting = Waiting(allocation_id, states, timeout_seconds)
+        while True:
+            allocation = self.get_allocation(allocation_id, tenant_id=tenant_id)
+            if progress is not None:
+                progress(allocation)
+            pause = waiting.pause_seconds(allocation)
+            if pause is None:
+                return allocation
+            time.sleep(pause)
+
+    create_allocation = _now(tenant_calls.create_allocation)
+    list_allocations = _now(tenant_calls.list_allocations)
+    iterate_allocations = _each(tenant_calls.list_allocations)
+    get_allocation = _now(tenant_calls.get_allocation)
+    get_timeline = _now(tenant_calls.get_timeline)
+    iterate_timeline = _each(tenant_calls.get_timeline)
+    release_allocation = _now(tenant_calls.release_allocation)
+    list_skus = _now(tenant_calls.list_skus)
+    iterate_skus = _each(tenant_calls.list_skus)
+    list_regions = _now(tenant_calls.list_regions)
+    iterate_regions = _each(tenant_calls.list_regions)
+    list_images = _now(tenant_calls.list_images)
+    iterate_images = _each(tenant_calls.list_images)
+    get_availability = _now(tenant_calls.get_availability)
+    add_ssh_key = _now(tenant_calls.add_ssh_key)
+    list_ssh_keys = _now(tenant_calls.list_ssh_keys)
+    iterate_ssh_keys = _each(tenant_calls.list_ssh_keys)
+    get_ssh_key = _now(tenant_calls.get_ssh_key)
+    remove_ssh_key = _now(tenant_calls.remove_ssh_key)
+
+    create_tenant = _now(admin_calls.create_tenant)
+    list_tenants = _now(admin_calls.list_tenants)
+    iterate_tenants = _each(admin_calls.list_tenants)
+    get_tenant = _now(admin_calls.get_tenant)
+    set_tenant_state = _now(admin_calls.set_tenant_state)
+    set_quota = _now(admin_calls.set_quota)
+    create_api_key = _now(admin_calls.create_api_key)
+    list_api_keys = _now(admin_calls.list_api_keys)
+    iterate_api_keys = _each(admin_calls.list_api_keys)
+    revoke_api_key = _now(admin_calls.revoke_api_key)
+    put_region = _now(admin_calls.put_region)
+    put_sku = _now(admin_calls.put_sku)
+    put_image = _now(admin_calls.put_image)
+    create_node = _now(admin_calls.create_node)
+    list_nodes = _now(admin_calls.list_nodes)
+    iterate_nodes = _each(admin_calls.list_nodes)
+    get_node = _now(admin_calls.get_node)
+    create_enrolment_token = _now(admin_calls.create_enrolment_token)
+    cordon_node = _now(admin_calls.cordon_node)
+    uncordon_node = _now(admin_calls.uncordon_node)
+    drain_node = _now(admin_calls.drain_node)
+    revoke_node_certificates = _now(admin_calls.revoke_node_certificates)
+    force_release = _now(admin_calls.force_release)
+    list_all_allocations = _now(admin_calls.list_all_allocations)
+    iterate_all_allocations = _each(admin_calls.list_all_allocations)
+    list_audit = _now(admin_calls.list_audit)
+    iterate_audit = _each(admin_calls.list_audit)

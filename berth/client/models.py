@@ -1,0 +1,255 @@
+"""What the API answers (docs/http-api.md), as immutable pydantic models. Fields of a newer server are ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FINAL_STATES = frozenset({"released", "failed"})
+
+Item = TypeVar("Item")
+
+
+class Answer(BaseModel):
+    """An answer of the server."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class Page(Answer, Generic[Item]):
+    """One page of a list. `next_cursor` is None on the last page."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+class CreatedAllocation(Answer):
+    """Answer of a create: the allocation exists and is `requested`."""
+
+    allocation_id: UUID
+    status: str
+    sku: str
+    shape: str
+    gpus: int
+    region: str
+    image: str
+    name: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    correlation_id: UUID
+    requested_at: datetime
+
+
+class Connection(Answer):
+    """Where the tenant logs in, and the host key to expect."""
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+
+
+class Failure(Answer):
+    """Why an allocation failed: a stable code and a sentence."""
+
+    code: str
+    detail: str | None = None
+
+
+class Waits(Answer):
+    """What an allocation waits for, since when, and until when."""
+
+    for_: str = Field(alias="for")
+    since: datetime
+    until: datetime | None = None
+
+
+class Allocation(Answer):
+    """What a tenant runs on."""
+
+    allocation_id: UUID
+    tenant_id: UUID
+    status: str
+    sku: str
+    shape: str
+    gpu_model: str
+    gpus: int
+    region: str
+    image: str
+    name: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    node: str | None = None
+    slots: list[int] = Field(default_factory=list)
+    connection: Connection | None = None
+    failure: Failure | None = None
+    hard_stopped: bool | None = None
+    release_result: dict[str, Any] | None = None
+    waits: Waits | None = None
+    correlation_id: UUID
+    row_version: int
+    requested_at: datetime
+    active_at: datetime | None = None
+    releasing_at: datetime | None = None
+    released_at: datetime | None = None
+    release_failed_at: datetime | None = None
+    failed_at: datetime | None = None
+
+
+class Actor(Answer):
+    """Who caused a timeline entry."""
+
+    kind: str
+    id: str | None = None
+
+
+class TimelineEntry(Answer):
+    """One line of an allocation's story: a transition, a phase of a task, or a note."""
+
+    at: datetime
+    kind: str
+    from_: str | None = Field(default=None, alias="from")
+    to: str | None = None
+    phase: str | None = None
+    code: str | None = None
+    detail: str | None = None
+    actor: Actor
+    fence: int | None = None
+
+
+class SshKey(Answer):
+    """A tenant's public key."""
+
+    id: UUID
+    name: str
+    public_key: str
+    fingerprint: str
+    created_at: datetime
+
+
+class Sku(Answer):
+    """What is sold."""
+
+    name: str
+    shape: str
+    gpu_model: str
+    allowed_counts: list[int]
+    default_image: str | None = None
+    price_micro_per_gpu_second: int = 0
+    price_version: int = 1
+    state: str = "active"
+
+
+class Region(Answer):
+    """Where nodes are."""
+
+    name: str
+    display_name: str
+
+
+class Image(Answer):
+    """What a node boots. `gpu_models` and `regions` of None mean any."""
+
+    name: str
+    url: str
+    sha256: str
+    shapes: list[str]
+    gpu_models: list[str] | None = None
+    regions: list[str] | None = None
+    state: str = "active"
+
+
+class Availability(Answer):
+    """What could be placed now: `largest_now` is the biggest single allocation that would find room."""
+
+    sku: str
+    region: str
+    free_gpus: int
+    largest_now: int
+    total_gpus: int
+
+
+class Tenant(Answer):
+    """Who rents. `gpus_limit` of None means no limit."""
+
+    id: UUID
+    name: str
+    state: str
+    gpus_limit: int | None = None
+    gpus_used: int = 0
+    created_at: datetime
+    row_version: int
+
+
+class ApiKey(Answer):
+    """An API key without its secret."""
+
+    id: UUID
+    name: str
+    role: str
+    tenant_id: UUID | None = None
+    prefix: str
+    created_at: datetime
+    revoked_at: datetime | None = None
+
+
+class NewApiKey(ApiKey):
+    """An API key as shown once, when it is made."""
+
+    key: str
+
+
+class Slot(Answer):
+    """One GPU unit of a node and who holds it."""
+
+    index: int
+    unit: int
+    numa_half: int
+    state: str
+    reason: str | None = None
+    holder: UUID | None = None
+
+
+class Node(Answer):
+    """A machine of the fleet. Lists leave `slots` out."""
+
+    id: UUID
+    name: str
+    region: str
+    gpu_model: str
+    shape: str
+    slot_count: int
+    half_slots: int
+    state: str
+    online: bool
+    free_slots: int
+    slots: list[Slot] | None = None
+    epoch: int
+    hardware_id: str | None = None
+    address: str | None = None
+    faults: dict[str, str] = Field(default_factory=dict)
+    enrolled_at: datetime | None = None
+    last_seen_at: datetime | None = None
+    agent_version: str | None = None
+    drained: bool | None = None
+    row_version: int
+
+
+class EnrolmentToken(Answer):
+    """A one-time token with which a node's agent enrols; shown once."""
+
+    token: str
+    expires_at: datetime
+
+
+class AuditEntry(Answer):
+    """What an operator or the system did, to what, and why."""
+
+    id: int
+    at: datetime
+    principal: Actor
+    action: str
+    subject: str
+    detail: dict[str, Any] = Field(default_factory=dict)
+    request_id: str | None = None

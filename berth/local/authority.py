@@ -1,0 +1,132 @@
+"""The development authority: a small CA for nodes, the node listener's certificate, the key that signs tasks.
+
+For the local stack and tests. Everything is made once with `cryptography` and kept in files of mode 0600. Node
+certificates themselves are issued by the orchestrator with this CA. EC P-256 (FIPS 186-5), X.509 v3 (RFC 5280);
+the task key is Ed25519 (RFC 8032) in PKCS#8 PEM.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from berth.local.secret_files import write_secret
+
+CA_DAYS = 3650
+LISTENER_DAYS = 365
+LISTENER_RENEW_DAYS = 30
+CLOCK_SKEW = datetime.timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Where the authority's files are."""
+
+    ca_certificate: Path
+    ca_key: Path
+    listener_certificate: Path
+    listener_key: Path
+    task_signing_key: Path
+
+
+def ensure_authority(directory: Path, trust_domain: str) -> Authority:
+    """The authority in `directory`, made where missing; the listener's certificate is renewed in time."""
+    files = Authority(
+        ca_certificate=directory / "node-ca.pem",
+        ca_key=directory / "node-ca.key",
+        listener_certificate=directory / "node-listener.pem",
+        listener_key=directory / "node-listener.key",
+        task_signing_key=directory / "task-signing.key",
+    )
+    if not files.ca_certificate.exists():
+        _make_ca(files, trust_domain)
+    if _days_left(files.listener_certificate) < LISTENER_RENEW_DAYS:
+        _make_listener(files)
+    if not files.task_signing_key.exists():
+        write_secret(files.task_signing_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+    return files
+
+
+def days_left(certificate: Path) -> float:
+    """For how many more days a certificate file is valid."""
+    until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    return (until - _now()) / datetime.timedelta(days=1)
+
+
+def _days_left(certificate: Path) -> float:
+    return days_left(certificate) if certificate.exists() else 0.0
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _begin(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_now() - CLOCK_SKEW)
+        .not_valid_after(_now() + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=signs_certificates, crl_sign=signs_certificates, encipher_only=False,
+        decipher_only=False,
+    )  # fmt: skip
+
+
+def _make_ca(files: Authority, trust_domain: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"{trust_domain} development node CA")
+    certificate = (
+        _begin(name, name, key.public_key(), CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    write_secret(files.ca_key, _private_pem(key))
+    write_secret(files.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())
+
+
+def _make_listener(files: Authority) -> None:
+    ca = x509.load_pem_x509_certificate(files.ca_certificate.read_bytes())
+    ca_key = serialization.load_pem_private_key(files.ca_key.read_bytes(), None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    ca_public = ca_key.public_key()
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        _begin(_name("node listener"), ca.subject, key.public_key(), LISTENER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_public), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    write_secret(files.listener_key, _private_pem(key))
+    write_secret(files.listener_certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())

@@ -1,0 +1,212 @@
+"""Which processes of ours run, with which arguments and environment, and the life of one such process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import httpx
+
+from berth.local.authority import Authority
+from berth.local.fleet import PlannedNode
+from berth.local.servers import require_free_port
+from berth.local.state import StackProblem
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 10.0
+LOG_LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where everything of one stack listens."""
+
+    database_url: str
+    nats_url: str
+    temporal_address: str
+    public_port: int
+    node_port: int
+    trust_domain: str = "berth.local"
+
+    @property
+    def api_url(self) -> str:
+        """The public listener."""
+        return f"http://127.0.0.1:{self.public_port}"
+
+    @property
+    def node_api_url(self) -> str:
+        """The node listener, as told to agents at enrolment."""
+        return f"https://127.0.0.1:{self.node_port}"
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """One process: `python -m module arguments` with an environment of `BERTH_*` variables of its own."""
+
+    name: str
+    module: str
+    metrics_port: int
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+    where: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+
+def orchestrator_plan(
+    listen: Literal["public", "node"], endpoints: Endpoints, authority: Authority, metrics_port: int
+) -> ProcessPlan:
+    """The API: the public listener, or the listener for nodes."""
+    environment = {
+        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_METRICS_PORT": str(metrics_port),
+        "BERTH_PUBLIC_HOST": "127.0.0.1",
+        "BERTH_PUBLIC_PORT": str(endpoints.public_port),
+        "BERTH_NODE_HOST": "127.0.0.1",
+        "BERTH_NODE_PORT": str(endpoints.node_port),
+        "BERTH_NODE_API_URL": endpoints.node_api_url,
+        "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
+        "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
+        "BERTH_NODE_CA_KEY_FILE": str(authority.ca_key),
+        "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
+        "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
+        "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+    }
+    where = endpoints.api_url if listen == "public" else endpoints.node_api_url
+    port = endpoints.public_port if listen == "public" else endpoints.node_port
+    name = "api" if listen == "public" else "node-api"
+    return ProcessPlan(name, "orchestrator", metrics_port, environment, ("--listen", listen), where, {name: port})
+
+
+def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
+    """The relay from Postgres to NATS."""
+    environment = {
+        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_NATS_URL": endpoints.nats_url,
+        "BERTH_METRICS_PORT": str(metrics_port),
+    }
+    return ProcessPlan("relay", "outbox_relay", metrics_port, environment)
+
+
+def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
+    """The worker: consumers, workflows, sweepers. It signs tasks for nodes."""
+    environment = {
+        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_NATS_URL": endpoints.nats_url,
+        "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
+        "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        "BERTH_METRICS_PORT": str(metrics_port),
+    }
+    return ProcessPlan("worker", "worker", metrics_port, environment)
+
+
+def agent_plan(
+    node: PlannedNode, endpoints: Endpoints, state_directory: Path, token_file: Path, metrics_port: int
+) -> ProcessPlan:
+    """The agent of one pretended node, with the sandbox driver."""
+    environment = {
+        "BERTH_API_URL": endpoints.api_url,
+        "BERTH_AGENT_STATE_DIR": str(state_directory),
+        "BERTH_ENROLMENT_TOKEN_FILE": str(token_file),
+        "BERTH_HARDWARE_ID": node.hardware_id,
+        "BERTH_AGENT_DRIVER": "sandbox",
+        "BERTH_AGENT_ADVERTISED_HOST": "127.0.0.1",
+        "BERTH_METRICS_PORT": str(metrics_port),
+    }
+    where = f"{node.region}, {node.shape}"
+    return ProcessPlan(f"agent {node.name}", "node_agent", metrics_port, environment, where=where)
+
+
+class ChildProcess:
+    """A process of ours as a child: in its own session, its output appended to a log file."""
+
+    def __init__(self, plan: ProcessPlan, log: Path) -> None:
+        self.plan = plan
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.spawned: Callable[[int], None] = lambda _: None
+
+    @property
+    def name(self) -> str:
+        """The plan's name."""
+        return self.plan.name
+
+    def spawn(self) -> None:
+        """Start without waiting. Raises `ServerProblem` if one of its ports is busy."""
+        for name, port in {**self.plan.ports, f"metrics of {self.name}": self.plan.metrics_port}.items():
+            require_free_port(port, name)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.plan.module, *self.plan.arguments],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                env={**inherited, **self.plan.environment, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        self.spawned(self.process.pid)
+
+    def wait_ready(self) -> None:
+        """Return when `/ok` on the metrics port answers 200; raises `StackProblem` if it ends or takes too long."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        with httpx.Client(timeout=5.0) as http:
+            while not self._ok(http):
+                if not self.runs():
+                    raise StackProblem(f"{self.name} {self.how_it_ended()}")
+                if time.monotonic() > deadline:
+                    raise StackProblem(f"{self.name} was not ready within {READY_SECONDS_MAX:.0f} s; see {self.log}")
+                time.sleep(0.05)
+
+    def _ok(self, http: httpx.Client) -> bool:
+        try:
+            return http.get(f"http://127.0.0.1:{self.plan.metrics_port}/ok").is_success
+        except httpx.TransportError:
+            return False
+
+    def runs(self) -> bool:
+        """Whether the process is alive."""
+        return self.process is not None and self.process.poll() is None
+
+    def how_it_ended(self) -> str:
+        """Exit status and the last lines of the log, for a person."""
+        status = None if self.process is None else self.process.poll()
+        return f"{describe_status(status)}; {last_lines(self.log)}"
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        if self.process is not None and self.runs():
+            self.process.terminate()
+
+    def wait_ended(self) -> None:
+        """Return when the process has ended; after 10 s it and what it started are killed."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+
+def describe_status(status: int | None) -> str:
+    """An exit status in words."""
+    if status is None:
+        return "does not run"
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log file, on one line."""
+    if not log.exists():
+        return "it wrote no log"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return "last log lines:\n  " + "\n  ".join(lines[-LOG_LINES_SHOWN:]) if lines else f"its log {log} is empty"

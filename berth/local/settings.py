@@ -1,0 +1,22 @@
+"""What the local stack and the CLI read from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Where an outside server is named, the stack does not start its own."""
+
+    model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
+
+    state_dir: Path = Field(Path("var"), description="state directory of the local stack")
+    api_url: str | None = Field(None, description="address of the API; default: the stack in the state directory")
+    api_key: str | None = Field(None, description="API key; default: the admin key of the stack in the state directory")
+    database_url: str | None = Field(None, description="an outside PostgreSQL, postgresql://")
+    nats_url: str | None = Field(None, description="an outside NATS, nats://")
+    temporal_address: str | None = Field(None, description="an outside Temporal, host:port")
+    trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")

@@ -1,0 +1,290 @@
+"""The local stack: starts everything in order, watches it, stops everything in reverse order.
+
+    with Stack(options, report) as stack:      # everything answers from here on
+        name, why = stack.watch(stop)          # returns when told to stop, or when a child died
+
+The same code serves `berth up`, `berth demo` and tests. Servers that the environment names are used, not started.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import migrations
+from berth.client import Client
+from berth.database.admin_key import admin_key_works, create_admin_key
+from berth.local import secret_files
+from berth.local.authority import Authority, ensure_authority
+from berth.local.endpoint_file import write_endpoints
+from berth.local.fleet import PlannedNode, plan_fleet
+from berth.local.leftovers import Records, record_of
+from berth.local.processes import (
+    ChildProcess,
+    Endpoints,
+    ProcessPlan,
+    agent_plan,
+    describe_status,
+    last_lines,
+    orchestrator_plan,
+    relay_plan,
+    worker_plan,
+)
+from berth.local.seeding import ensure_node, seed_catalogue, wait_online
+from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal
+from berth.local.state import PUBLIC_PORT_WISHED, Ports, StateDirectory
+
+WATCH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What to start. Outside servers are named by their address."""
+
+    state_directory: Path
+    agents: int = 3
+    fresh: bool = False
+    port: int | None = None
+    wished_port: int | None = PUBLIC_PORT_WISHED
+    database_url: str | None = None
+    nats_url: str | None = None
+    temporal_address: str | None = None
+    trust_domain: str = "berth.local"
+
+
+@dataclass
+class Part:
+    """One thing of the stack, as shown to a person."""
+
+    name: str
+    state: Literal["starting", "ready", "outside", "stopped", "failed"]
+    where: str = ""
+    pid: int | None = None
+    seconds: float = 0.0
+    log: Path | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+class Stack:
+    """A stack on one state directory. Raises `ServerProblem`, `StackProblem`, `SchemaProblem` or `BerthError`."""
+
+    def __init__(self, options: StackOptions, report: Callable[[Part], None] = lambda _: None) -> None:
+        self.options = options
+        self.state = StateDirectory(options.state_directory)
+        self.parts: dict[str, Part] = {}
+        self._report = report
+        self._servers: list[LocalServer] = []
+        self._children: list[ChildProcess] = []
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything; what has started is stopped again when something cannot."""
+        self._held.enter_context(self.state.locked())
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything in reverse order."""
+        self._stop()
+
+    def _start(self) -> None:
+        Records(self.state).end_leftovers()
+        if self.options.fresh:
+            self.state.start_over()
+        self.state.prepare()
+        self._records = Records(self.state)
+        self._ports = Ports(self.state)
+        self.endpoints = self._start_servers()
+        self.authority = ensure_authority(self.state.secrets, self.options.trust_domain)
+        with self._part("migrations", "the newest schema"):
+            migrations.upgrade(self.endpoints.database_url)
+        self.admin_key = self._admin_key()
+        write_endpoints(self.state, self.endpoints)
+        self._start_children(self._control_plane(self.endpoints, self.authority))
+        self._start_fleet()
+
+    def _start_servers(self) -> Endpoints:
+        options = self.options
+        # Told first, so that a busy port is found before anything starts.
+        public_port = self._ports.of("api", options.wished_port, required=options.port)
+        node_port = self._ports.of("node-api")
+        if options.database_url is None:
+            password = secret_files.postgres_password(self.state.secrets)
+            postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
+            self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
+        if options.nats_url is None:
+            nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"))
+            self._start_server(nats, nats.url, signal.SIGTERM)
+        if options.temporal_address is None:
+            temporal_ports = self._ports.of("temporal"), self._ports.of("temporal-metrics")
+            temporal = LocalTemporal(self.state.path / "temporal", *temporal_ports)
+            self._start_server(temporal, temporal.address, signal.SIGTERM)
+        for name, address in (
+            ("postgres", options.database_url), ("nats", options.nats_url), ("temporal", options.temporal_address),
+        ):  # fmt: skip
+            if address is not None:
+                self._tell(Part(name, "outside", address.rpartition("@")[2]))
+        return Endpoints(
+            database_url=options.database_url or postgres.url(),
+            nats_url=options.nats_url or nats.url,
+            temporal_address=options.temporal_address or temporal.address,
+            public_port=public_port,
+            node_port=node_port,
+            trust_domain=options.trust_domain,
+        )
+
+    def _start_server(self, server: LocalServer, where: str, stop_signal: signal.Signals) -> None:
+        server.spawned = lambda pid: self._records.add(record_of(server.name, pid, stop_signal))
+        self._servers.append(server)
+        with self._part(server.name, where, server.log) as part:
+            server.start()
+            part.pid = server.process.pid if server.process else None
+
+    def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
+        metrics = self._ports.of
+        return [
+            orchestrator_plan("public", endpoints, authority, metrics("api-metrics")),
+            orchestrator_plan("node", endpoints, authority, metrics("node-api-metrics")),
+            relay_plan(endpoints, metrics("relay-metrics")),
+            worker_plan(endpoints, authority, metrics("worker-metrics")),
+        ]
+
+    def _start_children(self, plans: list[ProcessPlan]) -> None:
+        """Spawn all, then wait for each: Python takes a second to start, and they wait for one another if they must."""
+        children = []
+        for plan in plans:
+            child = ChildProcess(plan, self.state.log / f"{plan.name.replace(' ', '-')}.log")
+            child.spawned = lambda pid, name=plan.name: self._records.add(record_of(name, pid, signal.SIGTERM))  # type: ignore[misc]
+            self._children.append(child)
+            children.append(child)
+            child.spawn()
+            pid = child.process.pid if child.process else None
+            self._tell(Part(plan.name, "starting", self._where(plan), pid, log=child.log))
+        for child in children:
+            part = self.parts[child.name]
+            try:
+                child.wait_ready()
+            except BaseException:
+                part.state = "failed"
+                self._tell(part)
+                raise
+            self._ready(part)
+
+    @staticmethod
+    def _where(plan: ProcessPlan) -> str:
+        metrics = f"metrics 127.0.0.1:{plan.metrics_port}"
+        return f"{plan.where}, {metrics}" if plan.where else metrics
+
+    def _start_fleet(self) -> None:
+        nodes = plan_fleet(self.options.agents)
+        with self.admin() as admin:
+            seed_catalogue(admin, self.state.images)
+            self._start_children([self._agent(admin, node) for node in nodes])
+            with self._part("fleet", f"{len(nodes)} nodes online"):
+                wait_online(admin, {node.name for node in nodes})
+
+    def _agent(self, admin: Client, planned: PlannedNode) -> ProcessPlan:
+        """The agent's plan, with a fresh token: used if it has no certificate or its certificate has run out."""
+        node = ensure_node(admin, planned)
+        token = admin.create_enrolment_token(node.id, hardware_id=planned.hardware_id)
+        token_file = self.state.secrets / f"enrolment-{planned.name}.token"
+        secret_files.write_secret(token_file, token.token + "\n")
+        directory = self.state.agent(planned.name)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        port = self._ports.of(f"agent-{planned.name}-metrics")
+        return agent_plan(planned, self.endpoints, directory, token_file, port)
+
+    def _admin_key(self) -> str:
+        path = self.state.secrets / secret_files.ADMIN_KEY
+        key = secret_files.read_secret(path)
+        if key is None or not admin_key_works(self.endpoints.database_url, key):
+            key = create_admin_key(self.endpoints.database_url, "local stack")
+            secret_files.write_secret(path, key + "\n")
+        secret_files.write_secret(self.state.secrets / secret_files.DATABASE_URL, self.endpoints.database_url + "\n")
+        return key
+
+    def admin(self) -> Client:
+        """A client with the stack's admin key."""
+        return Client(self.endpoints.api_url, self.admin_key)
+
+    def watch(self, stop: threading.Event) -> str | None:
+        """Return None once `stop` is set, or a sentence about the child that died, as soon as one does."""
+        while not stop.wait(WATCH_SECONDS):
+            for name, why in self._dead():
+                part = self.parts[name]
+                part.state = "failed"
+                self._tell(part)
+                return f"{name} {why}"
+        return None
+
+    def _dead(self) -> Iterator[tuple[str, str]]:
+        for server in self._servers:
+            if server.process is not None and (status := server.process.poll()) is not None:
+                yield server.name, f"{describe_status(status)}; {last_lines(server.log)}"
+        for child in self._children:
+            if not child.runs():
+                yield child.name, child.how_it_ended()
+
+    def _stop(self) -> None:
+        try:
+            # Agents first, all at once; then the control plane and the servers, last started first.
+            agents = [child for child in reversed(self._children) if child.plan.module == "node_agent"]
+            for child in agents:
+                child.terminate()
+            for child in agents:
+                self._stop_child(child)
+            for child in reversed(self._children):
+                if child not in agents:
+                    child.terminate()
+                    self._stop_child(child)
+            for server in reversed(self._servers):
+                server.stop()
+                self._stopped(server.name)
+            if self._servers or self._children:
+                self._records.clear()
+        finally:
+            self._held.close()
+
+    def _stop_child(self, child: ChildProcess) -> None:
+        child.wait_ended()
+        self._stopped(child.name)
+
+    def _stopped(self, name: str) -> None:
+        part = self.parts.get(name)
+        if part is not None and part.state != "failed":
+            part.state = "stopped"
+            self._tell(part)
+
+    @contextmanager
+    def _part(self, name: str, where: str, log: Path | None = None) -> Iterator[Part]:
+        part = Part(name, "starting", where, log=log)
+        self._tell(part)
+        try:
+            yield part
+        except BaseException:
+            part.state = "failed"
+            self._tell(part)
+            raise
+        self._ready(part)
+
+    def _ready(self, part: Part) -> None:
+        part.state = "ready"
+        part.seconds = time.monotonic() - part.started
+        self._tell(part)
+
+    def _tell(self, part: Part) -> None:
+        self.parts[part.name] = part
+        self._report(part)

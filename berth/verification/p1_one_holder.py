@@ -1,0 +1,60 @@
+"""P1: a unit has at most one holder at any instant, by right and in fact, past, present and future.
+
+The constraints look at live rows only. This looks at all of history, unit by unit: sorted by start, no claim may begin
+before the running maximum of the ends before it. A right ends with its window or when its claim was closed, whichever
+is first; occupation is recorded to the instant.
+"""
+
+from __future__ import annotations
+
+from berth.verification.verdict import Connection, Verdict
+
+RIGHTS = """
+with spans as (
+    select unit, c.id, lower(c.during) as starts,
+           least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity')) as ends
+    from claims c cross join lateral unnest(c.units) part
+         cross join lateral generate_series(lower(part), upper(part) - 1) unit
+), ordered as (
+    select unit, id, starts, ends, max(ends) over earlier as held_until, lag(id) over by_start as before
+    from spans where starts < ends
+    window by_start as (partition by unit order by starts, id),
+           earlier as (partition by unit order by starts, id rows between unbounded preceding and 1 preceding)
+)
+select id, unit, starts, held_until, before from ordered where starts < held_until order by unit, starts
+"""
+OCCUPATIONS = """
+with spans as (
+    select unit, c.id, c.occupied_from as starts, coalesce(c.occupied_until, 'infinity') as ends
+    from claims c cross join lateral unnest(c.units) part
+         cross join lateral generate_series(lower(part), upper(part) - 1) unit
+    where c.occupied_from is not null
+), ordered as (
+    select unit, id, starts, max(ends) over earlier as held_until, lag(id) over by_start as before
+    from spans
+    window by_start as (partition by unit order by starts, id),
+           earlier as (partition by unit order by starts, id rows between unbounded preceding and 1 preceding)
+)
+select id, unit, starts, held_until, before from ordered where starts < held_until order by unit, starts
+"""
+FOREIGN = """
+select c.id, c.node_id from claims c left join nodes n on n.id = c.node_id
+where c.node_id is not null
+  and (n.id is null or not int8multirange(int8range(n.unit_base, n.unit_base + n.slot_count)) @> c.units)
+"""
+
+
+def check_one_holder(connection: Connection) -> Verdict:
+    """Rights and occupations never overlap on a unit, and a claim on a node lies inside the node's block of units."""
+    verdict = Verdict("P1", "a unit has at most one holder at any instant")
+    verdict.count(connection, "select count(*) from claims")
+    verdict.scan(
+        connection,
+        RIGHTS,
+        "claim {0} has the right to unit {1} from {2}, but an earlier claim's right (such as {4}'s) lasts until {3}",
+    )
+    verdict.scan(
+        connection, OCCUPATIONS, "claim {0} occupies unit {1} from {2}, but an earlier one (such as {4}) until {3}"
+    )
+    verdict.scan(connection, FOREIGN, "claim {0} holds units that are not node {1}'s")
+    return verdict

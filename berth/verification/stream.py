@@ -1,0 +1,94 @@
+"""P3 on the other side: the JetStream stream holds what the log holds, each event at its version."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import nats
+import psycopg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from berth.verification.verdict import Verdict
+
+STREAM = "BERTH_LOG"
+COMPARED_MAX = 1000
+CATCH_UP_SECONDS = 5.0
+
+
+class StreamUnreachable(Exception):
+    """NATS cannot be asked; the message says why."""
+
+
+def check_stream(database_url: str, nats_url: str) -> Verdict:
+    """The stream's last sequence is the log's head, and messages carry the event ids of their versions.
+
+    All messages of a small log are compared, else a random sample of 1,000 with both ends. Publishing follows
+    sequencing, so the stream gets five seconds to catch up. Raises `StreamUnreachable`.
+    """
+    began = time.monotonic()
+    verdict = Verdict("P3 on NATS", "the stream's sequence is the log's version")
+    try:
+        asyncio.run(_compare(database_url, nats_url, verdict))
+    except (NatsError, JetStreamError, OSError) as error:
+        raise StreamUnreachable(f"cannot ask NATS at {nats_url}: {error or type(error).__name__}") from error
+    verdict.seconds = time.monotonic() - began
+    return verdict
+
+
+async def _compare(database_url: str, nats_url: str, verdict: Verdict) -> None:
+    client = await nats.connect(nats_url, connect_timeout=5, allow_reconnect=False)
+    try:
+        stream = client.jetstream()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            first, last = await _caught_up(stream, connection, verdict)
+            if verdict.kept and last >= first > 0:
+                await _compare_ids(stream, connection, range(first, last + 1), verdict)
+    finally:
+        await client.close()
+
+
+async def _caught_up(
+    stream: JetStreamContext, connection: psycopg.Connection[tuple[int]], verdict: Verdict
+) -> tuple[int, int]:
+    until = time.monotonic() + CATCH_UP_SECONDS
+    while True:
+        row = connection.execute("select version from log_head").fetchone()
+        head = row[0] if row else 0
+        try:
+            state = (await stream.stream_info(STREAM)).state
+            first, last = state.first_seq, state.last_seq
+        except NotFoundError:
+            first, last = 0, 0
+        if last >= head or time.monotonic() > until:
+            break
+        await asyncio.sleep(0.05)
+    if last < head:
+        verdict.violations.append(f"the stream ends at {last}, the log's head is {head}; is the relay running?")
+    row = connection.execute("select version from log_head").fetchone()
+    if row and last > row[0]:
+        verdict.violations.append(f"the stream is at {last}, ahead of the log's head {row[0]}")
+    return first, last
+
+
+async def _compare_ids(
+    stream: JetStreamContext, connection: psycopg.Connection[tuple[int]], versions: range, verdict: Verdict
+) -> None:
+    chosen = list(versions)
+    if len(chosen) > COMPARED_MAX:
+        chosen = sorted({versions[0], versions[-1], *random.sample(versions, COMPARED_MAX - 2)})
+    rows = connection.execute("select version, event_id::text from log where version = any(%s)", (chosen,))
+    expected: dict[int, str] = dict(rows.fetchall())  # type: ignore[arg-type]
+    for version in chosen:
+        message = await stream.get_msg(STREAM, version)
+        found = (message.headers or {}).get("Nats-Msg-Id")
+        verdict.checked += 1
+        if found != expected.get(version):
+            verdict.violations.append(f"version {version} is event {expected.get(version)}, its message {found}")
+            if len(verdict.violations) >= 20:
+                verdict.more = True
+                return

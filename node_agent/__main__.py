@@ -1,0 +1,54 @@
+"""`python -m node_agent`: run until told to stop; everything is set by `BERTH_*` variables (`settings.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import structlog
+from pydantic import ValidationError
+
+from node_agent.agent import Agent
+from node_agent.observability import configure_logging
+from node_agent.problems import AgentProblem
+from node_agent.settings import Settings
+
+log = structlog.get_logger("node_agent")
+
+
+async def _run(settings: Settings) -> None:
+    await Agent(settings).run()
+
+
+def main() -> int:
+    """0 after an orderly stop; 1 with one sentence on standard error when it cannot go on."""
+    configure_logging()
+    problem: BaseException
+    try:
+        asyncio.run(_run(Settings()))
+        return 0
+    except* (AgentProblem, OSError, ValidationError) as group:
+        problem = _first(group)
+    except* Exception as group:
+        problem = _first(group)
+        log.error("defect", exc_info=problem)
+    print(f"node_agent: {_sentence(problem)}", file=sys.stderr)  # noqa: T201 - the last word, for a person
+    return 1
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        missing = ", ".join("BERTH_" + "_".join(str(part) for part in found["loc"]).upper() for found in error.errors())
+        return f"these settings are missing or wrong: {missing}"
+    return str(error) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

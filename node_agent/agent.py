@@ -1,0 +1,227 @@
+"""The agent's life: start, four loops, stop. The only place where its parts are put together.
+
+Start: own the state directory, read the journal, bring guests back, get an identity, hear from the server, end what a
+crash left. Loops: tasks, heartbeat, identity, measurements. A loop that ends with an exception ends the process
+(TRAPS, failure 20). On SIGTERM guests are stopped, since the node is going down; after a crash they run on and the
+next agent adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import structlog
+
+from node_agent.admission import Trust
+from node_agent.backoff import Backoff
+from node_agent.clock import ServerClock
+from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
+from node_agent.drivers.choice import choose_driver
+from node_agent.durable_files import DirectoryOwnership, make_private_directory
+from node_agent.effects import Effects
+from node_agent.enrolment import Enrolment
+from node_agent.executor import Executor
+from node_agent.health_server import HealthServer
+from node_agent.identity import IdentityStore
+from node_agent.journal import Journal
+from node_agent.metrics import AgentMetrics
+from node_agent.problems import CannotStart
+from node_agent.protocol import Heartbeat, HeartbeatAnswer, WaitAnswer
+from node_agent.reporter import Reporter
+from node_agent.settings import Settings
+
+log = structlog.get_logger("node_agent")
+
+REFUSALS_MAX = 5
+IDENTITY_CHECK_SECONDS = 5.0
+HELD_ALLOCATIONS_MAX = 256
+MEASURE_SECONDS = 5.0
+
+
+class Agent:
+    """One node's agent. Make it inside a running event loop; `run` returns after an orderly stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take hold of the state directory. Raises CannotStart, JournalUnwritable, OSError."""
+        make_private_directory(settings.agent_state_dir)
+        self._ownership = DirectoryOwnership(settings.agent_state_dir)
+        self._settings = settings
+        self._metrics = AgentMetrics()
+        self._clock = ServerClock()
+        self._journal = Journal(settings.agent_state_dir / "journal", self._metrics)
+        self._driver = choose_driver(settings)
+        store = IdentityStore(settings.agent_state_dir)
+        self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
+        self._enrolment = Enrolment(settings, store, self._clock, self._connection)
+        self._stopping = asyncio.Event()
+        self._refusals_in_a_row = 0
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises AgentProblem with the sentence that says why it cannot go on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        life = asyncio.create_task(self._live())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((life, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if life.done():
+            life.result()
+            return
+        log.info("stopping")
+        life.cancel()
+        await asyncio.wait((life,))
+        await self._driver.stop(self._settings.agent_stop_seconds)
+        await self._connection.close()
+        self._journal.close()
+        self._ownership.close()
+        log.info("stopped")
+
+    async def _live(self) -> None:
+        health = HealthServer(self._metrics.text, self._state)
+        if self._settings.metrics_port is not None:
+            await self._listen(health, self._settings.metrics_port)
+        await self._driver.start()
+        resumed = await self._driver.resume()
+        log.info("resumed", driver=self._driver.name, allocations=len(resumed), journal_entries=self._journal.entries)
+        await self._enrolment.establish()
+        await self._first_contact()
+        reporter = Reporter(self._connection, self._journal, self._metrics)
+        async with asyncio.TaskGroup() as group:
+            executor = Executor(
+                group, Trust.of(self._enrolment.identity.credentials), self._journal, self._clock,
+                Effects(self._driver, self._metrics), reporter, self._connection, self._metrics,
+                self._settings.agent_tasks_max,
+            )  # fmt: skip
+            executor.recover()
+            group.create_task(self._take_tasks(executor))
+            group.create_task(self._send_heartbeats())
+            group.create_task(self._keep_identity(executor))
+            group.create_task(self._measure())
+
+    async def _listen(self, health: HealthServer, port: int) -> None:
+        try:
+            await health.start(self._settings.metrics_host, port)
+        except OSError as error:
+            raise CannotStart(f"the metrics listener cannot use port {port}: {error.strerror}") from error
+
+    async def _first_contact(self) -> None:
+        deadline = time.monotonic() + self._settings.agent_startup_seconds
+        backoff = Backoff(most_seconds=2.0)
+        while True:
+            try:
+                answer = await self._heartbeat()
+            except CredentialsRefused as refused:
+                self._refusals_in_a_row += 1
+                if self._refusals_in_a_row >= REFUSALS_MAX:
+                    await self._enrolment.enrol_again(f"the server refuses this node's certificate ({refused})")
+                    self._refusals_in_a_row = 0
+                why = str(refused)
+            except Unreachable as error:
+                why = str(error)
+            else:
+                log.info("serving", node_id=str(self._enrolment.identity.credentials.node_id), state=answer.node_state)
+                return
+            if time.monotonic() >= deadline:
+                waited = f"waited {self._settings.agent_startup_seconds:.0f} s for the node listener"
+                raise CannotStart(f"{waited} {self._connection.url}: {why}")
+            log.info("waiting", for_what="node listener", why=why)
+            await asyncio.sleep(backoff.next_seconds())
+
+    async def _take_tasks(self, executor: Executor) -> None:
+        backoff = Backoff(most_seconds=5.0)
+        while True:
+            if executor.full:
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            known = executor.known()
+            wait_seconds = self._settings.agent_wait_seconds
+            params = [("timeout_seconds", str(wait_seconds)), *(("known", str(task)) for task in known)]
+            try:
+                answer = await self._connection.get("/node/v1/tasks/wait", params, WaitAnswer, wait_seconds)
+            except (Unreachable, CredentialsRefused, RequestRefused) as error:
+                self._note(error, "tasks")
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            backoff.reset()
+            self._refusals_in_a_row = 0
+            await executor.accept(answer.tasks)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.agent_heartbeat_seconds)
+            try:
+                await self._heartbeat()
+            except (Unreachable, CredentialsRefused, RequestRefused) as error:
+                self._note(error, "heartbeat")
+
+    async def _keep_identity(self, executor: Executor) -> None:
+        backoff = Backoff(first_seconds=1.0, most_seconds=IDENTITY_CHECK_SECONDS)
+        while True:
+            useless = self._why_identity_is_useless()
+            if useless is not None:
+                await self._enrolment.enrol_again(useless)
+                self._refusals_in_a_row = 0
+            elif self._enrolment.seconds_until_renewal() <= 0 or executor.keys_wanted.is_set():
+                try:
+                    await self._enrolment.renew()
+                except (Unreachable, CredentialsRefused, RequestRefused) as error:
+                    self._note(error, "renewal")
+                    await asyncio.sleep(min(backoff.next_seconds(), max(0.1, self._enrolment.seconds_left() / 4)))
+                    continue
+                executor.keys_wanted.clear()
+            backoff.reset()
+            executor.trust = Trust.of(self._enrolment.identity.credentials)
+            await asyncio.sleep(max(0.05, min(self._enrolment.seconds_until_renewal(), IDENTITY_CHECK_SECONDS)))
+
+    def _why_identity_is_useless(self) -> str | None:
+        if self._enrolment.expired():
+            return "this node's certificate has expired"
+        if self._refusals_in_a_row >= REFUSALS_MAX:
+            return "the server refuses this node's certificate"
+        return None
+
+    async def _measure(self) -> None:
+        while True:
+            self._metrics.contact_age.set(self._clock.seconds_since_contact())
+            self._metrics.certificate_left.set(self._enrolment.seconds_left())
+            self._metrics.guests.set(len((await self._driver.inventory()).allocations))
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def _heartbeat(self) -> HeartbeatAnswer:
+        inventory = await self._driver.inventory()
+        beat = Heartbeat(
+            agent_version=agent_version(),
+            driver=self._driver.name,
+            allocations=inventory.allocations[:HELD_ALLOCATIONS_MAX],
+            journal_entries=self._journal.entries,
+        )
+        answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
+        self._refusals_in_a_row = 0
+        return answer
+
+    def _note(self, error: Exception, what: str) -> None:
+        if isinstance(error, CredentialsRefused):
+            self._refusals_in_a_row += 1
+        log.warning("no_answer", to=what, why=str(error))
+
+    def _state(self) -> dict[str, Any]:
+        age = self._clock.seconds_since_contact()
+        return {
+            "ok": True,
+            "driver": self._driver.name,
+            "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
+            "unreported_tasks": len(self._journal.state.live()),
+        }
+
+
+def agent_version() -> str:
+    """The installed version of Berth."""
+    try:
+        return version("berth")
+    except PackageNotFoundError:
+        return "unknown"

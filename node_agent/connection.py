@@ -1,0 +1,191 @@
+"""Requests to the control plane: mutual TLS to the node listener, and the one unauthenticated call of enrolment.
+
+Every failure is one of three named situations, because each wants something else done: `Unreachable` (try again later),
+`CredentialsRefused` (this certificate is not accepted), `RequestRefused` (this request never will be).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from node_agent.clock import ServerClock
+from node_agent.identity import IdentityStore, StoredIdentity
+from node_agent.metrics import AgentMetrics
+from node_agent.protocol import Credentials, EnrolRequest
+
+CONNECT_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 15.0
+CONNECTIONS_MAX = 16
+KEEP_ALIVE_SECONDS = 60.0
+
+_CERTIFICATE_ALERTS = (
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "BAD_CERTIFICATE",
+    "UNKNOWN_CA",
+    "CERTIFICATE_UNKNOWN",
+)
+
+_JSON = {"content-type": "application/json"}
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Unreachable(Exception):
+    """No usable answer: the network, TLS, a server error, or overload. Whether the request was done is unknown."""
+
+
+class CredentialsRefused(Exception):
+    """The server refuses this node's certificate, in TLS or with 401 or 403."""
+
+
+class RequestRefused(Exception):
+    """A definite 4xx: sending the same again will get the same."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+
+
+def tls_context(identity: StoredIdentity, store: IdentityStore) -> ssl.SSLContext:
+    """TLS that shows our certificate and trusts the enrolled CA alone, not the system's. Raises ssl.SSLError,
+    OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(cadata=identity.credentials.ca_pem)
+    context.load_cert_chain(store.write_client_pem(identity))
+    return context
+
+
+class NodeConnection:
+    """Keep-alive connections under the current identity; `use` moves to a new one without breaking what is in
+    flight."""
+
+    def __init__(
+        self, store: IdentityStore, clock: ServerClock, metrics: AgentMetrics, node_api_url: str | None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._configured_url = node_api_url
+        self._client: httpx.AsyncClient | None = None
+        self._in_flight: Counter[httpx.AsyncClient] = Counter()
+        self.url = node_api_url or ""
+
+    async def use(self, identity: StoredIdentity) -> None:
+        """From now on every request proves to be `identity`, on new connections."""
+        self.url = (self._configured_url or identity.credentials.node_api_url).rstrip("/")
+        limits = httpx.Limits(
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=CONNECTIONS_MAX,
+            keepalive_expiry=KEEP_ALIVE_SECONDS,
+        )
+        old, self._client = (
+            self._client,
+            httpx.AsyncClient(
+                base_url=self.url, verify=tls_context(identity, self._store), limits=limits, trust_env=False
+            ),
+        )
+        if old is not None and not self._in_flight[old]:
+            await old.aclose()
+
+    async def get(self, path: str, params: list[tuple[str, str]], answer: type[Answer], wait_seconds: float) -> Answer:
+        """GET that the server may hold for `wait_seconds`. Raises the module's three situations."""
+        return self._understood(await self._request("GET", path, wait_seconds, params=params), answer)
+
+    async def post(self, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
+        """POST of one message. Raises the module's three situations."""
+        return self._understood(await self._request("POST", path, 0.0, content=_json(body), headers=_JSON), answer)
+
+    async def send(self, path: str, body: BaseModel) -> None:
+        """POST of one message whose answer has no content. Raises the module's three situations."""
+        await self._request("POST", path, 0.0, content=_json(body), headers=_JSON)
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _request(self, method: str, path: str, wait_seconds: float, **more: Any) -> httpx.Response:
+        client = self._client
+        if client is None:
+            raise Unreachable("there is no identity yet")
+        timeout = httpx.Timeout(ANSWER_SECONDS_MAX + wait_seconds, connect=CONNECT_SECONDS_MAX)
+        self._in_flight[client] += 1
+        try:
+            response = await client.request(method, path, timeout=timeout, **more)
+            return accepted(response)
+        except Unreachable:
+            self._metrics.requests_failed.labels(path.rsplit("/", 1)[-1]).inc()
+            raise
+        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+            self._metrics.requests_failed.labels(path.rsplit("/", 1)[-1]).inc()
+            if _is_certificate_alert(error):
+                raise CredentialsRefused(f"TLS: {error}") from error
+            raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
+        finally:
+            self._in_flight[client] -= 1
+            if client is not self._client and not self._in_flight[client]:
+                del self._in_flight[client]
+                await client.aclose()
+
+    def _understood(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+        parsed = understood(response, answer)
+        server_time = getattr(parsed, "server_time", None)
+        if server_time is not None:
+            self._clock.observe(server_time)
+        return parsed
+
+
+def accepted(response: httpx.Response) -> httpx.Response:
+    """`response` if it is a success; otherwise raises the situation that its status means."""
+    status = response.status_code
+    if status in (401, 403):
+        raise CredentialsRefused(f"{status}: {response.text[:300]}")
+    if status in (408, 409, 425, 429) or status >= 500:
+        raise Unreachable(f"the server answered {status}: {response.text[:300]}")
+    if not response.is_success:
+        raise RequestRefused(status, response.text[:300])
+    return response
+
+
+def understood(response: httpx.Response, answer: type[Answer]) -> Answer:
+    """The content of a successful response. Raises `Unreachable` if it is not what was asked for."""
+    try:
+        return answer.model_validate_json(response.content)
+    except ValidationError as error:
+        raise Unreachable(f"the server's answer is not {answer.__name__}: {error.errors()[:3]}") from error
+
+
+async def enrol(api_url: str, request: EnrolRequest) -> Credentials:
+    """Trade a one-time token for an identity, on the public listener. Raises the module's three situations."""
+    async with httpx.AsyncClient(base_url=api_url.rstrip("/"), trust_env=False, timeout=ANSWER_SECONDS_MAX) as client:
+        try:
+            response = await client.post(
+                "/api/v1/nodes/enroll",
+                content=_json(request),
+                headers=_JSON,
+            )
+        except (httpx.HTTPError, OSError) as error:
+            raise Unreachable(f"{api_url}: {error or type(error).__name__}") from error
+        return understood(accepted(response), Credentials)
+
+
+def _json(body: BaseModel) -> str:
+    return body.model_dump_json(exclude_none=True)
+
+
+def _is_certificate_alert(error: BaseException) -> bool:
+    # An alert about *our* certificate; a server certificate that fails our check is CERTIFICATE_VERIFY_FAILED.
+    seen: BaseException | None = error
+    while seen is not None:
+        text = str(seen).upper().replace(" ", "_")
+        if "ALERT" in text and any(alert in text for alert in _CERTIFICATE_ALERTS):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

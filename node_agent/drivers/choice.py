@@ -1,0 +1,22 @@
+"""Which driver a setting means."""
+
+from __future__ import annotations
+
+from node_agent.drivers.interface import Driver
+from node_agent.drivers.noop import NoopDriver
+from node_agent.drivers.sandbox import SandboxDriver, SandboxLimits
+from node_agent.settings import Settings
+
+
+def choose_driver(settings: Settings) -> Driver:
+    """The driver that `BERTH_AGENT_DRIVER` names, keeping its things in the agent's state directory."""
+    if settings.agent_driver == "noop":
+        return NoopDriver(settings.agent_advertised_host)
+    limits = SandboxLimits(
+        ssh_port_first=settings.agent_ssh_port_first,
+        ssh_port_last=settings.agent_ssh_port_last,
+        readiness_seconds=settings.agent_readiness_seconds,
+        image_bytes_max=settings.agent_image_bytes_max,
+        image_cache_max=settings.agent_image_cache_max,
+    )
+    return SandboxDriver(settings.agent_state_dir / "sandbox", settings.agent_advertised_host, limits)

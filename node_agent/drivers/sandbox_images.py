@@ -1,0 +1,142 @@
+"""Images: fetched once, kept under their own hash, copied for each allocation, and hashed again while being copied.
+
+A file in the cache is named after the SHA-256 of its bytes and appears there only by rename, after the bytes were
+checked. Rot in the cache is found by the copy: the file is thrown away and fetched once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import structlog
+
+from node_agent.drivers.interface import DriverFailure
+from node_agent.drivers.threads import in_thread
+from node_agent.protocol import FailureCode, ImageParameters
+
+log = structlog.get_logger("node_agent.sandbox")
+
+CHUNK_BYTES = 1 << 20
+FETCH_SECONDS_MAX = 30.0
+
+
+class ImageCache:
+    """The directory `images/` of one node."""
+
+    def __init__(self, directory: Path, image_bytes_max: int, images_max: int) -> None:
+        self._directory = directory
+        self._image_bytes_max = image_bytes_max
+        self._images_max = images_max
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    async def place(self, image: ImageParameters, target: Path) -> int:
+        """Put a checked copy of `image` at `target`; returns its bytes. Raises DriverFailure with
+        IMAGE_CHECKSUM_MISMATCH or IMAGE_DOWNLOAD_FAILED."""
+        for _ in range(2):
+            cached = await self._cached(image)
+            stop = threading.Event()
+            try:
+                size, digest = await in_thread(partial(copy_and_hash, cached, target, stop), stop)
+            except FileNotFoundError:
+                continue  # evicted in this very moment
+            except OSError as error:
+                raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, f"image {image.name}: {error}") from error
+            if digest == image.sha256:
+                return size
+            log.error("image_cache_rotten", image=image.name, sha256=image.sha256, found=digest)
+            cached.unlink(missing_ok=True)
+        raise DriverFailure(FailureCode.IMAGE_CHECKSUM_MISMATCH, f"copies of image {image.name} keep differing from it")
+
+    def forget_partial(self) -> None:
+        """Remove what an interrupted fetch left."""
+        for aside in self._directory.glob(".fetch-*"):
+            aside.unlink(missing_ok=True)
+
+    async def _cached(self, image: ImageParameters) -> Path:
+        cached = self._directory / image.sha256
+        async with self._fetching.setdefault(image.sha256, asyncio.Lock()):
+            if not cached.exists():
+                await self._fetch(image, cached)
+                self._evict(keep=cached)
+        return cached
+
+    async def _fetch(self, image: ImageParameters, cached: Path) -> None:
+        aside = self._directory / f".fetch-{secrets.token_hex(8)}"
+        scheme = urlsplit(image.url).scheme
+        try:
+            if scheme == "file":
+                source = Path(unquote(urlsplit(image.url).path))
+                stop = threading.Event()
+                _, digest = await in_thread(partial(copy_and_hash, source, aside, stop, self._image_bytes_max), stop)
+            elif scheme in ("http", "https"):
+                digest = await self._download(image.url, aside)
+            else:
+                raise DriverFailure(
+                    FailureCode.IMAGE_DOWNLOAD_FAILED, f"cannot fetch from a {scheme or 'relative'} URL"
+                )
+            if digest != image.sha256:
+                detail = f"image {image.name} from {image.url} has SHA-256 {digest}, not {image.sha256}"
+                raise DriverFailure(FailureCode.IMAGE_CHECKSUM_MISMATCH, detail)
+            aside.rename(cached)
+        except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+            detail = f"image {image.name} from {image.url}: {error or type(error).__name__}"
+            raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, detail) from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+    async def _download(self, url: str, aside: Path) -> str:
+        digest, size = hashlib.sha256(), 0
+        async with (
+            httpx.AsyncClient(timeout=FETCH_SECONDS_MAX, follow_redirects=True) as client,
+            client.stream("GET", url) as response,
+        ):
+            response.raise_for_status()
+            with aside.open("wb") as file:
+                async for chunk in response.aiter_bytes(CHUNK_BYTES):
+                    size += len(chunk)
+                    _within(size, self._image_bytes_max)
+                    digest.update(chunk)
+                    await asyncio.to_thread(file.write, chunk)
+        return digest.hexdigest()
+
+    def _evict(self, keep: Path) -> None:
+        images = sorted(
+            (path for path in self._directory.iterdir() if not path.name.startswith(".") and path != keep),
+            key=lambda path: path.stat().st_mtime,
+        )
+        for path in images[: max(0, len(images) + 1 - self._images_max)]:
+            path.unlink(missing_ok=True)
+            self._fetching.pop(path.name, None)
+
+
+def copy_and_hash(source: Path, target: Path, stop: threading.Event, bytes_max: int | None = None) -> tuple[int, str]:
+    """Copy in chunks; returns bytes and SHA-256 of what was written. Ends early, with OSError, once `stop` is set."""
+    digest, size = hashlib.sha256(), 0
+    with source.open("rb") as reading, target.open("wb") as writing:
+        for chunk in _chunks(reading.fileno()):
+            if stop.is_set():
+                raise InterruptedError("the copy was interrupted")
+            size += len(chunk)
+            _within(size, bytes_max)
+            digest.update(chunk)
+            writing.write(chunk)
+    return size, digest.hexdigest()
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    while chunk := os.read(descriptor, CHUNK_BYTES):
+        yield chunk
+
+
+def _within(size: int, bytes_max: int | None) -> None:
+    if bytes_max is not None and size > bytes_max:
+        raise OSError(f"it is larger than {bytes_max} bytes")

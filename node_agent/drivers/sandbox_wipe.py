@@ -1,0 +1,67 @@
+"""Wiping a directory so that its absence is proven, whatever a tenant has put into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REMOVE_SECONDS_MAX = 300
+
+
+@dataclass(frozen=True)
+class Wiped:
+    """What was removed: number of files and their bytes."""
+
+    files: int
+    bytes: int
+
+
+def wipe(directory: Path) -> Wiped:
+    """Remove `directory` and all in it without following links; a missing one is fine. Raises OSError if it is still
+    there afterwards. What a tenant has made unreadable is made readable; what is nested too deeply for us is left to
+    rm(1)."""
+    counted = _count(directory)
+    try:
+        shutil.rmtree(directory, onerror=_retry_writable)
+    except FileNotFoundError:
+        pass
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", str(directory)], check=False, timeout=REMOVE_SECONDS_MAX)
+    if os.path.lexists(directory):
+        raise OSError(f"{directory.name} is still there after it was removed")
+    return counted
+
+
+def _count(directory: Path) -> Wiped:
+    files = total = 0
+    pending = [str(directory)]
+    while pending:
+        try:
+            entries = list(os.scandir(pending.pop()))
+        except OSError:
+            continue  # unreadable or gone: counted as nothing, removed all the same
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            else:
+                files += 1
+                total += entry.stat(follow_symlinks=False).st_size
+    return Wiped(files, total)
+
+
+def _retry_writable(again: Callable[..., Any], path: str, problem: tuple[Any, BaseException, Any]) -> None:
+    if isinstance(problem[1], FileNotFoundError) or again not in (os.scandir, os.open, os.unlink, os.rmdir, os.lstat):
+        raise problem[1]
+    for place in (os.path.dirname(path), path):  # noqa: PTH120 - paths as rmtree gives them
+        if stat.S_ISDIR(os.lstat(place).st_mode):
+            os.chmod(place, stat.S_IRWXU)  # noqa: PTH101
+    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)  # noqa: PTH108

@@ -1,0 +1,123 @@
+"""Getting and keeping an identity: enrol once, renew at half-life, enrol again only when the certificate is of no
+more use.
+
+A restart with valid credentials asks for nothing. A token is used once: its digest is kept with the credentials it
+made, so that a token still lying there from the first enrolment is not mistaken for a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from node_agent.backoff import Backoff
+from node_agent.clock import ServerClock
+from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable, enrol
+from node_agent.identity import IdentityStore, StoredIdentity, new_key_pem, request_pem, token_digest, validity
+from node_agent.problems import CannotStart, IdentityLost
+from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
+from node_agent.settings import Settings
+
+log = structlog.get_logger("node_agent.enrolment")
+
+
+class Enrolment:
+    """The one place that replaces the node's identity."""
+
+    def __init__(
+        self, settings: Settings, store: IdentityStore, clock: ServerClock, connection: NodeConnection
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._connection = connection
+        self._identity: StoredIdentity | None = None
+
+    @property
+    def identity(self) -> StoredIdentity:
+        """Who this node is now. Call `establish` first."""
+        if self._identity is None:
+            raise LookupError("this node has no identity yet")
+        return self._identity
+
+    async def establish(self) -> None:
+        """Take the identity on disk, or enrol. Raises CannotStart."""
+        stored = self._store.load()
+        if stored is not None:
+            await self._take(stored)
+            return
+        token = self._settings.token()
+        if token is None:
+            raise CannotStart(
+                "this node is not enrolled: set BERTH_ENROLMENT_TOKEN or BERTH_ENROLMENT_TOKEN_FILE to a fresh token"
+            )
+        await self._enrol(token)
+
+    async def enrol_again(self, why: str) -> None:
+        """Replace an identity that is of no more use. Raises IdentityLost if there is no unused token."""
+        token = self._settings.token()
+        if token is None or token_digest(token) == self.identity.token_sha256:
+            raise IdentityLost(
+                f"{why}, and there is no unused enrolment token; issue one for this node and set BERTH_ENROLMENT_TOKEN"
+            )
+        log.warning("enrolling_again", why=why)
+        await self._enrol(token)
+
+    async def renew(self) -> None:
+        """Trade the certificate, while it is valid, for a new one with a new key. Raises the connection's
+        situations."""
+        private_key_pem = new_key_pem()
+        request = CertificateRequest(csr_pem=request_pem(private_key_pem))
+        credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
+        await self._save(credentials, private_key_pem, self.identity.token_sha256)
+        log.info("certificate_renewed", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
+
+    def expired(self) -> bool:
+        """Whether the certificate has ended, by the server's clock; False while that is unknown."""
+        return self._clock.known and self.seconds_left() <= 0
+
+    def seconds_left(self) -> float:
+        """Seconds until the certificate expires. Raises LookupError while the server's clock is unknown."""
+        return (validity(self.identity.credentials.certificate_pem).not_after - self._clock.now()).total_seconds()
+
+    def seconds_until_renewal(self) -> float:
+        """Seconds until half of the certificate's life is over. Raises LookupError as above."""
+        return (validity(self.identity.credentials.certificate_pem).renew_at - self._clock.now()).total_seconds()
+
+    async def _enrol(self, token: str) -> None:
+        private_key_pem = self._store.pending_key()
+        request = EnrolRequest(
+            token=token,
+            hardware_id=self._store.hardware_id(self._settings.hardware_id),
+            csr_pem=request_pem(private_key_pem),
+        )
+        credentials = await self._answered(request)
+        await self._save(credentials, private_key_pem, token_digest(token))
+        log.info("enrolled", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
+
+    async def _answered(self, request: EnrolRequest) -> Credentials:
+        deadline = time.monotonic() + self._settings.agent_startup_seconds
+        backoff = Backoff(most_seconds=2.0)
+        while True:
+            try:
+                return await enrol(self._settings.api_url, request)
+            except (CredentialsRefused, RequestRefused) as refused:
+                raise CannotStart(f"the server refuses to enrol this node: {refused}") from refused
+            except Unreachable as error:
+                if time.monotonic() >= deadline:
+                    waited = f"waited {self._settings.agent_startup_seconds:.0f} s to enrol at {self._settings.api_url}"
+                    raise CannotStart(f"{waited}: {error}") from error
+                log.info("waiting", for_what="enrolment", why=str(error))
+                await asyncio.sleep(backoff.next_seconds())
+
+    async def _save(self, credentials: Credentials, private_key_pem: str, digest: str) -> None:
+        identity = StoredIdentity(credentials=credentials, private_key_pem=private_key_pem, token_sha256=digest)
+        self._store.save(identity)
+        self._clock.observe(credentials.server_time)
+        await self._take(identity)
+
+    async def _take(self, identity: StoredIdentity) -> None:
+        self._identity = identity
+        await self._connection.use(identity)

@@ -1,0 +1,132 @@
+"""What the journal's records add up to: which tasks are where, and the newest fence of every unit. Pure, no I/O."""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started
+from node_agent.protocol import Envelope, ResultReport, TaskBody
+
+REPORTED_KEPT = 64
+ALLOCATION_FENCES_KEPT = 1024
+
+
+@dataclass
+class JournaledTask:
+    """One task's progress through the journal. `body` is None for a task that was refused."""
+
+    task_id: UUID
+    envelope: Envelope | None = None
+    body: TaskBody | None = None
+    started: bool = False
+    report: ResultReport | None = None
+    reported: bool = False
+
+
+def units_of(body: TaskBody) -> list[str]:
+    """The units whose fences `body` is judged by: the slots it names and its allocation."""
+    slots = body.parameters.get("slots")
+    units = [f"slot:{slot}" for slot in slots] if isinstance(slots, list) else []
+    return units + ([f"allocation:{body.allocation_id}"] if body.allocation_id is not None else [])
+
+
+class JournalState:
+    """A fold over records; `apply` is the only way to change it, at start and later alike."""
+
+    def __init__(self) -> None:
+        self.tasks: OrderedDict[UUID, JournaledTask] = OrderedDict()
+        self.newest: OrderedDict[str, NewestFence] = OrderedDict()
+
+    def apply(self, record: AnyRecord) -> None:
+        """Take one more record into account. Records may be missing before it (damage); none makes it fail."""
+        match record:
+            case Accepted():
+                self._accepted(record)
+            case Started():
+                self._task(record.task_id).started = True
+            case Finished():
+                self._finished(record)
+            case Reported():
+                self._reported(record.task_id)
+            case NewestFence():
+                self._seen(record)
+
+    def live(self) -> list[JournaledTask]:
+        """Tasks not yet reported, in the order of their acceptance. One whose acceptance was lost to damage is not
+        among them: the server hands it out again."""
+        return [task for task in self.tasks.values() if not task.reported and (task.body or task.report)]
+
+    def fence_objection(self, body: TaskBody) -> str | None:
+        """Why `body`'s fence forbids it, or None. At most one effect completes per fence, and never an older one's."""
+        for unit in units_of(body):
+            newest = self.newest.get(unit)
+            if newest is None or newest.task_id == body.task_id or newest.fence < body.fence:
+                continue
+            if newest.fence > body.fence:
+                return f"fence {body.fence} is older than {newest.fence}, the newest seen for {unit}"
+            other = self.tasks.get(newest.task_id)
+            if newest.completed or (other is not None and other.report is None):
+                return f"fence {body.fence} was already used for {unit} by task {newest.task_id}"
+        return None
+
+    def snapshot(self) -> Iterator[AnyRecord]:
+        """Records that fold to this state: what compaction writes."""
+        yield from self.newest.values()
+        for task in self.tasks.values():
+            if task.envelope is not None:
+                yield Accepted(envelope=task.envelope)
+            if task.started:
+                yield Started(task_id=task.task_id)
+            if task.report is not None:
+                yield Finished(task_id=task.task_id, report=task.report)
+            if task.reported:
+                yield Reported(task_id=task.task_id)
+
+    def _task(self, task_id: UUID) -> JournaledTask:
+        return self.tasks.setdefault(task_id, JournaledTask(task_id))
+
+    def _accepted(self, record: Accepted) -> None:
+        # The signature held when the record was written; the keys may have been changed since.
+        body = TaskBody.model_validate_json(base64.b64decode(record.envelope.payload))
+        task = self._task(body.task_id)
+        task.envelope, task.body = record.envelope, body
+        for unit in units_of(body):
+            self._seen(NewestFence(unit=unit, fence=body.fence, task_id=body.task_id, completed=False))
+
+    def _seen(self, seen: NewestFence) -> None:
+        newest = self.newest.get(seen.unit)
+        if newest is not None and (newest.fence > seen.fence or (newest.fence == seen.fence and newest.completed)):
+            return
+        self.newest[seen.unit] = seen
+        self.newest.move_to_end(seen.unit)
+        self._forget_old_allocations()
+
+    def _forget_old_allocations(self) -> None:
+        # Slots are few and kept for ever; they alone already refuse a late task of an allocation long gone.
+        if len(self.newest) <= ALLOCATION_FENCES_KEPT:
+            return
+        allocations = [unit for unit in self.newest if unit.startswith("allocation:")]
+        for unit in allocations[: max(0, len(allocations) - ALLOCATION_FENCES_KEPT)]:
+            del self.newest[unit]
+
+    def _finished(self, record: Finished) -> None:
+        task = self._task(record.task_id)
+        task.report = record.report
+        if record.report.outcome != "completed" or task.body is None:
+            return
+        for unit in units_of(task.body):
+            newest = self.newest.get(unit)
+            if newest is not None and newest.task_id == record.task_id:
+                self.newest[unit] = newest.model_copy(update={"completed": True})
+
+    def _reported(self, task_id: UUID) -> None:
+        task = self._task(task_id)
+        task.reported = True
+        self.tasks.move_to_end(task_id)
+        reported = [task.task_id for task in self.tasks.values() if task.reported]
+        for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:
+            del self.tasks[old]

@@ -1,0 +1,70 @@
+"""Results: sent again for ever, with bounded pauses, until the server has said that it has them (DESIGN §9, P14).
+
+`applied: false` is an answer too: the task was superseded or reported before, and nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from uuid import UUID
+
+import structlog
+
+from node_agent.backoff import Backoff
+from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
+from node_agent.journal import Journal
+from node_agent.journal_records import Reported
+from node_agent.metrics import AgentMetrics
+from node_agent.protocol import RESULT_BYTES_MAX, FailureCode, ResultAnswer, ResultReport, TaskFailure
+
+log = structlog.get_logger("node_agent.reporter")
+
+REPORTS_AT_ONCE_MAX = 8
+RETRY_SECONDS_MAX = 5.0
+
+
+def completed(fence: int, result: dict[str, object]) -> ResultReport:
+    """The report of an effect that completed; evidence too large for one message is left out, and says so."""
+    report = ResultReport(fence=fence, outcome="completed", result=result)
+    if len(report.model_dump_json()) > RESULT_BYTES_MAX:
+        size = len(json.dumps(result.get("evidence"), default=str))
+        report = ResultReport(
+            fence=fence, outcome="completed", result={**result, "evidence": {"left_out": f"{size} bytes are too many"}}
+        )
+    return report
+
+
+def failed(fence: int, code: FailureCode, detail: str) -> ResultReport:
+    """The report of a failure."""
+    return ResultReport(fence=fence, outcome="failed", failure=TaskFailure(code=code, detail=detail[:2000]))
+
+
+class Reporter:
+    """Sends reports, at most eight at a time, and journals that they arrived."""
+
+    def __init__(self, connection: NodeConnection, journal: Journal, metrics: AgentMetrics) -> None:
+        self._connection = connection
+        self._journal = journal
+        self._metrics = metrics
+        self._places = asyncio.Semaphore(REPORTS_AT_ONCE_MAX)
+
+    async def deliver(self, task_id: UUID, report: ResultReport) -> None:
+        """Return when the server has the report, or has definitely refused to take it. Raises JournalUnwritable."""
+        backoff = Backoff(most_seconds=RETRY_SECONDS_MAX)
+        while True:
+            try:
+                async with self._places:
+                    answer = await self._connection.post(f"/node/v1/tasks/{task_id}/result", report, ResultAnswer)
+            except (Unreachable, CredentialsRefused) as error:
+                self._metrics.report_retries.inc()
+                log.warning("report_not_delivered", task_id=str(task_id), why=str(error))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            except RequestRefused as refused:
+                log.error("report_refused", task_id=str(task_id), why=str(refused))
+            else:
+                log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)
+            # Not synced: losing this line repeats a report that the server absorbs.
+            self._journal.append(Reported(task_id=task_id))
+            return

@@ -1,0 +1,51 @@
+"""Every setting of the node agent, read once at start from `BERTH_*` environment variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from node_agent.protocol import WAIT_SECONDS_MAX
+
+
+class Settings(BaseSettings):
+    """Addresses, files and bounds. Durations are seconds, sizes bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
+
+    api_url: str = Field(description="http(s):// address of the public listener; used only to enrol")
+    node_api_url: str | None = Field(
+        None, description="https:// address of the node listener; default: as enrolment said"
+    )
+    enrolment_token: SecretStr | None = Field(None, description="one-time enrolment token")
+    enrolment_token_file: Path | None = Field(None, description="file that holds the one-time enrolment token")
+    hardware_id: str | None = Field(None, min_length=1, max_length=200, description="default: made once, kept on disk")
+
+    agent_state_dir: Path = Field(description="directory of this agent's identity, journal and guests; nobody else's")
+    agent_driver: Literal["sandbox", "noop"] = Field("sandbox", description="what carries tasks out")
+    agent_advertised_host: str = Field("127.0.0.1", description="address on which guests listen and tenants log in")
+    agent_ssh_port_first: int = Field(20_000, ge=1024, le=65_535, description="first port that a guest may get")
+    agent_ssh_port_last: int = Field(31_999, ge=1024, le=65_535, description="last port that a guest may get")
+
+    agent_wait_seconds: float = Field(30.0, gt=0, le=WAIT_SECONDS_MAX, description="length of one wait for tasks")
+    agent_heartbeat_seconds: float = Field(10.0, gt=0, description="time between heartbeats")
+    agent_startup_seconds: float = Field(60.0, gt=0, description="how long to wait for the server at start")
+    agent_stop_seconds: float = Field(3.0, ge=0, description="how long guests get to stop when the agent stops")
+    agent_readiness_seconds: float = Field(30.0, gt=0, description="how long a guest may take to answer over SSH")
+    agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
+    agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
+    agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")
+
+    metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
+    metrics_port: int | None = Field(None, ge=1, le=65_535, description="its port; default: no such listener")
+
+    def token(self) -> str | None:
+        """The enrolment token, from its variable or its file; None when neither is there. Raises OSError."""
+        if self.enrolment_token is not None:
+            return self.enrolment_token.get_secret_value().strip() or None
+        if self.enrolment_token_file is not None and self.enrolment_token_file.exists():
+            return self.enrolment_token_file.read_text().strip() or None
+        return None

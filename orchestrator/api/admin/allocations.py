@@ -1,0 +1,41 @@
+"""Every tenant's allocations, and the last word on one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from orchestrator.api.answers import json_response
+from orchestrator.api.authentication import AdminCaller
+from orchestrator.api.documents import PROBLEM_RESPONSES
+from orchestrator.api.operation_keys import answer_response
+from orchestrator.api.paging import Page, identified_page, page_of
+from orchestrator.api.schemas.allocations import Allocation, AllocationQuery, ForceRelease, label_of
+from orchestrator.api.services import Parts
+from orchestrator.api.writes import AdminWrite
+from orchestrator.commands.force_release import force_release
+from orchestrator.queries import allocations
+
+router = APIRouter(prefix="/allocations", tags=["admin: allocations"], responses=PROBLEM_RESPONSES)
+
+
+@router.get("", response_model=Page[Allocation])
+async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """Allocations across tenants, newest last."""
+    after, limit = identified_page(query, "all allocations")
+    found = await allocations.list_allocations(
+        parts.context.database, query.tenant_id, state=query.state, label=label_of(query), after=after, limit=limit
+    )
+    page = page_of(found, query.limit, "all allocations", lambda item: item.place)
+    return json_response({**page, "items": [item.document for item in page["items"]]})
+
+
+@router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
+async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
+    """Release from any state that is not over, also one that is stuck; on the record."""
+    return answer_response(
+        await force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
+    )

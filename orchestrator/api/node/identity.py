@@ -1,0 +1,33 @@
+"""Which node calls: read from its verified certificate, checked against the database on each call (DESIGN §8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Depends, Request
+
+from orchestrator.api.services import Parts
+from orchestrator.queries.nodes import find_standing
+from orchestrator.trust.certificates import node_identity
+
+
+@dataclass(frozen=True, slots=True)
+class CallingNode:
+    """A node whose certificate counted when the request came in. `serial` is lower-case hex."""
+
+    node_id: UUID
+    epoch: int
+    serial: str
+    state: str
+
+
+async def calling_node(request: Request, parts: Parts) -> CallingNode:
+    """The caller, or `Unauthenticated`. Not remembered: a revoked certificate is refused from the next call on."""
+    identity = node_identity(request.scope.get("state", {}).get("peer"), parts.settings.trust_domain)
+    standing = await find_standing(parts.context.database, identity.node_id, identity.serial)
+    return CallingNode(standing.node_id, standing.epoch, identity.serial, standing.state)
+
+
+NodeCaller = Annotated[CallingNode, Depends(calling_node)]

@@ -1,0 +1,88 @@
+"""What every write of the API shares: who, under which operation, answered how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from orchestrator.api.authentication import authenticate, require_admin, require_tenant
+from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_of
+from orchestrator.api.services import Parts, Services
+from orchestrator.domain.states import Actor, Principal
+from orchestrator.execution import Context
+from orchestrator.store.operations import Answer, Operation
+from orchestrator.trust.sealing import Sealer
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write under way."""
+
+    request: Request
+    caller: Principal
+    parts: Services
+    key: str | None
+
+    @property
+    def context(self) -> Context:
+        """What commands work with."""
+        return self.parts.context
+
+    @property
+    def actor(self) -> Actor:
+        """The caller as the cause."""
+        return self.caller.actor
+
+    def operation(self, content: BaseModel | None = None) -> Operation:
+        """The operation of this write. Left out and null members have one meaning, hence one fingerprint."""
+        document: Any = None if content is None else content.model_dump(mode="json")
+        query = dict(self.request.query_params)
+        return operation_of(
+            self.request,
+            self.caller,
+            self.key,
+            {"body": document, "query": query} if query else document,
+            self.parts.settings.operation_retention_seconds,
+        )
+
+    def sealer(self) -> Sealer:
+        """Seals secrets in answers for this caller."""
+        _, _, api_key = self.request.headers.get("authorization", "").partition(" ")
+        return Sealer(api_key.strip())
+
+
+def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
+    """The answer with its secret in the clear: fresh and replayed ones alike."""
+    if answer.status >= 400:
+        return answer_response(answer)
+    document = orjson.loads(answer.body)
+    document[member] = write.sealer().open(document[member])
+    return answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))
+
+
+def _by_admin(
+    request: Request, parts: Parts, caller: Annotated[Principal, Depends(require_admin)], key: IdempotencyKey = None
+) -> Write:
+    return Write(request, caller, parts, key)
+
+
+def _by_tenant(
+    request: Request, parts: Parts, caller: Annotated[Principal, Depends(require_tenant)], key: IdempotencyKey = None
+) -> Write:
+    return Write(request, caller, parts, key)
+
+
+def _by_anyone(
+    request: Request, parts: Parts, caller: Annotated[Principal, Depends(authenticate)], key: IdempotencyKey = None
+) -> Write:
+    return Write(request, caller, parts, key)
+
+
+AnyWrite = Annotated[Write, Depends(_by_anyone)]
+AdminWrite = Annotated[Write, Depends(_by_admin)]
+TenantWrite = Annotated[Write, Depends(_by_tenant)]

@@ -1,0 +1,72 @@
+"""Enrol a node: a one-time token and a signing request in, a certificate out, in one transaction (DESIGN §8).
+
+It has no operation key: the token itself is what makes it happen at most once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from orchestrator.domain.errors import OperationInProgress, Unauthenticated
+from orchestrator.domain.events import Event, EventType
+from orchestrator.domain.states import Actor, ActorKind
+from orchestrator.execution import Context
+from orchestrator.store import audit, enrolment
+from orchestrator.store.clock import read_clock
+from orchestrator.store.database import Transaction, TransactionConflict
+from orchestrator.store.node_certificates import record_certificate, revoke_certificates
+from orchestrator.store.outbox import append_event
+from orchestrator.trust.certificates import NodeAuthority, PublicKey, read_signing_request
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What the node is told besides the control plane's own facts."""
+
+    node_id: UUID
+    epoch: int
+    certificate_pem: str
+    server_time: datetime
+
+
+async def enrol_node(
+    context: Context, authority: NodeAuthority, *, token: str, hardware_id: str, csr_pem: str, request_id: str
+) -> Enrolled:
+    """The node in its next epoch, with one live certificate. Raises `Invalid` for an unusable request, and one and the
+    same `Unauthenticated` for a token that is unknown, used, over, or another machine's.
+    """
+    key = read_signing_request(csr_pem)
+    token_hash = hashlib.sha256(token.encode()).digest()
+    try:
+        async with context.database.transaction() as tx:
+            return await _enrol(tx, authority, key, token_hash, hardware_id, request_id)
+    except TransactionConflict as error:
+        raise OperationInProgress("the node is being changed by another request; try again") from error
+
+
+async def _enrol(
+    tx: Transaction, authority: NodeAuthority, key: PublicKey, token_hash: bytes, hardware_id: str, request_id: str
+) -> Enrolled:
+    node_id = await enrolment.lock_node_of_token(tx, token_hash)
+    if node_id is None or not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
+        raise Unauthenticated("this enrolment token is not valid here; ask an operator for a new one")
+    name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
+    await revoke_certificates(tx, node_id, "the node enrolled again")
+    issued = authority.issue(key, node_id)
+    await record_certificate(
+        tx,
+        node_id=node_id,
+        epoch=epoch,
+        serial=issued.serial,
+        key_sha256=issued.key_sha256,
+        not_before=issued.not_before,
+        not_after=issued.not_after,
+    )
+    payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
+    await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
+    detail = {"epoch": epoch, "hardware_id": hardware_id, "serial": issued.serial}
+    await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
+    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))

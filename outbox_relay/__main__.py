@@ -1,0 +1,42 @@
+"""`python -m outbox_relay`: the relay process. Exit status 0 after SIGTERM, 1 with a sentence when it cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import structlog
+from pydantic import ValidationError
+
+from outbox_relay.logs import configure_logging
+from outbox_relay.problems import RelayProblem
+from outbox_relay.relay import Relay
+from outbox_relay.settings import Settings
+
+
+def main() -> int:
+    """Run the relay until it is told to stop; answer the exit status."""
+    configure_logging()
+    log = structlog.get_logger("relay")
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "_".join(str(part) for part in problem["loc"]).upper()
+            sys.stderr.write(f"BERTH_{name}: {problem['msg']}\n")
+        return 1
+    try:
+        asyncio.run(Relay(settings).run())
+    except RelayProblem as problem:
+        log.error("ended", why=str(problem))
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    except Exception as error:
+        log.exception("ended")
+        sys.stderr.write(f"the relay ended on an error that it does not know: {type(error).__name__}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Connections to Postgres: how they are bounded, and which of their errors pass by themselves."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from outbox_relay.problems import RelayProblem
+
+# A standby that answers in the middle of a failover refuses writes with 25006, which is no OperationalError.
+PASSING_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+
+# synchronous_commit: a version that NATS has must never be undone by a crash of Postgres.
+SESSION = (
+    "-c timezone=UTC -c synchronous_commit=on -c lock_timeout=2s -c statement_timeout=20s -c transaction_timeout=30s "
+    "-c idle_in_transaction_session_timeout=10s"
+)
+
+
+def bounded_address(database_url: str, name: str) -> str:
+    """Connection string for `database_url` with the bounds every session of the relay has; `name` shows in activity.
+
+    Raises `RelayProblem` if the address is not one of PostgreSQL's.
+    """
+    address = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    try:
+        given = conninfo_to_dict(address)
+    except psycopg.ProgrammingError as error:
+        raise RelayProblem("BERTH_DATABASE_URL is not a postgresql:// address") from error
+    return make_conninfo(
+        address,
+        application_name=f"berth-relay-{name}",
+        options=f"{given.get('options') or ''} {SESSION}".strip(),
+        connect_timeout=5,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=10_000,
+    )
+
+
+def place(database_url: str) -> str:
+    """Host, port and database of an address, without its secrets, for messages."""
+    given = conninfo_to_dict(database_url.replace("postgresql+psycopg://", "postgresql://", 1))
+    return f"{given.get('host', 'localhost')}:{given.get('port', 5432)}/{given.get('dbname', '')}"
+
+
+async def probe(address: str) -> str | None:
+    """None if the database answers and has the log; else why not, in a few words."""
+    try:
+        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
+    except PASSING_ERRORS as error:
+        return str(error).strip().splitlines()[-1]
+    async with connection:
+        found = await connection.execute("select to_regprocedure('log_advance(integer)') is not null")
+        row = await found.fetchone()
+    return None if row is not None and row[0] else "it has no log; run `berth migrate`"

@@ -1,0 +1,41 @@
+"""What the loops tell each other and the health endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+
+@dataclass
+class RelayState:
+    """Where each step stands, in words; written by its loop, read by the health endpoint in another thread."""
+
+    sequencing: str = "waiting for postgres"
+    publishing: str = "waiting for postgres"
+
+    def is_ok(self) -> bool:
+        """Both steps reach their servers."""
+        return self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
+
+
+@dataclass
+class LogHead:
+    """The newest version that this process knows of, and a way to wait for a newer one. For one event loop."""
+
+    version: int = 0
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def advance(self, version: int) -> None:
+        """The log reaches at least to `version`."""
+        if version > self.version:
+            self.version = version
+            self._moved.set()
+
+    async def wait_beyond(self, version: int, seconds_max: float) -> None:
+        """Return when the log is known to reach beyond `version`, or when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while self.version <= version:
+                    self._moved.clear()
+                    await self._moved.wait()

@@ -1,0 +1,70 @@
+"""The whole public application over a real PostgreSQL, in this process; a real process where the test is about that."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from starlette.testclient import TestClient
+
+from berth.local.authority import ensure_authority
+from berth.local.servers import LocalPostgres
+from orchestrator.app import build_services, public_listener
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, insert_admin_key
+
+
+@dataclass(frozen=True)
+class PublicApi:
+    """The running application, an operator, and its database to look into."""
+
+    admin: Caller
+    database: psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PublicApi]:
+    """One application and database for a module's tests; each test makes its own tenants, regions and nodes.
+
+    Requests run in one event loop, as in a server: calls from several threads are served at the same time.
+    """
+    name = f"api_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name} template {migrated_template}")
+    url = postgres_server.url(name)
+    settings = settings_over(url, tmp_path_factory.mktemp("authority"))
+    services = build_services(settings)
+    with TestClient(public_listener(services), raise_server_exceptions=False) as http:  # type: ignore[arg-type]
+        with psycopg.connect(url, autocommit=True) as database:
+            yield PublicApi(Caller(http, insert_admin_key(url)), database)
+        assert http.portal is not None
+        http.portal.call(services.context.database.close)
+
+
+def settings_over(url: str, directory: Path) -> Settings:
+    """Settings with a development authority of the test's own."""
+    authority = ensure_authority(directory, "berth.local")
+    return Settings(
+        database_url=url,
+        node_ca_certificate_file=authority.ca_certificate,
+        node_ca_key_file=authority.ca_key,
+        task_signing_key_file=authority.task_signing_key,
+    )
+
+
+@pytest.fixture
+def admin(api: PublicApi) -> Caller:
+    """An operator."""
+    return api.admin
+
+
+@pytest.fixture
+def nobody(api: PublicApi) -> Caller:
+    """Somebody without a key."""
+    return Caller(api.admin.http, None)

@@ -1,0 +1,137 @@
+"""A whole stack, as a person runs it: real servers, every process of ours, agents on a pretended fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from berth.client import Allocation, Client, CreatedAllocation
+from berth.local.servers import LocalServer
+from berth.local.stack import Stack, StackOptions
+from berth.verification.all_checks import run_checks
+
+WAIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant with its own API key and SSH key."""
+
+    client: Client
+    id: uuid.UUID
+    api_key_id: uuid.UUID
+    private_key: asyncssh.SSHKey
+    ssh_key_id: uuid.UUID
+
+    def create(self, *, gpus: int = 1, sku: str = "h100.slice", region: str = "eu-1") -> CreatedAllocation:
+        """Ask for GPUs."""
+        return self.client.create_allocation(sku=sku, gpus=gpus, region=region, ssh_key_ids=[self.ssh_key_id])
+
+    def wait(self, allocation: CreatedAllocation | Allocation, *states: str) -> Allocation:
+        """The allocation once it is in one of `states`."""
+        return self.client.wait_for(allocation.allocation_id, set(states), WAIT_SECONDS)
+
+    def phases(self, allocation: CreatedAllocation | Allocation) -> list[str]:
+        """What the timeline tells, in order: states and phases."""
+        entries = self.client.iterate_timeline(allocation.allocation_id)
+        return [str(entry.to if entry.kind == "transition" else entry.phase) for entry in entries]
+
+
+class Whole:
+    """The stack under test, and the means to hurt it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.admin = stack.admin()
+
+    def tenant(self) -> Tenant:
+        """A new tenant."""
+        made = self.admin.create_tenant(name=f"tenant {uuid.uuid4()}")
+        key = self.admin.create_api_key(name="test", role="tenant", tenant_id=made.id)
+        private = asyncssh.generate_private_key("ssh-ed25519")
+        client = Client(self.stack.endpoints.api_url, key.key)
+        ssh_key = client.add_ssh_key(name="test", public_key=private.export_public_key().decode().strip())
+        return Tenant(client, made.id, key.id, private, ssh_key.id)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a process of ours."""
+        (found,) = [child for child in self.stack._children if child.name == name]  # noqa: SLF001
+        assert found.process is not None
+        found.process.kill()
+        found.process.wait()
+
+    def start(self, name: str) -> None:
+        """Start a killed process again and wait until it is ready."""
+        (found,) = [child for child in self.stack._children if child.name == name]  # noqa: SLF001
+        found.spawn()
+        found.wait_ready()
+
+    def server(self, name: str) -> LocalServer:
+        """One of the servers."""
+        (found,) = [server for server in self.stack._servers if server.name == name]  # noqa: SLF001
+        return found
+
+    def set_faults(self, node_id: uuid.UUID, faults: dict[str, str]) -> None:
+        """Flip the sandbox driver's documented switches for one node (docs/sandbox-driver.md)."""
+        with psycopg.connect(self.stack.endpoints.database_url) as connection:
+            connection.execute("update nodes set faults = %s where id = %s", (Jsonb(faults), node_id))
+
+    def waiting_events(self) -> int:
+        """How many events have no place in the log yet."""
+        with psycopg.connect(self.stack.endpoints.database_url) as connection:
+            row = connection.execute("select count(*) from outbox").fetchone()
+            assert row is not None
+            return int(row[0])
+
+    def violations(self) -> list[str]:
+        """What `berth verify` finds, once the outbox is empty."""
+        return [str(v) for v in run_checks(self.stack.endpoints.database_url) if not v.kept]
+
+
+def eventually(check: Callable[[], bool], what: str) -> None:
+    """Return once `check` holds; fail naming what did not come about."""
+    tick = threading.Event()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not check():
+        assert time.monotonic() < deadline, f"never came about: {what}"
+        tick.wait(0.05)
+
+
+def logs_in(allocation: Allocation, key: asyncssh.SSHKey, command: str) -> str:
+    """The output of a command over SSH. Raises `asyncssh.PermissionDenied` if the key is not let in."""
+
+    async def run() -> str:
+        assert allocation.connection is not None
+        where = allocation.connection
+        host = f"[{where.host}]:{where.port} {where.host_key}"
+        async with asyncssh.connect(
+            where.host, where.port, username=where.user, client_keys=[key], config=None, agent_path=None,
+            known_hosts=asyncssh.import_known_hosts(host + "\n"),
+        ) as session:  # fmt: skip
+            return str((await session.run(command, check=True)).stdout)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    """Three nodes: a slice node in each region and a bare-metal one in eu-1."""
+    directory: Path = tmp_path_factory.mktemp("whole") / "var"
+    with Stack(StackOptions(directory, agents=3, wished_port=None)) as stack:
+        yield Whole(stack)
+
+
+@pytest.fixture
+def tenant(whole: Whole) -> Tenant:
+    """A new tenant."""
+    return whole.tenant()

@@ -1,0 +1,105 @@
+"""The allocation lifecycle through every component: requested -> provisioning -> active -> releasing -> released."""
+
+from __future__ import annotations
+
+import asyncssh
+import pytest
+
+from berth.client import NotFound, SkuUnavailable
+from tests.whole.conftest import Tenant, Whole, eventually, logs_in
+
+PROVISION_PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
+
+
+@pytest.mark.parametrize(("sku", "gpus"), [("h100.slice", 2), ("h100.metal", 8)])
+def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant: Tenant, sku: str, gpus: int) -> None:
+    made = tenant.create(sku=sku, gpus=gpus)
+    assert made.status == "requested"
+    active = tenant.wait(made, "active")
+    assert logs_in(active, tenant.private_key, "echo $((6 * 7))").strip() == "42"
+    stranger = asyncssh.generate_private_key("ssh-ed25519")
+    with pytest.raises(asyncssh.PermissionDenied):
+        logs_in(active, stranger, "true")
+    logs_in(active, tenant.private_key, "echo secret > left-behind")
+    tenant.client.release_allocation(made.allocation_id)
+    released = tenant.wait(made, "released")
+    assert released.release_result is not None
+    proof = {name: released.release_result[name] for name in ("released", "wiped", "leases_released")}
+    assert proof == {"released": True, "wiped": True, "leases_released": True}
+    assert not list(whole.stack.state.path.glob("agents/*/**/left-behind")), "the tenant's file is gone"
+    with pytest.raises((OSError, asyncssh.Error)):
+        logs_in(active, tenant.private_key, "true")
+    phases = tenant.phases(made)
+    assert [p for p in phases if p in PROVISION_PHASES] == PROVISION_PHASES
+    states = [p for p in phases if p in ("requested", "provisioning", "active", "releasing", "released")]
+    assert states == ["requested", "provisioning", "active", "releasing", "released"]
+    assert active.active_at is not None and released.releasing_at is not None and released.released_at is not None
+    assert active.requested_at < active.active_at < released.releasing_at < released.released_at
+
+
+def test_released_gpus_are_placed_again(whole: Whole, tenant: Tenant) -> None:
+    first = tenant.create(gpus=8, region="us-1")
+    with pytest.raises(SkuUnavailable) as refused:
+        tenant.create(gpus=1, region="us-1")
+    assert refused.value.extra["reason"] == "busy_now"
+    tenant.wait(first, "active")
+    tenant.client.release_allocation(first.allocation_id)
+    tenant.wait(first, "released")
+    second = tenant.create(gpus=8, region="us-1")
+    tenant.wait(second, "active")
+    tenant.client.release_allocation(second.allocation_id)
+    tenant.wait(second, "released")
+
+
+def test_a_cancel_before_and_during_provisioning_ends_released(tenant: Tenant) -> None:
+    made = [tenant.create() for _ in range(3)]
+    for allocation in made:
+        tenant.client.release_allocation(allocation.allocation_id)
+    during = tenant.create()
+    tenant.wait(during, "provisioning", "active")
+    tenant.client.release_allocation(during.allocation_id)
+    for allocation in [*made, during]:
+        assert tenant.wait(allocation, "released").status == "released"
+    assert "active" not in tenant.phases(made[0])
+
+
+def test_an_operator_can_always_end_it(whole: Whole, tenant: Tenant) -> None:
+    made = tenant.create()
+    tenant.wait(made, "active")
+    whole.admin.force_release(made.allocation_id, reason="test")
+    tenant.wait(made, "released")
+    actions = [entry.action for entry in whole.admin.iterate_audit() if str(made.allocation_id) in entry.subject]
+    assert actions == ["allocation.force_release"]
+
+
+def test_another_tenant_sees_and_touches_nothing(whole: Whole, tenant: Tenant) -> None:
+    made = tenant.create()
+    stranger = whole.tenant()
+    for attempt in (stranger.client.get_allocation, stranger.client.get_timeline, stranger.client.release_allocation):
+        with pytest.raises(NotFound):
+            attempt(made.allocation_id)
+    assert list(stranger.client.iterate_allocations()) == []
+    assert tenant.wait(made, "active").status == "active"
+    tenant.client.release_allocation(made.allocation_id)
+    tenant.wait(made, "released")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [("image_checksum", "image_checksum_mismatch"), ("vfio", "vfio_host_not_ready"), ("guest_marker", "guest_marker_missing")],
+)
+def test_a_failure_has_its_code_and_its_gpus_come_back_clean(whole: Whole, tenant: Tenant, fault: str, code: str) -> None:
+    node = next(n for n in whole.admin.iterate_nodes() if n.region == "us-1" and n.shape == "gpu_slice")
+    free = whole.admin.get_node(node.id).free_slots
+    whole.set_faults(node.id, {fault: "1"})
+    try:
+        failed = tenant.wait(tenant.create(region="us-1"), "failed")
+    finally:
+        whole.set_faults(node.id, {})
+    assert failed.failure is not None and failed.failure.code == code
+    eventually(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
+
+
+def test_everything_that_was_promised_was_kept(whole: Whole) -> None:
+    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    assert whole.violations() == []

@@ -1,0 +1,44 @@
+"""Processes and servers die in the middle; the lifecycle continues (P14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.whole.conftest import Tenant, Whole, eventually
+
+
+@pytest.mark.parametrize("name", ["api", "node-api", "relay", "worker", "agent eu-1-slice-1"])
+def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenant, name: str) -> None:
+    running = tenant.create()
+    tenant.wait(running, "active")
+    fresh = tenant.create()
+    whole.kill(name)
+    if name != "api":
+        tenant.client.release_allocation(running.allocation_id)
+    whole.start(name)
+    if name == "api":
+        tenant.client.release_allocation(running.allocation_id)
+    tenant.wait(running, "released")
+    assert tenant.wait(fresh, "active", "failed").status in ("active", "failed")
+    if tenant.client.get_allocation(fresh.allocation_id).status == "active":
+        tenant.client.release_allocation(fresh.allocation_id)
+        tenant.wait(fresh, "released")
+
+
+@pytest.mark.parametrize("name", ["postgres", "nats", "temporal"])
+def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tenant: Tenant, name: str) -> None:
+    running = tenant.create()
+    tenant.wait(running, "active")
+    fresh = tenant.create()
+    whole.server(name).kill()
+    whole.server(name).start()
+    tenant.client.release_allocation(running.allocation_id)
+    tenant.wait(running, "released")
+    tenant.wait(fresh, "active")
+    tenant.client.release_allocation(fresh.allocation_id)
+    tenant.wait(fresh, "released")
+
+
+def test_nothing_was_broken_by_all_that(whole: Whole) -> None:
+    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    assert whole.violations() == []
