@@ -39,7 +39,7 @@ class _Listener:
         """Serve until told to exit; a listener that cannot bind or dies ends the process."""
         config = self.server.config
         try:
-            await self.server._serve()  # noqa: SLF001 - `serve` would install signal handlers of its own
+            await self.server._serve()
         except SystemExit as error:
             raise CannotStart(f"the {self.name} listener cannot use {config.host}:{config.port}") from error
         if not self.server.should_exit:
@@ -53,7 +53,9 @@ async def _wait_for_database(services: Services) -> None:
             return await require_schema(services.context.database)
         except Problem as problem:
             if time.monotonic() > deadline:
-                raise CannotStart(f"waited {services.settings.startup_seconds_max:.0f} s: {problem.detail}") from problem
+                raise CannotStart(
+                    f"waited {services.settings.startup_seconds_max:.0f} s: {problem.detail}"
+                ) from problem
             log.info("waiting", for_what="database", why=problem.detail)
             await asyncio.sleep(0.5)
 
@@ -95,13 +97,13 @@ def main() -> int:
     configure_logging()
     reasons: list[str] = []
     try:
-        settings = Settings()  # type: ignore[call-arg]  # filled from the environment
+        settings = Settings()  # filled from the environment
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings, options.listen))
     except* (CannotStart, OSError, ValueError) as group:
         reasons = [_sentence(error) for error in group.exceptions]
     for reason in reasons:
-        print(f"orchestrator: {reason}", file=sys.stderr)
+        sys.stderr.write(f"orchestrator: {reason}\n")
     return 1 if reasons else 0
 
 

@@ -61,9 +61,7 @@ def _application(services: Services, title: str, lifespan: object = None) -> Fas
 
 
 def _edge(app: FastAPI, zone: str, settings: Settings) -> App:
-    return Edge(
-        app, zone=zone, body_bytes_max=settings.body_bytes_max, in_flight_max=settings.requests_in_flight_max
-    )
+    return Edge(app, zone=zone, body_bytes_max=settings.body_bytes_max, in_flight_max=settings.requests_in_flight_max)
 
 
 def public_application(services: Services) -> FastAPI:

@@ -98,9 +98,7 @@ async def _attempt(context: Context, operation: Operation, effect: Effect) -> An
             return stored
         done = await effect(tx)
         body = "" if done.body is None else json.dumps(done.body, default=json_value)
-        return await operations.conclude(
-            tx, operation, status=done.status, code="ok", body=body, subject=done.subject
-        )
+        return await operations.conclude(tx, operation, status=done.status, code="ok", body=body, subject=done.subject)
 
 
 async def store_refusal(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:

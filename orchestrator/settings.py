@@ -41,8 +41,12 @@ class Settings(BaseSettings):
 
     body_bytes_max: int = Field(262_144, ge=1024, description="largest request body")
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
-    credential_cache_seconds: float = Field(1.0, ge=0, description="how long a checked API key is trusted without asking")
-    catalogue_cache_seconds: float = Field(1.0, ge=0, description="how long SKUs, images and pools are read from memory")
+    credential_cache_seconds: float = Field(
+        1.0, ge=0, description="how long a checked API key is trusted without asking"
+    )
+    catalogue_cache_seconds: float = Field(
+        1.0, ge=0, description="how long SKUs, images and pools are read from memory"
+    )
     create_batch_max: int = Field(32, ge=1, le=256, description="most creates combined in one transaction")
     create_batches_in_flight_max: int = Field(2, ge=1, le=32, description="create transactions at once in a process")
     create_queue_max: int = Field(4_000, ge=1, description="creates waiting for their transaction; beyond it 503")

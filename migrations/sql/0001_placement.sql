@@ -50,185 +50,270 @@ create function refresh_node_fit(p_node_id uuid) returns void language sql as $$
 $$;
 
 -- What the client is told of a create, as long as the row exists.
-create function creation_body(p_row allocations) returns jsonb language sql immutable as $$
-    select jsonb_build_object('allocation_id', p_row.id, 'status', 'requested', 'sku', p_row.sku, 'shape', p_row.shape,
+create function creation_body(p_row allocations) returns json language sql stable as $$
+    select json_build_object('allocation_id', p_row.id, 'status', 'requested', 'sku', p_row.sku, 'shape', p_row.shape,
         'gpus', p_row.gpus, 'region', p_row.region, 'image', p_row.image, 'name', p_row.name, 'labels', p_row.labels,
         'correlation_id', p_row.correlation_id,
         'requested_at', to_char(p_row.requested_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
 $$;
 
--- Places a list of creates in the caller's transaction, a savepoint each, and answers what became of each:
+-- Executes what was decided for a list of creates whose keys are in `operations`, all or nothing. Nodes are locked one by
+-- one as they are chosen and kept in `held` with their new fit; every table is then written by one statement, because a
+-- statement's start costs more than its row (docs/performance.md). The answers are those of `place_allocations`.
+-- Raises BC001 when a constraint refuses a claim (the detail names the nodes), BQ001 when a quota moved meanwhile.
+create function place_together(p_items jsonb, p_quota_first boolean) returns jsonb language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
+declare
+    item       record;
+    answers    jsonb[] := '{}';
+    refused    integer[] := '{}';                            -- places in the list whose fresh operation goes again
+    tenants_   uuid[] := '{}';                               -- ascending, with what was placed for each
+    pending    integer[] := '{}';
+    tenant     integer := 0;
+    held       uuid[] := '{}';                               -- nodes locked so far, and their fit after what was placed
+    held_pool  integer[] := '{}';
+    held_base  bigint[] := '{}';
+    held_half  smallint[] := '{}';
+    held_mask  bigint[] := '{}';
+    held_class integer[] := '{}';
+    known      integer;                                      -- a held node that would serve, and the place of its class
+    place_     integer;
+    found_     record;
+    picked     bigint;
+    placed     integer[] := '{}';                            -- places in the list, and where each was put
+    placed_on  integer[] := '{}';
+    picks      bigint[] := '{}';
+    made       jsonb[];
+begin
+    if p_quota_first then
+        perform 1 from tenant_quotas q
+        where q.tenant_id = any (array(select (i ->> 'tenant_id')::uuid from jsonb_array_elements(p_items) i))
+        order by q.tenant_id for no key update;
+    end if;
+
+    for item in
+        select i.n, i.tenant_id, i.shape, i.gpus, i.pool_id, i.classes, i.lows, i.highs, i.wait,
+               q.gpus_limit, q.gpus_used,
+               case
+                   when o.scope is null then 'lost'
+                   when o.status is not null or a.id is not null then 'existing'
+                   when t.state is distinct from 'active' then 'tenant'
+                   when not exists (select from skus s where s.name = i.sku and s.row_version = i.sku_row_version)
+                     or not exists (select from images m where m.name = i.image and m.row_version = i.image_row_version)
+                   then 'stale'
+                   when (select count(*) from ssh_keys k where k.id = any (i.ssh_key_ids) and k.tenant_id = i.tenant_id)
+                     <> cardinality(i.ssh_key_ids) then 'ssh_key'
+               end as refusal,
+               -- A row without a status is our own: nobody sees another's before it commits. If the key's operation has
+               -- been retired but its allocation is still there, its answer is given: a creation never runs twice.
+               o.status is null as fresh,
+               coalesce(o.status, 201) as status,
+               case when o.status is not null then o.body when a.id is not null then creation_body(a)::text end as body,
+               encode(case when o.status is not null then o.fingerprint else a.operation_fingerprint end, 'hex') as fingerprint
+        from jsonb_to_recordset(p_items) as i(
+            n integer, tenant_id uuid, key text, sku text, sku_row_version bigint, shape text, gpus integer,
+            pool_id integer, image text, image_row_version bigint, ssh_key_ids uuid[], classes smallint[],
+            lows smallint[], highs smallint[], wait boolean)
+        left join operations o on o.scope = i.tenant_id and o.key = i.key
+        left join allocations a on a.tenant_id = i.tenant_id and a.operation_key = i.key
+        left join tenants t on t.id = i.tenant_id
+        left join tenant_quotas q on q.tenant_id = i.tenant_id
+        order by i.tenant_id, i.n
+    loop
+        if item.refusal = 'existing' then
+            answers := answers || jsonb_build_object('n', item.n, 'outcome', 'existing', 'status', item.status,
+                                                     'body', item.body, 'fingerprint', item.fingerprint);
+            if item.fresh then
+                refused := refused || item.n;
+            end if;
+            continue;
+        elsif item.refusal is not null then
+            answers := answers || jsonb_build_object('n', item.n, 'outcome', item.refusal);
+            refused := refused || item.n;
+            continue;
+        end if;
+
+        if tenant = 0 or tenants_[tenant] <> item.tenant_id then
+            tenant := tenant + 1;
+            tenants_[tenant] := item.tenant_id;
+            pending[tenant] := 0;
+        end if;
+        if item.gpus_used + pending[tenant] + item.gpus > item.gpus_limit then
+            answers := answers || jsonb_build_object('n', item.n, 'outcome', 'quota',
+                'gpus_used', item.gpus_used + pending[tenant], 'gpus_limit', item.gpus_limit);
+            refused := refused || item.n;
+            continue;
+        end if;
+
+        -- The best class that a held node is in, then any better class in which an unlocked node is.
+        known := null;
+        place_ := cardinality(item.classes) + 1;
+        if item.pool_id = any (held_pool) then
+            select h.k, array_position(item.classes, h.class::smallint) as place into found_
+            from unnest(held_pool, held_class) with ordinality as h(pool, class, k)
+            where h.pool = item.pool_id and array_position(item.classes, h.class::smallint) is not null
+            order by 2 limit 1;
+            if found_.k is not null then
+                known := found_.k;
+                place_ := found_.place;
+            end if;
+        end if;
+        if place_ > 1 then
+            if item.wait then
+                select n.*, c.place into found_
+                from unnest(item.classes[1:place_ - 1]) with ordinality as c(class, place)
+                cross join lateral (
+                    select id, unit_base, free_mask, half_slots from nodes
+                    where pool_id = item.pool_id and fit_class = c.class and state = 'active' and online
+                      and (item.shape = 'gpu_slice' or slot_count = item.gpus) and id <> all (held)
+                    order by placement_rank, id limit 1 for no key update
+                ) n order by c.place limit 1;
+            else
+                select n.*, c.place into found_
+                from unnest(item.classes[1:place_ - 1]) with ordinality as c(class, place)
+                cross join lateral (
+                    select id, unit_base, free_mask, half_slots from nodes
+                    where pool_id = item.pool_id and fit_class = c.class and state = 'active' and online
+                      and (item.shape = 'gpu_slice' or slot_count = item.gpus) and id <> all (held)
+                    order by placement_rank, id limit 1 for no key update skip locked
+                ) n order by c.place limit 1;
+            end if;
+            if found_.id is not null then
+                known := cardinality(held) + 1;
+                place_ := found_.place;
+                held[known] := found_.id;
+                held_pool[known] := item.pool_id;
+                held_base[known] := found_.unit_base;
+                held_half[known] := found_.half_slots;
+                held_mask[known] := found_.free_mask;
+                held_class[known] := item.classes[place_];
+            end if;
+        end if;
+        if known is null then
+            answers := answers || jsonb_build_object('n', item.n, 'outcome', 'no_room');
+            refused := refused || item.n;
+            continue;
+        end if;
+
+        picked := lowest_bits(held_mask[known] & ((1::bigint << held_half[known]) - 1), item.lows[place_])
+                | (lowest_bits(held_mask[known] >> held_half[known], item.highs[place_]) << held_half[known]);
+        held_mask[known] := held_mask[known] & ~picked;
+        held_class[known] := held_class[known] - item.lows[place_] * 64 - item.highs[place_];
+        pending[tenant] := pending[tenant] + item.gpus;
+        placed := placed || item.n;
+        placed_on := placed_on || known;
+        picks := picks || picked;
+    end loop;
+
+    if cardinality(placed) > 0 then
+        begin
+            with put as materialized (
+                select i.*, held[p.held_at] as node_id, mask_to_units(held_base[p.held_at], p.picked) as units,
+                       nextval('fences') as fence, nextval('claims_id_seq') as claim_id, uuidv7() as id,
+                       clock_timestamp() as stamp
+                from unnest(placed, placed_on, picks) as p(n, held_at, picked)
+                join jsonb_to_recordset(p_items) as i(
+                    n integer, tenant_id uuid, key text, fingerprint text, correlation_id uuid, request_id text,
+                    actor_id text, sku text, shape text, gpu_model text, gpus integer, region text, image text,
+                    price_version bigint, name text, labels jsonb, user_data text, ssh_key_ids uuid[],
+                    start_seconds float8) on i.n = p.n
+            ), claim as (
+                insert into claims (id, node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
+                overriding system value
+                select claim_id, node_id, tenant_id, 'allocation', id, units, tstzrange(stamp, null), true, stamp, fence from put
+            ), allocation as (
+                insert into allocations (id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name,
+                    labels, user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint,
+                    correlation_id, requested_at, waits_for, waits_since, waits_until)
+                select id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name, labels, user_data,
+                    (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (ssh_key_ids)),
+                    node_id, claim_id, key, decode(fingerprint, 'hex'), correlation_id, stamp, 'worker', stamp,
+                    stamp + make_interval(secs => start_seconds)
+                from put
+                returning id, tenant_id, operation_key, creation_body(allocations)::text as body
+            ), timeline as (
+                insert into allocation_timeline (allocation_id, at, kind, to_state, row_version, actor_kind, actor_id, fence)
+                select id, stamp, 'transition', 'requested', 1, 'tenant', actor_id, fence from put
+            ), event as (
+                insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+                select 'provisioning.requested', stamp, correlation_id, tenant_id, 'allocations/' || id, key, request_id,
+                    jsonb_build_object('allocation_id', id, 'sku', sku, 'shape', shape, 'gpus', gpus, 'region', region,
+                                       'node_id', node_id, 'fence', fence)
+                from put
+            ), operation as (
+                update operations o set status = 201, code = 'ok', body = a.body, subject_id = a.id
+                from allocation a where o.scope = a.tenant_id and o.key = a.operation_key
+                returning o.subject_id, o.body
+            )
+            select array_agg(jsonb_build_object('n', p.n, 'outcome', 'created', 'allocation_id', p.id, 'status', 201,
+                                                'body', o.body))
+            into made from put p join operation o on o.subject_id = p.id;
+        exception when exclusion_violation then
+            raise exception 'somebody holds units that the fit of their node called free'
+                using errcode = 'BC001', detail = array_to_string(held, ' ');
+        end;
+        answers := answers || made;
+        update nodes set free_mask = h.mask, fit_class = h.class, row_version = row_version + 1
+        from unnest(held, held_mask, held_class) as h(id, mask, class) where nodes.id = h.id;
+    end if;
+
+    if cardinality(refused) > 0 then
+        delete from operations o
+        using unnest(refused) as r(n) join jsonb_to_recordset(p_items) as i(n integer, tenant_id uuid, key text) on i.n = r.n
+        where o.scope = i.tenant_id and o.key = i.key and o.status is null;
+    end if;
+
+    for k in 1..tenant loop
+        continue when pending[k] = 0;
+        update tenant_quotas set gpus_used = gpus_used + pending[k], row_version = row_version + 1
+        where tenant_id = tenants_[k] and (gpus_limit is null or gpus_used + pending[k] <= gpus_limit);
+        if not found then
+            raise exception 'the quota of % moved meanwhile', tenants_[k] using errcode = 'BQ001';
+        end if;
+    end loop;
+    return to_jsonb(answers);
+end $$;
+
+-- Places a list of creates in the caller's transaction and answers what became of each:
 --   existing     the key has a stored answer: fingerprint, status, body
 --   created      allocation_id, status, body
 --   no_room      no unlocked node fits now; the caller looks again before it refuses
 --   quota        the tenant's limit would be exceeded: gpus_used, gpus_limit
 --   ssh_key      one of the keys is not the tenant's;  tenant: it is suspended;  stale: the catalogue moved on
 --   lost         a constraint refused the claim; worth another try
--- Items that were not created leave nothing behind. Lock order: all keys (sorted), nodes (never waiting, unless
--- `wait`), quotas last, in tenant order. `p_quota_first` locks a tenant's quota before its items: the answer to BQ001.
--- Plans are made once a session, perhaps while a table is still empty: without the settings below they would keep reading
--- whole tables for as long as the session lives (measured: 800 placements/s and falling).
-create function place_allocations(p_items jsonb, p_quota_first boolean) returns jsonb language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
+-- Items that were not created leave nothing behind. They are placed together; when a constraint refuses one of them the
+-- list is taken back to its savepoint and each is placed in its own, so that only that one loses. Lock order: all keys
+-- (sorted), nodes (never waiting, unless `wait`), quotas last, in tenant order. `p_quota_first` locks the quotas before
+-- the nodes: the answer to BQ001.
+-- Plans are made once a session, perhaps while a table is still empty: without the settings of these functions they would
+-- keep reading whole tables for as long as the session lives (measured: 800 placements/s and falling).
+create function place_allocations(p_items jsonb, p_quota_first boolean) returns jsonb language plpgsql as $$
 declare
-    item     record;
-    step     record;
-    node_    uuid;                                           -- the node that was locked, and what its row says
-    base_    bigint;
-    mask_    bigint;
-    half_    smallint;
-    answers  jsonb[] := '{}';
-    tenant   uuid;
-    quota    record;
-    pending  integer := 0;                                   -- placed for `tenant`, not yet on its quota row
-    keys     text[];
-    picked   bigint;
-    claim    bigint;
-    alloc    uuid;
-    stamp    timestamptz;
-    fence_   bigint;
-    answer   jsonb;
-    body_    text;
+    item    jsonb;
+    answers jsonb := '[]';
+    taken   text;
 begin
-    with fresh as (
-        insert into operations (scope, key, fingerprint, retire_after)
-        select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), clock_timestamp() + make_interval(secs => i.retire_seconds)
-        from jsonb_to_recordset(p_items) as i(tenant_id uuid, key text, fingerprint text, retire_seconds float8)
-        order by i.tenant_id, i.key
-        on conflict do nothing
-        returning scope, key
-    )
-    select array_agg(scope::text || ' ' || key) into keys from fresh;
+    insert into operations (scope, key, fingerprint, retire_after)
+    select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), clock_timestamp() + make_interval(secs => i.retire_seconds)
+    from jsonb_to_recordset(p_items) as i(tenant_id uuid, key text, fingerprint text, retire_seconds float8)
+    order by i.tenant_id, i.key
+    on conflict do nothing;
 
-    for item in
-        select * from jsonb_to_recordset(p_items) as i(
-            n integer, tenant_id uuid, key text, fingerprint text, correlation_id uuid, request_id text, actor_id text,
-            sku text, sku_row_version bigint, shape text, gpu_model text, gpus integer, region text, pool_id integer,
-            image text, image_row_version bigint, price_version bigint, name text, labels jsonb, user_data text,
-            ssh_key_ids uuid[], classes smallint[], lows smallint[], highs smallint[], wait boolean,
-            start_seconds float8)
-        order by i.tenant_id, i.n
-    loop
-        if not (item.tenant_id::text || ' ' || item.key = any (coalesce(keys, '{}'))) then
-            select jsonb_build_object('n', item.n, 'outcome', 'existing', 'status', o.status, 'body', o.body,
-                                      'fingerprint', encode(o.fingerprint, 'hex'))
-            into answer from operations o where o.scope = item.tenant_id and o.key = item.key;
-            answers := answers || coalesce(answer, jsonb_build_object('n', item.n, 'outcome', 'lost'));
-            continue;
-        end if;
-
-        if tenant is distinct from item.tenant_id then
-            if pending > 0 then
-                update tenant_quotas set gpus_used = gpus_used + pending, row_version = row_version + 1
-                where tenant_id = tenant and (gpus_limit is null or gpus_used + pending <= gpus_limit);
-                if not found then
-                    raise exception 'the quota of % moved meanwhile', tenant using errcode = 'BQ001';
-                end if;
-            end if;
-            tenant := item.tenant_id;
-            pending := 0;
-            if p_quota_first then
-                perform 1 from tenant_quotas where tenant_id = tenant for no key update;
-            end if;
-            select q.gpus_limit, q.gpus_used, t.state into quota
-            from tenants t join tenant_quotas q on q.tenant_id = t.id where t.id = tenant;
-        end if;
-
-        answer := null;
+    begin
+        return place_together(p_items, p_quota_first);
+    exception when sqlstate 'BC001' then
+        null;                                                -- one of them lost; which one, each finds out alone
+    end;
+    for item in select i from jsonb_array_elements(p_items) i order by (i ->> 'tenant_id')::uuid, (i ->> 'n')::integer loop
         begin
-            if quota.state is distinct from 'active' then
-                answer := jsonb_build_object('outcome', 'tenant');
-            elsif not exists (select from skus s where s.name = item.sku and s.row_version = item.sku_row_version)
-               or not exists (select from images m where m.name = item.image and m.row_version = item.image_row_version) then
-                answer := jsonb_build_object('outcome', 'stale');
-            elsif (select count(*) from ssh_keys k where k.id = any (item.ssh_key_ids) and k.tenant_id = item.tenant_id)
-               <> cardinality(item.ssh_key_ids) then
-                answer := jsonb_build_object('outcome', 'ssh_key');
-            elsif quota.gpus_used + pending + item.gpus > quota.gpus_limit then
-                answer := jsonb_build_object('outcome', 'quota', 'gpus_used', quota.gpus_used + pending,
-                                             'gpus_limit', quota.gpus_limit);
-            else
-                node_ := null;
-                for step in
-                    select c.class, c.low, c.high
-                    from unnest(item.classes, item.lows, item.highs) with ordinality as c(class, low, high, place)
-                    where exists (select from nodes x where x.pool_id = item.pool_id and x.fit_class = c.class
-                                  and x.state = 'active' and x.online)
-                    order by c.place
-                loop
-                    if item.wait then
-                        select id, unit_base, free_mask, half_slots into node_, base_, mask_, half_ from nodes
-                        where pool_id = item.pool_id and fit_class = step.class and state = 'active' and online
-                          and (item.shape = 'gpu_slice' or slot_count = item.gpus)
-                        order by placement_rank, id limit 1 for no key update;
-                    else
-                        select id, unit_base, free_mask, half_slots into node_, base_, mask_, half_ from nodes
-                        where pool_id = item.pool_id and fit_class = step.class and state = 'active' and online
-                          and (item.shape = 'gpu_slice' or slot_count = item.gpus)
-                        order by placement_rank, id limit 1 for no key update skip locked;
-                    end if;
-                    exit when node_ is not null;
-                end loop;
-                if node_ is null then
-                    answer := jsonb_build_object('outcome', 'no_room');
-                else
-                    picked := lowest_bits(mask_ & ((1::bigint << half_) - 1), step.low)
-                            | (lowest_bits(mask_ >> half_, step.high) << half_);
-                    fence_ := nextval('fences');
-                    stamp := clock_timestamp();
-                    alloc := uuidv7();
-                    insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
-                    values (node_, item.tenant_id, 'allocation', alloc, mask_to_units(base_, picked),
-                            tstzrange(stamp, null), true, stamp, fence_)
-                    returning id into claim;
-                    insert into allocations (id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name,
-                        labels, user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint,
-                        correlation_id, requested_at, waits_for, waits_since, waits_until)
-                    values (alloc, item.tenant_id, item.sku, item.shape, item.gpu_model, item.gpus, item.region, item.image,
-                        item.price_version, item.name, item.labels, item.user_data,
-                        (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (item.ssh_key_ids)),
-                        node_, claim, item.key, decode(item.fingerprint, 'hex'), item.correlation_id, stamp,
-                        'worker', stamp, stamp + make_interval(secs => item.start_seconds))
-                    returning creation_body(allocations)::text into body_;
-                    insert into allocation_timeline (allocation_id, at, kind, to_state, row_version, actor_kind, actor_id, fence)
-                    values (alloc, stamp, 'transition', 'requested', 1, 'tenant', item.actor_id, fence_);
-                    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-                    values ('provisioning.requested', stamp, item.correlation_id, item.tenant_id, 'allocations/' || alloc,
-                        item.key, item.request_id, jsonb_build_object('allocation_id', alloc, 'sku', item.sku,
-                        'shape', item.shape, 'gpus', item.gpus, 'region', item.region, 'node_id', node_, 'fence', fence_));
-                    update nodes set free_mask = mask_ & ~picked, fit_class = step.class - step.low * 64 - step.high,
-                        row_version = row_version + 1
-                    where id = node_;
-                    update operations set status = 201, code = 'ok', body = body_, subject_id = alloc
-                    where scope = item.tenant_id and key = item.key;
-                    pending := pending + item.gpus;
-                    answer := jsonb_build_object('outcome', 'created', 'allocation_id', alloc, 'status', 201, 'body', body_);
-                end if;
-            end if;
-        exception
-            when exclusion_violation then
-                perform refresh_node_fit(node_);
-                answer := jsonb_build_object('outcome', 'lost');
-            when unique_violation then
-                -- The key's operation has been retired, but its allocation is still there: a creation never runs twice.
-                select jsonb_build_object('outcome', 'existing', 'status', 201,
-                                          'fingerprint', encode(a.operation_fingerprint, 'hex'),
-                                          'body', creation_body(a)::text)
-                into answer from allocations a where a.tenant_id = item.tenant_id and a.operation_key = item.key;
-                answer := coalesce(answer, jsonb_build_object('outcome', 'lost'));
+            answers := answers || place_together(jsonb_build_array(item), p_quota_first);
+        exception when sqlstate 'BC001' then
+            get stacked diagnostics taken = pg_exception_detail;
+            perform refresh_node_fit(taken::uuid);
+            delete from operations
+            where scope = (item ->> 'tenant_id')::uuid and key = item ->> 'key' and status is null;
+            answers := answers || jsonb_build_object('n', item -> 'n', 'outcome', 'lost');
         end;
-        if answer ->> 'outcome' <> 'created' then
-            delete from operations where scope = item.tenant_id and key = item.key;
-        end if;
-        answers := answers || (answer || jsonb_build_object('n', item.n));
     end loop;
-
-    if pending > 0 then
-        update tenant_quotas set gpus_used = gpus_used + pending, row_version = row_version + 1
-        where tenant_id = tenant and (gpus_limit is null or gpus_used + pending <= gpus_limit);
-        if not found then
-            raise exception 'the quota of % moved meanwhile', tenant using errcode = 'BQ001';
-        end if;
-    end if;
-    return to_jsonb(answers);
+    return answers;
 end $$;

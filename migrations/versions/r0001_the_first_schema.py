@@ -17,12 +17,13 @@ TABLES = (
 )  # fmt: skip
 FUNCTIONS = (
     "log_advance(integer)", "log_extend(bigint)", "postgres_leader_id()", "refuse_illegal_transition()",
-    "refuse_initial_state()", "place_allocations(jsonb, boolean)", "refresh_node_fit(uuid)", "lowest_bits(bigint, integer)",
+    "refuse_initial_state()", "place_allocations(jsonb, boolean)", "place_together(jsonb, boolean)", "refresh_node_fit(uuid)", "lowest_bits(bigint, integer)",
     "mask_to_units(bigint, bigint)",
 )  # fmt: skip
 
 
 def upgrade() -> None:
+    """Make everything."""
     # Straight to the driver: the files hold several statements each, and percent signs that are nobody's parameters.
     cursor = op.get_bind().connection.cursor()
     for part in PARTS:
@@ -30,6 +31,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Remove everything, data included."""
     connection = op.get_bind()
     connection.exec_driver_sql("drop function creation_body(allocations)")
     for table in TABLES:

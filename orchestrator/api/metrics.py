@@ -11,8 +11,12 @@ REQUEST_SECONDS = Histogram("berth_api_request_seconds", "Time to answer", ["zon
 IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests being served", ["zone"])
 PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
 CREATE_OUTCOMES = Counter("berth_api_creates_total", "Creates by what became of them", ["outcome"])
-CREATE_BATCH_SIZE = Histogram("berth_api_create_batch_size", "Creates per transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256))
+CREATE_BATCH_SIZE = Histogram(
+    "berth_api_create_batch_size", "Creates per transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+)
 CREATE_QUEUE = Gauge("berth_api_create_queue", "Creates waiting for their transaction")
 TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks handed to nodes", ["kind"])
-TASK_WAIT_SECONDS = Histogram("berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS)
+TASK_WAIT_SECONDS = Histogram(
+    "berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS
+)
 NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")

@@ -18,7 +18,9 @@ from orchestrator.store.operations import Answer, Operation
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 IdempotencyKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", description="Printable ASCII, 1 to 255 characters, quoted or bare.", max_length=257),
+    Header(
+        alias="Idempotency-Key", description="Printable ASCII, 1 to 255 characters, quoted or bare.", max_length=257
+    ),
 ]
 
 

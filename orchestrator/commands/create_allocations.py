@@ -146,7 +146,9 @@ def _answer(create: Create, outcome: dict[str, Any]) -> Result:
     if outcome["outcome"] == "created":
         return Answer(outcome["status"], outcome["body"])
     try:
-        return stored_answer(create.operation, bytes.fromhex(outcome["fingerprint"]), outcome["status"], outcome["body"])
+        return stored_answer(
+            create.operation, bytes.fromhex(outcome["fingerprint"]), outcome["status"], outcome["body"]
+        )
     except Problem as conflict:
         return conflict
 
@@ -158,7 +160,9 @@ def _no_room(admitted: Admitted, room: Room) -> SkuUnavailable:
             f"{region} has {name} GPUs free, but no single node has {gpus} of them; ask for fewer, or wait",
             reason=UnavailableReason.ONLY_FRAGMENTS_LEFT,
         )
-    return SkuUnavailable(f"all {name} GPUs in {region} that could serve this are in use", reason=UnavailableReason.BUSY_NOW)
+    return SkuUnavailable(
+        f"all {name} GPUs in {region} that could serve this are in use", reason=UnavailableReason.BUSY_NOW
+    )
 
 
 def _refusal(word: str, outcome: dict[str, Any]) -> Problem:

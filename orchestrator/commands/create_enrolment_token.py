@@ -8,6 +8,7 @@ from uuid import UUID
 
 from orchestrator.domain.errors import InvalidState
 from orchestrator.domain.states import NodeState, Principal
+from orchestrator.domain.times import rfc3339
 from orchestrator.execution import Context, Done, run_once
 from orchestrator.store import audit, enrolment, nodes
 from orchestrator.store.database import Transaction
@@ -42,7 +43,7 @@ async def create_enrolment_token(
             created_by=principal.key_id,
             valid_seconds=valid_seconds,
         )
-        detail = {"hardware_id": hardware_id, "expires_at": expires_at}
+        detail = {"hardware_id": hardware_id, "expires_at": rfc3339(expires_at)}
         await audit.record(
             tx, principal.actor, "node.create_enrolment_token", f"nodes/{node_id}", detail, operation.request_id
         )

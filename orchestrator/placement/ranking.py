@@ -56,7 +56,9 @@ def decide(shape: str, gpus: int, layouts: tuple[Layout, ...]) -> Decision:
 def _decide_whole(gpus: int, layouts: tuple[Layout, ...], classes: tuple[FitClass, ...]) -> Decision:
     whole = sorted({layout.whole for layout in layouts if layout.slot_count == gpus})
     rejected = tuple(
-        (fit, Rejection.NOT_WHOLE if fit.free >= gpus else Rejection.TOO_FEW_FREE) for fit in classes if fit not in whole
+        (fit, Rejection.NOT_WHOLE if fit.free >= gpus else Rejection.TOO_FEW_FREE)
+        for fit in classes
+        if fit not in whole
     )
     return Decision(tuple(Choice(fit, fit.low, fit.high) for fit in whole), rejected)
 

@@ -54,7 +54,11 @@ async def claim_queued_tasks(
     tx: Transaction, waiting: Sequence[tuple[UUID, str]], *, batch_max: int
 ) -> list[Dispatched]:
     """Flip up to `batch_max` queued tasks of the waiting (node, certificate serial) pairs to dispatched, oldest first."""
-    parameters = {"nodes": [node for node, _ in waiting], "serials": [serial for _, serial in waiting], "batch": batch_max}
+    parameters = {
+        "nodes": [node for node, _ in waiting],
+        "serials": [serial for _, serial in waiting],
+        "batch": batch_max,
+    }
     return [_dispatched(row) for row in await tx.execute(_CLAIM, parameters)]
 
 

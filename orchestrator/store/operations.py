@@ -77,6 +77,13 @@ async def conclude(
     """Store the answer with its key."""
     await tx.execute(
         _CONCLUDE,
-        {"scope": operation.scope, "key": operation.key, "status": status, "code": code, "body": body, "subject": subject},
+        {
+            "scope": operation.scope,
+            "key": operation.key,
+            "status": status,
+            "code": code,
+            "body": body,
+            "subject": subject,
+        },
     )
     return Answer(status, body)

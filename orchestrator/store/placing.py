@@ -66,7 +66,8 @@ async def place_all(tx: Transaction, placements: Sequence[Placement], *, quota_f
     items = orjson.dumps([_item(n, placement) for n, placement in enumerate(placements)]).decode()
     try:
         result = await tx.execute(
-            "select place_allocations(cast(:items as jsonb), :quota_first)", {"items": items, "quota_first": quota_first}
+            "select place_allocations(cast(:items as jsonb), :quota_first)",
+            {"items": items, "quota_first": quota_first},
         )
     except sqlalchemy.exc.DBAPIError as error:
         if sqlstate_of(error) == QUOTA_MOVED:

@@ -33,7 +33,7 @@ class NodeClient:
 
     def wait(self, timeout_seconds: float = 0.0, known: list[str] | None = None) -> list[str]:
         """The ids of the tasks that a wait answers."""
-        parameters = {"timeout_seconds": timeout_seconds, "known": known or []}
+        parameters: dict[str, float | list[str]] = {"timeout_seconds": timeout_seconds, "known": known or []}
         answer = self.http.get("/node/v1/tasks/wait", params=parameters)
         assert answer.status_code == 200, answer.text
         return [task["task_id"] for task in answer.json()["tasks"]]
@@ -52,7 +52,9 @@ class NodeListener:
             orchestrator_plan("node", endpoints, self.files, free_port()), directory / "node-api.log"
         )
         settings = Settings(
-            database_url=database_url, node_ca_certificate_file=self.files.ca_certificate, node_ca_key_file=self.files.ca_key
+            database_url=database_url,
+            node_ca_certificate_file=self.files.ca_certificate,
+            node_ca_key_file=self.files.ca_key,
         )
         authority = load_authority(settings)
         assert authority is not None
@@ -132,4 +134,3 @@ def listener(
     yield found
     found.process.terminate()
     found.process.wait_ended()
-

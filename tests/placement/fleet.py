@@ -65,7 +65,7 @@ class Fleet:
 
     def one(self, sql: str, *parameters: object) -> object:
         """The first column of the first row."""
-        row = self.connection.execute(sql, parameters or None).fetchone()  # type: ignore[arg-type]
+        row = self.connection.execute(sql, parameters or None).fetchone()
         assert row is not None
         return row[0]
 

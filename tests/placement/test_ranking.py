@@ -45,7 +45,7 @@ def test_no_choice_spans_halves_where_one_half_would_do(pool: tuple[Layout, ...]
 @given(layouts(), st.integers(1, 16))
 def test_bare_metal_takes_whole_nodes_of_that_size_only(pool: tuple[Layout, ...], gpus: int) -> None:
     decision = decide("baremetal", gpus, pool)
-    assert {choice.fit for choice in decision.choices} == {l.whole for l in pool if l.slot_count == gpus}
+    assert {choice.fit for choice in decision.choices} == {layout.whole for layout in pool if layout.slot_count == gpus}
     for fit, reason in decision.rejected:
         assert reason is (Rejection.NOT_WHOLE if fit.free >= gpus else Rejection.TOO_FEW_FREE)
 

@@ -65,20 +65,20 @@ class Whole:
 
     def kill(self, name: str) -> None:
         """SIGKILL a process of ours."""
-        (found,) = [child for child in self.stack._children if child.name == name]  # noqa: SLF001
+        (found,) = [child for child in self.stack._children if child.name == name]
         assert found.process is not None
         found.process.kill()
         found.process.wait()
 
     def start(self, name: str) -> None:
         """Start a killed process again and wait until it is ready."""
-        (found,) = [child for child in self.stack._children if child.name == name]  # noqa: SLF001
+        (found,) = [child for child in self.stack._children if child.name == name]
         found.spawn()
         found.wait_ready()
 
     def server(self, name: str) -> LocalServer:
         """One of the servers."""
-        (found,) = [server for server in self.stack._servers if server.name == name]  # noqa: SLF001
+        (found,) = [server for server in self.stack._servers if server.name == name]
         return found
 
     def set_faults(self, node_id: uuid.UUID, faults: dict[str, str]) -> None:

@@ -33,7 +33,9 @@ def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant
     assert [p for p in phases if p in PROVISION_PHASES] == PROVISION_PHASES
     states = [p for p in phases if p in ("requested", "provisioning", "active", "releasing", "released")]
     assert states == ["requested", "provisioning", "active", "releasing", "released"]
-    assert active.active_at is not None and released.releasing_at is not None and released.released_at is not None
+    assert active.active_at is not None
+    assert released.releasing_at is not None
+    assert released.released_at is not None
     assert active.requested_at < active.active_at < released.releasing_at < released.released_at
 
 
@@ -86,9 +88,15 @@ def test_another_tenant_sees_and_touches_nothing(whole: Whole, tenant: Tenant) -
 
 @pytest.mark.parametrize(
     ("fault", "code"),
-    [("image_checksum", "image_checksum_mismatch"), ("vfio", "vfio_host_not_ready"), ("guest_marker", "guest_marker_missing")],
+    [
+        ("image_checksum", "image_checksum_mismatch"),
+        ("vfio", "vfio_host_not_ready"),
+        ("guest_marker", "guest_marker_missing"),
+    ],
 )
-def test_a_failure_has_its_code_and_its_gpus_come_back_clean(whole: Whole, tenant: Tenant, fault: str, code: str) -> None:
+def test_a_failure_has_its_code_and_its_gpus_come_back_clean(
+    whole: Whole, tenant: Tenant, fault: str, code: str
+) -> None:
     node = next(n for n in whole.admin.iterate_nodes() if n.region == "us-1" and n.shape == "gpu_slice")
     free = whole.admin.get_node(node.id).free_slots
     whole.set_faults(node.id, {fault: "1"})
@@ -96,7 +104,8 @@ def test_a_failure_has_its_code_and_its_gpus_come_back_clean(whole: Whole, tenan
         failed = tenant.wait(tenant.create(region="us-1"), "failed")
     finally:
         whole.set_faults(node.id, {})
-    assert failed.failure is not None and failed.failure.code == code
+    assert failed.failure is not None
+    assert failed.failure.code == code
     eventually(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
 
 

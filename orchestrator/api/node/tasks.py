@@ -49,7 +49,9 @@ async def wait_for_tasks(
 
 
 def _answer(tasks: list[Dispatched]) -> WaitAnswer:
-    handed_out = [HandedOutTask(task_id=task.task_id, envelope=Envelope.model_validate(task.envelope)) for task in tasks]
+    handed_out = [
+        HandedOutTask(task_id=task.task_id, envelope=Envelope.model_validate(task.envelope)) for task in tasks
+    ]
     return WaitAnswer(tasks=handed_out, server_time=datetime.now(UTC))
 
 

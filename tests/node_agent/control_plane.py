@@ -1,0 +1,261 @@
+"""A scripted control plane: real listeners, real mutual TLS, the wire types of the protocol, no database behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import BaseModel
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from berth.local.servers import free_port
+from node_agent.protocol import (
+    CertificateRequest,
+    Credentials,
+    EnrolRequest,
+    Envelope,
+    HandedOutTask,
+    Heartbeat,
+    HeartbeatAnswer,
+    ProgressReport,
+    ResultAnswer,
+    ResultReport,
+    TaskBody,
+    TaskType,
+    VerifyingKey,
+    WaitAnswer,
+    sign_task,
+)
+from tests.node_agent.authority import Authority
+
+KEY_ID = "key-1"
+
+
+class _PeerProtocol(H11Protocol):
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        self.app_state = {**self.app_state, "peer": tls.getpeercert() if tls is not None else None}
+
+
+class ControlPlane:
+    """What a test scripts and looks at. Everything happens in the test's own event loop."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority.new()
+        self.signing_key = Ed25519PrivateKey.generate()
+        self.node_id = uuid.uuid4()
+        self.epoch = 0
+        self.tokens: set[str] = set()
+        self.certificate_life = dt.timedelta(hours=1)
+        self.certificate_age = dt.timedelta(0)
+        self.clock_offset = dt.timedelta(0)
+        self.refuse_certificates = False
+        self.break_results = 0
+        self.silent_results = 0
+        self.handed_out: dict[UUID, HandedOutTask] = {}
+        self.hide: set[UUID] = set()
+        self.results: dict[UUID, list[ResultReport]] = defaultdict(list)
+        self.progress: dict[UUID, list[str]] = defaultdict(list)
+        self.known: list[UUID] = []
+        self.waits = 0
+        self.heartbeats: list[Heartbeat] = []
+        self.enrolments: list[EnrolRequest] = []
+        self.renewals = 0
+        self.peers: list[str] = []
+        self.next_fence = 100
+        self.changed = asyncio.Condition()
+        self.public_port, self.node_port = free_port(), free_port()
+        self._files = self.authority.write_server_files(directory)
+
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.public_port}"
+
+    def now(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC) + self.clock_offset
+
+    def new_token(self) -> str:
+        token = f"token-{uuid.uuid4()}"
+        self.tokens.add(token)
+        return token
+
+    def body(
+        self, kind: TaskType, parameters: dict[str, Any], allocation_id: UUID | None = None, **changes: Any
+    ) -> TaskBody:
+        """A task for this node with a fresh fence, valid for an hour."""
+        self.next_fence += 1
+        fields: dict[str, Any] = {
+            "task_id": uuid.uuid4(),
+            "type": kind,
+            "node_id": self.node_id,
+            "node_epoch": self.epoch,
+            "allocation_id": allocation_id,
+            "fence": self.next_fence,
+            "parameters": parameters,
+            "not_before": self.now() - dt.timedelta(seconds=1),
+            "expires_at": self.now() + dt.timedelta(hours=1),
+            "key_id": KEY_ID,
+        }
+        return TaskBody.model_validate({**fields, **changes})
+
+    async def hand_out(self, body: TaskBody, key: Ed25519PrivateKey | None = None) -> UUID:
+        """Queue a signed task; handed out again until the agent says that it knows it or reports it."""
+        return await self.hand_out_envelope(body.task_id, sign_task(body, key or self.signing_key))
+
+    async def hand_out_envelope(self, task_id: UUID, envelope: Envelope) -> UUID:
+        async with self.changed:
+            self.handed_out[task_id] = HandedOutTask(task_id=task_id, envelope=envelope)
+            self.changed.notify_all()
+        return task_id
+
+    async def result_of(self, task_id: UUID) -> ResultReport:
+        """The task's first report, when it is there."""
+        await self.until(lambda: bool(self.results[task_id]))
+        return self.results[task_id][0]
+
+    async def until(self, condition: Callable[[], bool], seconds_max: float = 30.0) -> None:
+        """Wait for something that a request of the agent brings about."""
+        async with asyncio.timeout(seconds_max), self.changed:
+            await self.changed.wait_for(condition)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[ControlPlane]:
+        """Both listeners, up."""
+        async with self._listener(self._public_config()), self.node_listener():
+            yield self
+
+    @asynccontextmanager
+    async def node_listener(self) -> AsyncIterator[None]:
+        """The node listener alone."""
+        async with self._listener(self._node_config()):
+            yield
+
+    def _public_config(self) -> uvicorn.Config:
+        return uvicorn.Config(self._app, port=self.public_port, log_config=None, lifespan="off", loop="asyncio")
+
+    def _node_config(self) -> uvicorn.Config:
+        certificate, key, ca = (str(file) for file in self._files)
+        return uvicorn.Config(
+            self._app, port=self.node_port, log_config=None, lifespan="off", loop="asyncio", http=_PeerProtocol,
+            ssl_certfile=certificate, ssl_keyfile=key, ssl_ca_certs=ca, ssl_cert_reqs=2, timeout_graceful_shutdown=0,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def _listener(self, config: uvicorn.Config) -> AsyncIterator[None]:
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server._serve())
+        while not server.started:
+            assert not serving.done(), "the scripted control plane cannot listen"
+            await asyncio.sleep(0.005)
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            await serving
+
+    def _credentials(self, csr_pem: str) -> Credentials:
+        raw = self.signing_key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        begins = self.now() - self.certificate_age
+        return Credentials(
+            node_id=self.node_id,
+            node_epoch=self.epoch,
+            certificate_pem=self.authority.issue_node(csr_pem, self.node_id, begins, self.certificate_life),
+            ca_pem=self.authority.pem,
+            node_api_url=f"https://127.0.0.1:{self.node_port}",
+            verifying_keys=[VerifyingKey(key_id=KEY_ID, public_key=base64.b64encode(raw).decode())],
+            server_time=self.now(),
+        )
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        content = b""
+        while True:
+            message = await receive()
+            content += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        status, answer = await self._route(scope, content)
+        body = answer.model_dump_json().encode() if isinstance(answer, BaseModel) else json.dumps(answer).encode()
+        async with self.changed:
+            self.changed.notify_all()
+        body = b"" if status == 204 else body
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _route(self, scope: Any, content: bytes) -> tuple[int, Any]:
+        path: str = scope["path"]
+        if path == "/api/v1/nodes/enroll":
+            return self._enrol(EnrolRequest.model_validate_json(content))
+        peer = scope["state"]["peer"]
+        assert peer, "the node listener let somebody in without a certificate"
+        self.peers.append(dict(peer["subjectAltName"])["URI"])
+        if self.refuse_certificates:
+            return 403, {"code": "forbidden"}
+        if path == "/node/v1/tasks/wait":
+            return await self._wait(parse_qs(scope["query_string"].decode()))
+        if path == "/node/v1/heartbeat":
+            self.heartbeats.append(Heartbeat.model_validate_json(content))
+            return 200, HeartbeatAnswer(server_time=self.now(), node_state="active")
+        if path == "/node/v1/certificate":
+            self.renewals += 1
+            return 200, self._credentials(CertificateRequest.model_validate_json(content).csr_pem)
+        task_id, what = UUID(path.split("/")[-2]), path.split("/")[-1]
+        if what == "progress":
+            self.progress[task_id].append(ProgressReport.model_validate_json(content).phase)
+            return 204, None
+        return self._result(task_id, ResultReport.model_validate_json(content))
+
+    def _enrol(self, request: EnrolRequest) -> tuple[int, Any]:
+        if request.token not in self.tokens:
+            return 403, {"code": "forbidden", "detail": "the token is unknown or used"}
+        self.tokens.remove(request.token)
+        self.enrolments.append(request)
+        self.epoch += 1
+        return 200, self._credentials(request.csr_pem)
+
+    async def _wait(self, query: dict[str, list[str]]) -> tuple[int, Any]:
+        self.waits += 1
+        self.known = [UUID(known) for known in query.get("known", [])]
+        known = set(self.known)
+
+        def open_tasks() -> list[HandedOutTask]:
+            return [
+                task
+                for task_id, task in self.handed_out.items()
+                if task_id not in known and not self.results[task_id] and task_id not in self.hide
+            ]
+
+        try:
+            async with asyncio.timeout(float(query["timeout_seconds"][0])), self.changed:
+                self.changed.notify_all()
+                await self.changed.wait_for(lambda: bool(open_tasks()))
+        except TimeoutError:
+            pass
+        return 200, WaitAnswer(tasks=open_tasks(), server_time=self.now())
+
+    def _result(self, task_id: UUID, report: ResultReport) -> tuple[int, Any]:
+        if self.break_results > 0:
+            self.break_results -= 1
+            return 503, {"code": "overloaded"}
+        self.results[task_id].append(report)
+        if self.silent_results > 0:
+            # Taken, but the answer is lost on the way.
+            self.silent_results -= 1
+            return 502, {}
+        first = len(self.results[task_id]) == 1
+        return 200, ResultAnswer(applied=first, reason=None if first else "already_applied")

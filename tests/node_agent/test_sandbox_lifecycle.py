@@ -1,0 +1,58 @@
+"""An allocation is a real thing: its tenant logs in and nobody else, and a release removes and proves it."""
+
+from __future__ import annotations
+
+import uuid
+
+import asyncssh
+import pytest
+
+from node_agent.protocol import ReleaseResult, TaskType
+from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
+from tests.node_agent.conftest import Play
+from tests.node_agent.control_plane import ControlPlane
+
+PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
+
+
+@pytest.mark.parametrize(
+    ("provisions", "releases"),
+    [
+        (TaskType.VM_PROVISION, TaskType.VM_RELEASE),
+        (TaskType.PROVISION_USER, TaskType.DEPROVISION_USER),
+    ],
+)
+def test_a_tenant_logs_in_and_a_release_leaves_nothing(play: Play, provisions: TaskType, releases: TaskType) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+        task = await plane.hand_out(plane.body(provisions, tenant.provision([0, 1]), allocation))
+        report = await plane.result_of(task)
+        assert report.outcome == "completed", report
+        connection = connection_of(report.result)
+
+        assert await tenant.run(connection, "echo kept > file; cat file; pwd; echo $CUDA_VISIBLE_DEVICES") == (
+            f"kept\n{agent.guest_directory(allocation)}/home\n0,1\n"
+        )
+        with pytest.raises(asyncssh.PermissionDenied):
+            await tenant.run(connection, "true", key=asyncssh.generate_private_key("ssh-ed25519"))
+        with pytest.raises(asyncssh.PermissionDenied):
+            await tenant.run(connection.model_copy(update={"user": "root"}), "true")
+        assert plane.progress[task] == PHASES
+        assert (agent.guest_directory(allocation) / "image.img").read_bytes() == tenant.image.read_bytes()
+        assert agent.leased_slots() == {"slot-0.json", "slot-1.json"}
+        await plane.until(lambda: plane.heartbeats[-1].allocations == [allocation])
+
+        task = await plane.hand_out(plane.body(releases, release([0, 1]), allocation))
+        report = await plane.result_of(task)
+        assert report.outcome == "completed", report
+        result = ReleaseResult.model_validate(report.result)
+        assert (result.released, result.hard_stopped, result.wiped, result.leases_released) == (True, False, True, True)
+        assert result.evidence["leases"] == {"dropped": [0, 1], "left": []}
+        assert result.evidence["wipe"]["bytes"] > 100_000
+        assert not agent.guest_directory(allocation).exists()
+        assert agent.leased_slots() == set()
+        assert plane.progress[task] == ["guest_stopped", "wiped", "leases_released"]
+        with pytest.raises(OSError, match="refused"):
+            await tenant.run(connection, "true")
+
+    play(scenario)

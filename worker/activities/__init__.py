@@ -1,0 +1,1 @@
+"""Activities: each calls exactly one command and says in plain values what came of it."""

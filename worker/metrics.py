@@ -1,0 +1,23 @@
+"""What the worker counts and measures."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+LATENCIES_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+EVENTS = Counter("berth_worker_events_total", "Events taken from the log", ["type", "outcome"])
+EVENT_AGE_SECONDS = Histogram(
+    "berth_worker_event_age_seconds", "From an event's transaction to the end of its handling", ["type"],
+    buckets=LATENCIES_SECONDS,
+)  # fmt: skip
+EVENTS_PENDING = Gauge("berth_worker_events_pending", "Events in the log that no worker has taken yet")
+EVENTS_UNACKNOWLEDGED = Gauge("berth_worker_events_unacknowledged", "Events taken and not acknowledged yet")
+POSITION = Gauge("berth_worker_position", "Every event of the log up to this version is handled")
+PULL_RENEWALS = Counter("berth_worker_pull_renewals_total", "Pull subscriptions made anew", ["reason"])
+COMMAND_SECONDS = Histogram(
+    "berth_worker_command_seconds", "Time a command took", ["command"], buckets=LATENCIES_SECONDS
+)
+CONCLUSIONS = Counter("berth_worker_conclusions_total", "How parts of the lifecycle ended", ["state", "code"])
+SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"])
+SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])

@@ -1,0 +1,66 @@
+"""Every setting of the worker, read once at start from `BERTH_*` environment variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from orchestrator.execution import Limits
+
+
+class Settings(BaseSettings):
+    """Addresses, files and bounds. Durations are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
+
+    database_url: str = Field(description="postgresql:// address of the control plane's database")
+    database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
+    lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a command waits for a row")
+    transaction_timeout_seconds: float = Field(30.0, gt=0, le=40, description="longest transaction")
+    nats_url: str = Field(description="nats:// address of NATS; several, separated by commas")
+    temporal_address: str = Field(description="host:port of Temporal's frontend")
+    temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
+    task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
+    metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
+    metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
+    startup_seconds_max: float = Field(60.0, gt=0, description="how long to wait for each server at start")
+
+    log_stream_name: str = Field("BERTH_LOG", pattern=r"^[A-Za-z0-9_-]{1,100}$", description="JetStream stream")
+    worker_task_queue: str = Field("berth-lifecycle", min_length=1, description="Temporal task queue")
+    worker_consumer_name: str = Field(
+        "berth-worker", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="durable JetStream consumer, shared by all workers"
+    )
+    worker_events_in_flight_max: int = Field(32, ge=1, le=1_000, description="events handled at once by a process")
+    worker_ack_wait_seconds: float = Field(30.0, gt=0, description="after this an unacknowledged event comes again")
+    worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before an event that failed comes again")
+    worker_pull_heartbeat_seconds: float = Field(
+        2.0, ge=0.5, le=15, description="NATS's sign of life on an idle pull; after 2.5 of these without one, a new pull"
+    )
+    worker_position_seconds: float = Field(3.0, gt=0, description="how often the position is saved")
+    worker_sticky_seconds: float = Field(
+        5.0, gt=0, description="how long a workflow waits for the worker that has it in memory"
+    )
+    worker_workflows_cached_max: int = Field(2_000, ge=10, description="workflows kept in memory")
+    worker_commands_in_flight_max: int = Field(64, ge=1, description="commands run at once by a process")
+    worker_graceful_stop_seconds: float = Field(10.0, ge=0, description="how long commands may run on after SIGTERM")
+
+    sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
+    sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
+    sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")
+    node_silent_seconds: float = Field(30.0, gt=0, description="a node not heard of for so long is offline")
+
+    requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
+    provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
+    release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
+    release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
+
+    def limits(self) -> Limits:
+        """The bounds that commands obey."""
+        return Limits(
+            requested_seconds_max=self.requested_seconds_max,
+            provision_seconds_max=self.provision_seconds_max,
+            release_seconds_max=self.release_seconds_max,
+            release_attempts_max=self.release_attempts_max,
+        )

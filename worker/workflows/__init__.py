@@ -1,0 +1,1 @@
+"""Workflows: the story of a provisioning and of a release. Deterministic; nothing here touches the outside."""

@@ -1,0 +1,60 @@
+"""Starts and wakes workflows. Both are repeatable: an event that comes twice changes nothing (TRAPS, Temporal)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from worker.workflows.waking import TASK_FINISHED
+
+
+class WorkflowStarter:
+    """Knows the client and the task queue."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def start(self, workflow: str, workflow_id: str, allocation_id: UUID) -> bool:
+        """Start, unless that id runs or has completed; one that failed or was terminated starts anew. False if completed.
+
+        The first command of every workflow checks the allocation's row, so a start too many does no harm.
+        """
+        try:
+            await self._client.start_workflow(
+                workflow,
+                str(allocation_id),
+                id=workflow_id,
+                task_queue=self._task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                request_eager_start=True,
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def start_rescue(self, workflow: str, workflow_id: str, allocation_id: UUID) -> None:
+        """Start, unless that id runs now; for sweepers, whose reason may come again."""
+        await self._client.start_workflow(
+            workflow,
+            str(allocation_id),
+            id=workflow_id,
+            task_queue=self._task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+
+    async def wake(self, workflow_id: str, task_id: UUID) -> bool:
+        """Tell a workflow that its task has ended; False if it is closed or unknown, which is nothing to worry about."""
+        try:
+            await self._client.get_workflow_handle(workflow_id).signal(TASK_FINISHED, str(task_id))
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return True
