@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections import deque
+from dataclasses import dataclass
 
 import structlog
 
+from outbox_relay.feed import Feed
 from outbox_relay.link import Answer, NatsLink, Outcome
-from outbox_relay.messages import Event, is_publishable
+from outbox_relay.messages import Event
 from outbox_relay.metrics import Metrics
 from outbox_relay.pauses import Backoff, spread
 from outbox_relay.postgres import bounded_address
@@ -25,8 +27,8 @@ from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
 
-# Room in a message for its headers: some 250 bytes and an inbox.
-HEADER_BYTES_MAX = 1_024
+# One is being stored while the next is on its way.
+BATCHES_UNDER_WAY_MAX = 2
 # How long an idle publisher trusts that it would be told of news.
 IDLE_LOOK_SECONDS = 1.0
 
@@ -72,6 +74,15 @@ class Publisher:
         self.metrics.note_published(last_version)
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A batch that was sent at `began` (a monotonic time) and whose answer is awaited."""
+
+    events: list[Event]
+    answer: asyncio.Task[Answer]
+    began: float
+
+
 class _Session:
     """Publishing over one connection to each server."""
 
@@ -81,19 +92,22 @@ class _Session:
         self._link = link
         self._settings = publisher.settings
         self._metrics = publisher.metrics
-        self._ready: list[Event] = []
-        self._ahead: asyncio.Task[list[Event]] | None = None
+        self._feed = Feed(reader, publisher.settings, publisher.metrics, publisher.head, link.message_bytes_max)
+        self._under_way: deque[_UnderWay] = deque()
 
     async def run(self) -> None:
         try:
             last_version = await self._enter_stream()
             while True:
                 self._take_role(publisher=True, last_version=last_version)
-                last_version = await self._publish_until_refused(last_version)
-                self._take_role(publisher=False, last_version=last_version)
+                await self._publish_after(last_version)
+                self._take_role(publisher=False, last_version=self._feed.cursor)
                 last_version = await self._stand_by()
         finally:
-            await self._forget_ahead()
+            for batch in self._under_way:
+                batch.answer.cancel()
+            await asyncio.gather(*(batch.answer for batch in self._under_way), return_exceptions=True)
+            await self._feed.go_to(0)
 
     def _take_role(self, *, publisher: bool, last_version: int) -> None:
         role = "publisher" if publisher else "standing by"
@@ -101,7 +115,6 @@ class _Session:
             log.info("role", role=role, last_version=last_version)
         self._publisher.state.publishing = role
         self._metrics.publishing.set(1 if publisher else 0)
-        self._metrics.note_published(last_version)
 
     async def _enter_stream(self) -> int:
         """Make sure of the stream and answer its last sequence."""
@@ -122,104 +135,87 @@ class _Session:
         first_version_to_publish(found.state.last_seq, standing.head, standing.lowest_kept)
         return found.state.last_seq
 
-    async def _publish_until_refused(self, last_version: int) -> int:
-        """Publish what follows `last_version`, for as long as nobody else does; answer how far we came."""
+    async def _publish_after(self, last_version: int) -> None:
+        """Publish what follows `last_version`, for as long as nobody else does.
+
+        A second batch is sent while the first is being stored. Order needs no answer: it can only be stored where the
+        first one ends.
+        """
+        await self._feed.go_to(last_version)
+        self._metrics.note_published(last_version)
         while True:
-            batch = await self._next_batch(last_version)
-            if not batch:
-                await self._publisher.head.wait_beyond(last_version, IDLE_LOOK_SECONDS)
+            if len(self._under_way) < BATCHES_UNDER_WAY_MAX and (self._feed.has_more() or not self._under_way):
+                batch = await self._feed.next_batch()
+                if batch:
+                    self._send(batch)
+                elif not self._under_way:
+                    await self._publisher.head.wait_beyond(self._feed.cursor, IDLE_LOOK_SECONDS)
                 continue
-            self._read_ahead(batch[-1].version)
-            began = time.perf_counter()
-            answer = await self._publish(batch, last_version)
-            if answer.outcome is Outcome.IMPOSSIBLE:
-                answer = await self._publish_singly(batch, last_version)
-            if answer.outcome is not Outcome.STORED:
-                await self._forget_ahead()
-                return last_version
-            last_version = batch[-1].version
-            self._count(batch, time.perf_counter() - began)
-
-    def _count(self, batch: list[Event], seconds: float) -> None:
-        self._metrics.publish_seconds.observe(seconds)
-        self._metrics.publish_batch_events.observe(len(batch))
-        self._metrics.published.inc(len(batch))
-        self._metrics.event_age_seconds.observe(max(0.0, time.time() - batch[0].occurred_seconds))
-        self._publisher.note_progress(batch[-1].version)
-
-    async def _publish(self, batch: list[Event], last_version: int) -> Answer:
-        """Publish a batch whose members never change, again while NATS is busy."""
-        while True:
-            answer = await self._link.publish(batch, last_version)
+            sent = self._under_way[0]
+            answer = await sent.answer
+            self._under_way.popleft()
             if answer.outcome is Outcome.STORED:
-                return answer
-            self._metrics.refused_batches.labels(reason=answer.reason).inc()
-            if answer.outcome is not Outcome.BUSY:
-                return answer
-            await asyncio.sleep(self._publisher.backoff.next_seconds())
+                self._count(sent)
+            elif not await self._recover(sent.events, answer):
+                return
 
-    async def _publish_singly(self, batch: list[Event], last_version: int) -> Answer:
+    def _send(self, events: list[Event]) -> None:
+        # Tasks begin in the order of their making, so batches are written in order.
+        answer = asyncio.create_task(self._link.publish(events, events[0].version - 1))
+        self._under_way.append(_UnderWay(events, answer, time.perf_counter()))
+
+    def _count(self, sent: _UnderWay) -> None:
+        self._metrics.publish_seconds.observe(time.perf_counter() - sent.began)
+        self._metrics.publish_batch_events.observe(len(sent.events))
+        self._metrics.published.inc(len(sent.events))
+        self._metrics.event_age_seconds.observe(max(0.0, time.time() - sent.events[0].occurred_seconds))
+        self._publisher.note_progress(sent.events[-1].version)
+
+    async def _recover(self, events: list[Event], answer: Answer) -> bool:
+        """After the refusal of `events`: bring them out another way and go on; False if somebody else publishes."""
+        while self._under_way:
+            # Sent behind what was refused, so refused as well: what matters is that they are settled.
+            await self._under_way[0].answer
+            self._under_way.popleft()
+        before, last = events[0].version - 1, events[-1].version
+        if answer.outcome is Outcome.IMPOSSIBLE:
+            self._metrics.refused_batches.labels(reason=answer.reason).inc()
+            answer = await self._publish_singly(events)
+        elif answer.outcome is Outcome.BUSY:
+            answer = await self._insist(events, answer)
+        if answer.outcome is not Outcome.STORED:
+            self._metrics.refused_batches.labels(reason=answer.reason).inc()
+            await self._feed.go_to(before)
+            return False
+        self._publisher.note_progress(last)
+        await self._feed.go_to(last)
+        return True
+
+    async def _insist(self, events: list[Event], answer: Answer) -> Answer:
+        """Publish the same events again and again while NATS answers that it is busy."""
+        while answer.outcome is Outcome.BUSY:
+            self._metrics.refused_batches.labels(reason=answer.reason).inc()
+            await asyncio.sleep(self._publisher.backoff.next_seconds())
+            answer = await self._link.publish(events, events[0].version - 1)
+        return answer
+
+    async def _publish_alone(self, event: Event) -> Answer:
+        return await self._insist([event], await self._link.publish([event], event.version - 1))
+
+    async def _publish_singly(self, events: list[Event]) -> Answer:
         """Publish each event of a refused batch alone; what is refused alone too goes out as a stub, at its place."""
-        for event in batch:
-            answer = await self._publish([event], last_version)
+        for event in events:
+            answer = await self._publish_alone(event)
             if answer.outcome is Outcome.IMPOSSIBLE:
-                stub = await self._stub(event, answer.reason)
-                answer = await self._publish([stub], last_version)
+                answer = await self._publish_alone(await self._feed.stub(event, answer.reason))
                 if answer.outcome is Outcome.IMPOSSIBLE:
                     raise ServerUnavailable(
                         "nats", f"it refuses even a stub of version {event.version}: {answer.reason}"
                     )
             if answer.outcome is not Outcome.STORED:
                 return answer
-            last_version = event.version
+            self._metrics.published.inc()
         return Answer(Outcome.STORED)
-
-    async def _stub(self, event: Event, reason: str) -> Event:
-        log.error("stub", version=event.version, event_type=event.event_type, reason=reason, size=len(event.document))
-        self._metrics.stubs.labels(reason=reason).inc()
-        return await self._reader.stub(event.version, reason)
-
-    async def _next_batch(self, last_version: int) -> list[Event]:
-        """The events that follow `last_version`, as many as one batch may hold; empty if there are none."""
-        if not self._ready:
-            ahead, self._ahead = self._ahead, None
-            read = await ahead if ahead is not None else await self._read(last_version)
-            self._ready = [await self._or_stub(event) for event in read]
-        if self._ready and self._ready[0].version != last_version + 1:
-            raise PublishingStopped(
-                "gap", f"the log goes from version {last_version} to {self._ready[0].version}; the database is damaged"
-            )
-        size = members = 0
-        for event in self._ready:
-            size += len(event.document)
-            if members and size > self._settings.relay_publish_batch_bytes_max:
-                break
-            members += 1
-        batch, self._ready = self._ready[:members], self._ready[members:]
-        return batch
-
-    async def _or_stub(self, event: Event) -> Event:
-        if len(event.document) + HEADER_BYTES_MAX > self._link.message_bytes_max:
-            return await self._stub(event, "too_large")
-        if not is_publishable(event.event_type):
-            return await self._stub(event, "event_type")
-        return event
-
-    async def _read(self, after: int) -> list[Event]:
-        return await self._reader.events_after(after, self._settings.relay_publish_batch_max)
-
-    def _read_ahead(self, after: int) -> None:
-        """Begin to read what follows while NATS stores what was read, if there is anything."""
-        if not self._ready and self._ahead is None and self._publisher.head.version > after:
-            self._ahead = asyncio.create_task(self._read(after))
-
-    async def _forget_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        self._ready = []
-        if ahead is not None:
-            ahead.cancel()
-            with suppress(asyncio.CancelledError, ServerUnavailable):
-                await ahead
 
     async def _stand_by(self) -> int:
         """Wait until nobody publishes though something is due; answer where to go on."""

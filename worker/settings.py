@@ -30,13 +30,18 @@ class Settings(BaseSettings):
     log_stream_name: str = Field("BERTH_LOG", pattern=r"^[A-Za-z0-9_-]{1,100}$", description="JetStream stream")
     worker_task_queue: str = Field("berth-lifecycle", min_length=1, description="Temporal task queue")
     worker_consumer_name: str = Field(
-        "berth-worker", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="durable JetStream consumer, shared by all workers"
+        "berth-worker",
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="durable JetStream consumer, shared by all workers",
     )
     worker_events_in_flight_max: int = Field(32, ge=1, le=1_000, description="events handled at once by a process")
     worker_ack_wait_seconds: float = Field(30.0, gt=0, description="after this an unacknowledged event comes again")
     worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before an event that failed comes again")
     worker_pull_heartbeat_seconds: float = Field(
-        2.0, ge=0.5, le=15, description="NATS's sign of life on an idle pull; after 2.5 of these without one, a new pull"
+        2.0,
+        ge=0.5,
+        le=15,
+        description="NATS's sign of life on an idle pull; after 2.5 of these without one, a new pull",
     )
     worker_position_seconds: float = Field(3.0, gt=0, description="how often the position is saved")
     worker_sticky_seconds: float = Field(

@@ -33,4 +33,4 @@ def create(session: Session, name: Annotated[str, typer.Option(help="what or who
     if session.json:
         session.console.print_json(data={"name": name, "role": "admin", "key": key})
     else:
-        session.console.print(key, markup=False)
+        typer.echo(key)

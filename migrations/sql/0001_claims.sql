@@ -32,3 +32,4 @@ create table claims (
 ) with (fillfactor = 80);
 create index claims_by_owner on claims (owner_id);
 create index claims_open_by_node on claims (node_id) where closed_at is null;
+create index claims_overdue on claims (waits_until) where waits_until is not null;

@@ -60,7 +60,7 @@ $$;
 -- Executes what was decided for a list of creates whose keys are in `operations`, all or nothing. Nodes are locked one by
 -- one as they are chosen and kept in `held` with their new fit; every table is then written by one statement, because a
 -- statement's start costs more than its row (docs/performance.md). The answers are those of `place_allocations`.
--- Raises BC001 when a constraint refuses a claim (the detail names the nodes), BQ001 when a quota moved meanwhile.
+-- Raises BC001 when a constraint refuses a claim or an allocation (the detail names the nodes), BQ001 when a quota moved.
 create function place_together(p_items jsonb, p_quota_first boolean) returns jsonb language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
@@ -92,11 +92,12 @@ begin
     end if;
 
     for item in
+        -- An operation without a status is our own: nobody sees another's before it commits.
         select i.n, i.tenant_id, i.shape, i.gpus, i.pool_id, i.classes, i.lows, i.highs, i.wait,
                q.gpus_limit, q.gpus_used,
                case
                    when o.scope is null then 'lost'
-                   when o.status is not null or a.id is not null then 'existing'
+                   when o.status is not null then 'existing'
                    when t.state is distinct from 'active' then 'tenant'
                    when not exists (select from skus s where s.name = i.sku and s.row_version = i.sku_row_version)
                      or not exists (select from images m where m.name = i.image and m.row_version = i.image_row_version)
@@ -104,28 +105,19 @@ begin
                    when (select count(*) from ssh_keys k where k.id = any (i.ssh_key_ids) and k.tenant_id = i.tenant_id)
                      <> cardinality(i.ssh_key_ids) then 'ssh_key'
                end as refusal,
-               -- A row without a status is our own: nobody sees another's before it commits. If the key's operation has
-               -- been retired but its allocation is still there, its answer is given: a creation never runs twice.
-               o.status is null as fresh,
-               coalesce(o.status, 201) as status,
-               case when o.status is not null then o.body when a.id is not null then creation_body(a)::text end as body,
-               encode(case when o.status is not null then o.fingerprint else a.operation_fingerprint end, 'hex') as fingerprint
+               o.status, o.body, o.fingerprint
         from jsonb_to_recordset(p_items) as i(
             n integer, tenant_id uuid, key text, sku text, sku_row_version bigint, shape text, gpus integer,
             pool_id integer, image text, image_row_version bigint, ssh_key_ids uuid[], classes smallint[],
             lows smallint[], highs smallint[], wait boolean)
         left join operations o on o.scope = i.tenant_id and o.key = i.key
-        left join allocations a on a.tenant_id = i.tenant_id and a.operation_key = i.key
         left join tenants t on t.id = i.tenant_id
         left join tenant_quotas q on q.tenant_id = i.tenant_id
         order by i.tenant_id, i.n
     loop
         if item.refusal = 'existing' then
             answers := answers || jsonb_build_object('n', item.n, 'outcome', 'existing', 'status', item.status,
-                                                     'body', item.body, 'fingerprint', item.fingerprint);
-            if item.fresh then
-                refused := refused || item.n;
-            end if;
+                                                     'body', item.body, 'fingerprint', encode(item.fingerprint, 'hex'));
             continue;
         elsif item.refusal is not null then
             answers := answers || jsonb_build_object('n', item.n, 'outcome', item.refusal);
@@ -248,8 +240,8 @@ begin
             select array_agg(jsonb_build_object('n', p.n, 'outcome', 'created', 'allocation_id', p.id, 'status', 201,
                                                 'body', o.body))
             into made from put p join operation o on o.subject_id = p.id;
-        exception when exclusion_violation then
-            raise exception 'somebody holds units that the fit of their node called free'
+        exception when exclusion_violation or unique_violation then
+            raise exception 'these units or this key are taken'
                 using errcode = 'BC001', detail = array_to_string(held, ' ');
         end;
         answers := answers || made;
@@ -291,6 +283,7 @@ create function place_allocations(p_items jsonb, p_quota_first boolean) returns 
 declare
     item    jsonb;
     answers jsonb := '[]';
+    answer  jsonb;
     taken   text;
 begin
     insert into operations (scope, key, fingerprint, retire_after)
@@ -312,7 +305,12 @@ begin
             perform refresh_node_fit(taken::uuid);
             delete from operations
             where scope = (item ->> 'tenant_id')::uuid and key = item ->> 'key' and status is null;
-            answers := answers || jsonb_build_object('n', item -> 'n', 'outcome', 'lost');
+            -- The key's operation may have been retired while its allocation is still there: a creation never runs twice.
+            select jsonb_build_object('outcome', 'existing', 'status', 201, 'body', creation_body(a)::text,
+                                      'fingerprint', encode(a.operation_fingerprint, 'hex'))
+            into answer from allocations a
+            where a.tenant_id = (item ->> 'tenant_id')::uuid and a.operation_key = item ->> 'key';
+            answers := answers || (coalesce(answer, '{"outcome": "lost"}') || jsonb_build_object('n', item -> 'n'));
         end;
     end loop;
     return answers;

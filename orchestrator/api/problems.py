@@ -61,6 +61,9 @@ def invalid_from(errors: Sequence[Any]) -> Problem:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, Problem):
+        # FastAPI wraps whatever ends the reading of a body; ours (TooLarge) says more than its 400.
+        return problem_response(error.__cause__)
     if error.status_code == 404:
         return problem_response(NotFound("there is nothing at this path"))
     if error.status_code == 405:

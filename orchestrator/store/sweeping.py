@@ -22,7 +22,7 @@ _OVERDUE = """
  where a.waits_until < clock_timestamp() - make_interval(secs => :grace_seconds) order by a.waits_until limit :limit)
 union all
 (select a.id, a.state, c.waits_until from claims c join allocations a on a.id = c.owner_id
- where c.closed_at is null and a.state = 'failed'
+ where a.state = 'failed'
    and c.waits_until < clock_timestamp() - make_interval(secs => :grace_seconds) order by c.waits_until limit :limit)
 order by due limit :limit
 """

@@ -127,7 +127,7 @@ class ControlPlane:
         await self.until(lambda: bool(self.results[task_id]))
         return self.results[task_id][0]
 
-    async def until(self, condition: Callable[[], bool], seconds_max: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds_max: float = 15.0) -> None:
         """Wait for something that a request of the agent brings about."""
         async with asyncio.timeout(seconds_max), self.changed:
             await self.changed.wait_for(condition)
@@ -145,12 +145,12 @@ class ControlPlane:
             yield
 
     def _public_config(self) -> uvicorn.Config:
-        return uvicorn.Config(self._app, port=self.public_port, log_config=None, lifespan="off", loop="asyncio")
+        return uvicorn.Config(self._app, port=self.public_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3")
 
     def _node_config(self) -> uvicorn.Config:
         certificate, key, ca = (str(file) for file in self._files)
         return uvicorn.Config(
-            self._app, port=self.node_port, log_config=None, lifespan="off", loop="asyncio", http=_PeerProtocol,
+            self._app, port=self.node_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3", http=_PeerProtocol,
             ssl_certfile=certificate, ssl_keyfile=key, ssl_ca_certs=ca, ssl_cert_reqs=2, timeout_graceful_shutdown=0,
         )  # fmt: skip
 

@@ -10,12 +10,13 @@ from orchestrator.api.paging import PageQuery
 from orchestrator.api.schemas.fields import INT64_MAX, Name, Printable, RegionName, Request
 from orchestrator.domain.states import Shape
 
-SLOTS_MAX = 63
-COUNTS_MAX = 63
+SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
+COUNTS_MAX = SLOTS_MAX
 
 ShapeName = Annotated[Shape, Field(strict=False)]
 OfferState = Literal["active", "retired"]
-GpuCount = Annotated[int, Field(ge=1, le=SLOTS_MAX)]
+GPUS_MAX = 4096  # more than any node has: such a request is refused as such, not as misspelt
+GpuCount = Annotated[int, Field(ge=1, le=GPUS_MAX)]
 
 
 class PutRegion(Request):

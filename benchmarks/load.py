@@ -1,0 +1,186 @@
+"""A cheap load generator: it shares the machine with what it measures, so it may cost next to nothing.
+
+Its own process (`python -m benchmarks.load`, plan as JSON on standard input, `Outcome` as JSON on standard output).
+Closed loop: each client is one kept-alive HTTP/1.1 connection with one request under way. Requests are bytes made
+beforehand with a fresh Idempotency-Key patched in; of an answer only the status and the length are looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import uvloop
+
+from benchmarks.figures import percentile
+from benchmarks.seeding import REGIONS, SLICE_MODELS, BenchTenant
+
+RUN_SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """So many clients, `warm` creates that do not count and `count` that do, spread over the API processes' ports."""
+
+    ports: list[int]
+    clients: int
+    warm: int
+    count: int
+    tenants: list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Creates per second and their latencies; `statuses` counts every answer."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    statuses: dict[str, int]
+
+    def note(self) -> str:
+        """For a person."""
+        return f"{self.per_second:,.0f}/s, p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms"
+
+
+def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant]) -> Outcome:
+    """Run the load in a process of its own. Raises RuntimeError if any create was not answered 201."""
+    plan = Plan(ports, clients, max(200, count // 5), count, [asdict(tenant) for tenant in tenants])
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load"], input=json.dumps(asdict(plan)), stdout=subprocess.PIPE, text=True,
+        check=True, timeout=RUN_SECONDS_MAX,
+    )  # fmt: skip
+    outcome = Outcome(**json.loads(done.stdout))
+    if set(outcome.statuses) != {"201"}:
+        raise RuntimeError(f"not every create was placed: {outcome.statuses}")
+    return outcome
+
+
+def _requests(tenants: list[dict[str, str]]) -> list[tuple[bytes, bytes]]:
+    """What stands before and after the key, for every kind of create."""
+    made = []
+    for tenant in tenants:
+        for region in REGIONS:
+            for model in SLICE_MODELS:
+                body = json.dumps(
+                    {
+                        "sku": f"{model.lower()}.slice",
+                        "gpus": 1,
+                        "region": region,
+                        "ssh_key_ids": [tenant["ssh_key_id"]],
+                        "name": "benchmark",
+                        "labels": {"team": "research"},
+                    }
+                ).encode()
+                head = (
+                    f"POST /api/v1/allocations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {tenant['api_key']}\r\n"
+                    f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nIdempotency-Key: "
+                ).encode()
+                made.append((head, b"\r\n\r\n" + body))
+    random.shuffle(made)
+    return made
+
+
+class _Run:
+    """What all clients share."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.requests = _requests(plan.tenants)
+        self.total = plan.warm + plan.count
+        self.warm = plan.warm
+        self.prefix = uuid.uuid4().hex.encode()
+        self.sent = 0
+        self.answered = 0
+        self.statuses: Counter[str] = Counter()
+        self.latencies: list[float] = []
+        self.began = 0.0
+        self.ended = 0.0
+        self.done = asyncio.get_running_loop().create_future()
+
+
+class _Client(asyncio.Protocol):
+    """One connection with one request under way."""
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        self._buffer = b""
+        self._sent_at = 0.0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def _send(self) -> None:
+        run, transport = self._run, self._transport
+        assert transport is not None
+        if run.sent >= run.total:
+            transport.close()
+            return
+        run.sent += 1
+        head, tail = run.requests[run.sent % len(run.requests)]
+        self._sent_at = time.perf_counter()
+        transport.write(b"%s%s-%d%s" % (head, run.prefix, run.sent, tail))
+
+    def data_received(self, data: bytes) -> None:
+        """Count a whole answer and send the next request."""
+        buffer = self._buffer + data if self._buffer else data
+        end = buffer.find(b"\r\n\r\n")
+        at = buffer.find(b"content-length: ")
+        if end < 0 or at < 0 or len(buffer) < end + 4 + int(buffer[at + 16 : buffer.index(b"\r", at)]):
+            self._buffer = buffer
+            return
+        self._buffer = b""
+        run, now = self._run, time.perf_counter()
+        run.answered += 1
+        run.statuses[buffer[9:12].decode()] += 1
+        if run.answered == run.warm:
+            run.began = now
+        elif run.answered > run.warm:
+            run.latencies.append(now - self._sent_at)
+        if run.answered == run.total:
+            run.ended = now
+            run.done.set_result(None)
+        self._send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """A connection that the server ends early ends the run."""
+        del error
+        if self._run.sent < self._run.total and not self._run.done.done():
+            self._run.done.set_exception(ConnectionError("the server closed a connection"))
+
+
+async def _drive(plan: Plan) -> Outcome:
+    run = _Run(plan)
+    loop = asyncio.get_running_loop()
+    for number in range(plan.clients):
+        port = plan.ports[number % len(plan.ports)]
+        await loop.create_connection(lambda: _Client(run), "127.0.0.1", port)
+    await run.done
+    milliseconds = [seconds * 1_000 for seconds in run.latencies]
+    return Outcome(
+        per_second=plan.count / (run.ended - run.began),
+        p50_ms=percentile(milliseconds, 0.5),
+        p99_ms=percentile(milliseconds, 0.99),
+        statuses=dict(run.statuses),
+    )
+
+
+def main() -> None:
+    """Read the plan, run it, write the outcome."""
+    given: dict[str, Any] = json.load(sys.stdin)
+    print(json.dumps(asdict(uvloop.run(_drive(Plan(**given))))))
+
+
+if __name__ == "__main__":
+    main()

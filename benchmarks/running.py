@@ -1,0 +1,83 @@
+"""Starts what a benchmark measures: PostgreSQL with everything durable, and processes of ours as they run in production."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import psycopg
+
+import migrations
+from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
+from berth.local.authority import Authority, ensure_authority
+from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, orchestrator_plan
+from berth.local.servers import LocalPostgres, free_port, new_password
+
+TENANTS = 16
+
+
+class Bench:
+    """One benchmark's servers and processes; all end with the block."""
+
+    def __init__(self, directory: Path, held: ExitStack) -> None:
+        self.directory = directory
+        self._held = held
+        self.postgres = LocalPostgres(directory / "servers" / "postgres", free_port(), new_password())
+        self.postgres.start()
+        held.callback(self.postgres.stop)
+        secrets = directory / "secrets"
+        secrets.mkdir(mode=0o700)
+        self.authority: Authority = ensure_authority(secrets, "berth.local")
+        self._children = 0
+
+    def fleet(self, nodes: int) -> tuple[str, list[BenchTenant]]:
+        """A database with a fleet of so many nodes; its URL and its tenants."""
+        name = f"fleet_{nodes}"
+        with psycopg.connect(self.postgres.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"create database {name}")
+        url = self.postgres.url(name)
+        migrations.upgrade(url)
+        seed_fleet(url, nodes)
+        return url, seed_tenants(url, TENANTS)
+
+    def endpoints(self, database_url: str, nats_url: str = "", temporal_address: str = "") -> Endpoints:
+        """Free ports for one set of processes over a database."""
+        return Endpoints(database_url, nats_url, temporal_address, public_port=free_port(), node_port=free_port())
+
+    def api(self, endpoints: Endpoints) -> ChildProcess:
+        """A public API process that answers."""
+        return self.start(orchestrator_plan("public", endpoints, self.authority, free_port()))
+
+    def start(self, plan: ProcessPlan) -> ChildProcess:
+        """Start a process and wait until it is ready."""
+        self._children += 1
+        child = ChildProcess(plan, self.directory / f"{plan.name.replace(' ', '-')}-{self._children}.log")
+        child.spawn()
+        self._held.callback(child.wait_ended)
+        self._held.callback(child.terminate)
+        child.wait_ready()
+        return child
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Servers in a directory of their own, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory, ExitStack() as held:
+        yield Bench(Path(directory), held)
+
+
+def with_environment(plan: ProcessPlan, **variables: str) -> ProcessPlan:
+    """The plan with other settings."""
+    return replace(plan, environment={**plan.environment, **variables})
+
+
+def memory_megabytes(child: ChildProcess) -> float:
+    """Proportional set size of a process and its children, in MB of 10^6 bytes."""
+    assert child.process is not None
+    process = psutil.Process(child.process.pid)
+    total: int = sum(member.memory_full_info().pss for member in (process, *process.children(recursive=True)))
+    return total / 1e6

@@ -1,0 +1,168 @@
+"""The compose file, checked as far as a machine without Docker allows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from orchestrator.settings import Settings as OrchestratorSettings
+from orchestrator.trust.certificates import load_authority
+from orchestrator.trust.signing import load_signer
+from tests.deploy import deployment
+from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, services, target
+
+SPECIFICATION = Path(__file__).parent / "compose_specification" / "compose-spec.json"
+RUNNING = {name: service for name, service in services().items() if service["restart"] == "unless-stopped"}
+JOBS = {name: service for name, service in services().items() if name not in RUNNING and "profiles" not in service}
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that deploy/make-secrets filled."""
+    directory = tmp_path_factory.mktemp("deployment") / "secrets"
+    deployment.make_secrets(directory)
+    return directory
+
+
+def test_it_is_a_compose_file() -> None:
+    schema = json.loads(SPECIFICATION.read_text())
+    for file in (deployment.raw_compose(), deployment.compose()):
+        assert [error.message for error in Draft202012Validator(schema).iter_errors(file)] == []
+
+
+def test_every_process_of_ours_has_its_container() -> None:
+    commands = {tuple(service.get("command", ())) for service in our_services().values()}
+    assert ("python", "-m", "orchestrator", "--listen", "public") in commands
+    assert ("python", "-m", "orchestrator", "--listen", "node") in commands
+    assert {target(service) for name, service in our_services().items() if name in RUNNING} == {
+        "orchestrator", "relay", "worker",
+    }  # fmt: skip
+    assert our_services()["migrate"]["command"] == ["migrate"]
+    assert "migrate" in JOBS
+
+
+@pytest.mark.parametrize("name", our_services())
+def test_every_variable_is_a_setting_and_none_is_missing(name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = our_services()[name]
+    settings = SETTINGS[target(service)]
+    variables = deployment.settings_variables(service, secrets)
+    assert variables.keys() - deployment.known_variables(settings) == set(), "unknown to the process"
+    assert deployment.required_variables(settings) - variables.keys() == set(), "required by the process"
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    settings()
+
+
+@pytest.mark.parametrize("name", ["orchestrator-public", "orchestrator-node", "worker"])
+def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in deployment.settings_variables(our_services()[name], secrets).items():
+        monkeypatch.setenv(variable, value)
+    settings = SETTINGS[target(our_services()[name])]()
+    assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
+    if isinstance(settings, OrchestratorSettings):
+        assert load_authority(settings) is not None
+
+
+def test_the_node_listener_has_its_certificate_and_the_public_one_does_not() -> None:
+    node = our_services()["orchestrator-node"]["environment"]
+    public = our_services()["orchestrator-public"]["environment"]
+    assert {"BERTH_NODE_TLS_CERTIFICATE_FILE", "BERTH_NODE_TLS_KEY_FILE"} <= node.keys()
+    assert not {"BERTH_NODE_TLS_CERTIFICATE_FILE", "BERTH_NODE_TLS_KEY_FILE"} & public.keys()
+
+
+@pytest.mark.parametrize("name", services())
+def test_files_named_by_variables_are_mounted_and_declared(name: str) -> None:
+    mounted = mounted_secrets(services()[name])
+    assert set(mounted.values()) <= deployment.compose()["secrets"].keys()
+    for variable, value in services()[name].get("environment", {}).items():
+        if value.startswith("/run/secrets/"):
+            assert value in mounted, f"{variable} names a file that is not mounted"
+
+
+def test_every_secret_is_made_used_and_nowhere_else(secrets: Path) -> None:
+    declared = deployment.compose()["secrets"]
+    used = {source for service in services().values() for source in mounted_secrets(service).values()}
+    assert used == declared.keys()
+    for name in declared:
+        assert deployment.secret_file(name, secrets).read_text().strip(), f"make-secrets makes no {name}"
+    for service in services().values():
+        for variable, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|PWD|SECRET|TOKEN|_KEY(_FILE)?$", variable):
+                assert value.startswith("/run/secrets/"), f"{variable} stands in the compose file"
+
+
+def test_there_are_no_default_passwords_and_no_unset_variables() -> None:
+    text = (deployment.DEPLOY / "compose.yaml").read_text()
+    found = list(VARIABLE.finditer(text))
+    assert len(found) == text.count("${")
+    assert {match["name"] for match in found} == deployment.example_environment().keys()
+    assert {match["name"] for match in found if match["kind"] == "-"} == {"PUBLIC_LISTEN", "NODE_LISTEN"}
+    assert all(match["kind"] for match in found), "a variable that is unset must be refused"
+
+
+@pytest.mark.parametrize("name", services())
+def test_images_are_pinned(name: str) -> None:
+    image = services()[name]["image"]
+    _, colon, tag = image.rpartition(":")
+    assert colon, f"{image} has no tag"
+    assert re.fullmatch(r"v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?", tag), f"{image} is not pinned to a version"
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_what_keeps_running_has_a_health_check_limits_and_bounded_logs(name: str) -> None:
+    service = RUNNING[name]
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert {"cpus", "memory"} <= service["deploy"]["resources"]["limits"].keys()
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNING if "build" in RUNNING[name]])
+def test_health_is_asked_on_the_metrics_port(name: str) -> None:
+    service = RUNNING[name]
+    assert f":{service['environment']['BERTH_METRICS_PORT']}/ok'" in service["healthcheck"]["test"][-1]
+
+
+@pytest.mark.parametrize("name", our_services())
+def test_processes_of_ours_are_not_root(name: str) -> None:
+    user, group = our_services()[name]["user"].split(":")
+    assert int(user) > 0
+    assert int(group) > 0
+
+
+@pytest.mark.parametrize("name", services())
+def test_the_order_of_start_can_be_kept(name: str) -> None:
+    for other, how in services()[name].get("depends_on", {}).items():
+        if how["condition"] == "service_healthy":
+            assert "healthcheck" in services()[other]
+        else:
+            assert how["condition"] == "service_completed_successfully"
+            assert other in JOBS
+            assert services()[other]["restart"].startswith("on-failure")
+
+
+def test_nothing_starts_before_the_schema() -> None:
+    for name in RUNNING:
+        if "build" in RUNNING[name]:
+            assert "migrate" in RUNNING[name]["depends_on"], name
+
+
+def test_only_the_two_listeners_are_reachable() -> None:
+    networks = deployment.compose()["networks"]
+    assert networks["backend"]["internal"] is True
+    published = {name for name, service in services().items() if "ports" in service}
+    assert published == {"orchestrator-public", "orchestrator-node"}
+    assert {name for name, service in services().items() if "edge" in service["networks"]} == published
+
+
+@pytest.mark.parametrize("name", services())
+def test_mounted_files_exist(name: str) -> None:
+    for volume in services()[name].get("volumes", []):
+        source = volume.split(":")[0]
+        if source.startswith("."):
+            assert (deployment.DEPLOY / source).is_file(), source
+        else:
+            assert source in deployment.compose()["volumes"]

@@ -1,0 +1,160 @@
+"""Relay and worker as real processes over real servers; the node is played by calling the command that its report calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psycopg
+from psycopg.rows import dict_row
+
+from berth.local.servers import LocalNats, free_port
+from node_agent.protocol import ResultReport
+from orchestrator.execution import Context, Limits
+from tests.lifecycle.driving import PROVISIONED, WIPED, completed, report
+from tests.lifecycle.seeding import connect, make_context, write_signing_key
+
+WAIT_SECONDS_MAX = 40.0
+T = TypeVar("T")
+
+Answering = Callable[[dict[str, Any]], ResultReport | None]
+
+
+class Processes:
+    """Relay and workers of one test, on its own database and NATS."""
+
+    def __init__(self, url: str, nats: LocalNats, temporal_address: str, directory: Path) -> None:
+        self.url = url
+        self.nats = nats
+        self.temporal_address = temporal_address
+        self.directory = directory
+        self.task_queue = f"q-{uuid.uuid4().hex}"
+        self.signing_key = write_signing_key(directory / "signing.pem")
+        self.metrics_port = 0
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start_relay(self) -> subprocess.Popen[bytes]:
+        """`python -m outbox_relay`."""
+        return self._start("outbox_relay", {"BERTH_METRICS_PORT": str(free_port())})
+
+    def start_worker(self, **settings: object) -> subprocess.Popen[bytes]:
+        """`python -m worker`, ready."""
+        self.metrics_port = free_port()
+        overrides = {f"BERTH_{name.upper()}": str(value) for name, value in settings.items()}
+        worker = self._start("worker", {"BERTH_METRICS_PORT": str(self.metrics_port), **overrides})
+        wait_until(lambda: worker.poll() is not None or self._ok(), "the worker to be ready")
+        assert worker.poll() is None, self.log("worker")
+        return worker
+
+    def _ok(self) -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.metrics_port}/ok", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples of exactly that name on the newest worker."""
+        lines = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    def log(self, name: str) -> str:
+        """What the processes of that name have said."""
+        return (self.directory / f"{name}.log").read_text()
+
+    def _start(self, module: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "BERTH_DATABASE_URL": self.url,
+            "BERTH_NATS_URL": self.nats.url,
+            "BERTH_TEMPORAL_ADDRESS": self.temporal_address,
+            "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),
+            "BERTH_WORKER_TASK_QUEUE": self.task_queue,
+            "BERTH_WORKER_STICKY_SECONDS": "1",
+            "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "0.5",
+            "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
+            "BERTH_WORKER_POSITION_SECONDS": "0.3",
+            **settings,
+        }
+        with (self.directory / f"{module}.log").open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=log, stderr=log)
+        self._started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End every process that still runs, workers first."""
+        for process in reversed(self._started):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._started:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_until(check: Callable[[], object], what: str) -> None:
+    """Return when `check` holds."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not check():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS_MAX} s for {what}"
+        time.sleep(0.02)
+
+
+def answer_well(task: dict[str, Any]) -> ResultReport | None:
+    """What an instantly working node reports."""
+    return completed(task, WIPED if "release" in task["type"] or "deprovision" in task["type"] else PROVISIONED)
+
+
+async def answer_tasks(
+    context: Context, url: str, until: Callable[[psycopg.AsyncConnection[Any]], Awaitable[bool]], answering: Answering
+) -> None:
+    """Play all nodes: report every queued task at once by `answering` (None: say nothing), until `until` holds."""
+    told: set[uuid.UUID] = set()
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX * 3
+        while not await until(connection):
+            assert time.monotonic() < deadline, "the allocations did not get where they should"
+            cursor = connection.cursor(row_factory=dict_row)
+            await cursor.execute("select * from node_tasks where state = 'queued' order by queued_at limit 64")
+            tasks = [task for task in await cursor.fetchall() if task["id"] not in told]
+            reports = [(task, answering(task)) for task in tasks]
+            told.update(task["id"] for task, _ in reports)
+            await asyncio.gather(*(report(context, task, of) for task, of in reports if of is not None))
+            if not tasks:
+                await asyncio.sleep(0.005)
+
+
+def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = answer_well) -> None:
+    """Play all nodes until each allocation is in the state given."""
+
+    async def main() -> None:
+        context = make_context(url, limits=Limits())
+
+        async def reached(connection: psycopg.AsyncConnection[Any]) -> bool:
+            found = await connection.execute("select id, state from allocations where id = any(%s)", (list(states),))
+            return {row[0]: row[1] for row in await found.fetchall()} == states
+
+        try:
+            await answer_tasks(context, url, reached, answering)
+        finally:
+            await context.database.close()
+
+    asyncio.run(main())
+
+
+def state_of(url: str, allocation_id: uuid.UUID) -> str:
+    """Where the allocation stands."""
+    with connect(url) as connection:
+        row = connection.execute("select state from allocations where id = %s", (allocation_id,)).fetchone()
+    assert row is not None
+    return str(row[0])

@@ -1,0 +1,64 @@
+"""`python -m worker`: reads the settings, works until SIGTERM or SIGINT, leaves in order.
+
+Exit status: 0 after an orderly stop, 1 with one sentence on standard error otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+
+import structlog
+from pydantic import ValidationError
+
+from orchestrator.observability import configure_logging
+from worker.app import run_worker
+from worker.health import Health, served
+from worker.problems import CannotRun
+from worker.settings import Settings
+
+log = structlog.get_logger()
+
+
+async def work(settings: Settings) -> None:
+    """Run until a signal asks to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    health = Health()
+    with served(settings.metrics_host, settings.metrics_port, health):
+        await run_worker(settings, health, stop)
+    log.info("worker_stopped")
+
+
+def main() -> int:
+    """The process's exit status."""
+    configure_logging()
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        missing = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.stderr.write(f"worker: {missing}\n")
+        return 1
+    try:
+        asyncio.run(work(settings))
+    except CannotRun as problem:
+        sys.stderr.write(f"worker: {problem}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except BaseException:  # noqa: BLE001 - nothing may pass by the exit below
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # temporalio can crash while the interpreter shuts down (TRAPS): everything is closed, so leave at once.
+    os._exit(status)

@@ -1,0 +1,150 @@
+"""The only place where the worker's things are constructed and supervised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import structlog
+from nats.aio.client import Client as NatsClient
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from orchestrator.execution import Context
+from orchestrator.store.database import connect_database
+from orchestrator.trust.signing import load_signer
+from worker.activities.lifecycle import LifecycleActivities
+from worker.connecting import await_database, connect_nats, connect_temporal
+from worker.consumers.consumer import EventConsumer
+from worker.consumers.durable import DurableConsumer
+from worker.consumers.pulling import Puller
+from worker.health import Health
+from worker.problems import CannotRun
+from worker.settings import Settings
+from worker.sweepers.overdue import sweep_overdue
+from worker.sweepers.retirement import sweep_operations
+from worker.sweepers.rounds import sweep_for_ever
+from worker.sweepers.silence import sweep_silent_nodes
+from worker.workflows.provisioning import ProvisioningWorkflow
+from worker.workflows.release import ReleaseWorkflow
+from worker.workflows.starting import WorkflowStarter
+
+log = structlog.get_logger()
+
+
+def make_context(settings: Settings) -> Context:
+    """What commands work with. Raises `CannotRun` if the signing key cannot be read."""
+    try:
+        signer = load_signer(settings.task_signing_key_file)
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"the task signing key cannot be used: {error}") from error
+    database = connect_database(
+        settings.database_url,
+        pool_size=settings.database_pool_size,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-worker",
+    )
+    return Context(database, settings.limits(), signer)
+
+
+def make_worker(client: TemporalClient, context: Context, settings: Settings) -> Worker:
+    """The Temporal worker. The sandbox stays on; what is passed through is pure, so it need not be loaded per run."""
+    activities = LifecycleActivities(context)
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("worker.activities", "worker.metrics")
+    return Worker(
+        client,
+        task_queue=settings.worker_task_queue,
+        workflows=[ProvisioningWorkflow, ReleaseWorkflow],
+        activities=[
+            activities.begin_provisioning,
+            activities.finish_provisioning,
+            activities.begin_release,
+            activities.finish_release,
+        ],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        max_cached_workflows=settings.worker_workflows_cached_max,
+        max_concurrent_local_activities=settings.worker_commands_in_flight_max,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.worker_sticky_seconds),
+        graceful_shutdown_timeout=timedelta(seconds=settings.worker_graceful_stop_seconds),
+    )
+
+
+async def run_worker(settings: Settings, health: Health, stop: asyncio.Event) -> None:
+    """Work until `stop` is set, then end in order. Raises `CannotRun` when a server is missing or a loop dies."""
+    context = make_context(settings)
+    try:
+        await await_database(context.database, settings)
+        nats_connection = await connect_nats(settings)
+        try:
+            client = await connect_temporal(settings)
+            await _supervise(settings, health, stop, context, nats_connection, client)
+        finally:
+            await nats_connection.close()
+    finally:
+        await context.database.close()
+
+
+async def _supervise(
+    settings: Settings,
+    health: Health,
+    stop: asyncio.Event,
+    context: Context,
+    nats_connection: NatsClient,
+    client: TemporalClient,
+) -> None:
+    starter = WorkflowStarter(client, settings.worker_task_queue)
+    durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
+    puller = Puller(
+        nats_connection,
+        stream=settings.log_stream_name,
+        consumer=settings.worker_consumer_name,
+        messages_max=settings.worker_events_in_flight_max,
+        heartbeat_seconds=settings.worker_pull_heartbeat_seconds,
+        bind=durable.bind,
+    )
+    consumer = EventConsumer(
+        puller,
+        starter,
+        in_flight_max=settings.worker_events_in_flight_max,
+        retry_seconds=settings.worker_retry_event_seconds,
+    )
+    batch, grace = settings.sweep_batch_max, settings.sweep_grace_seconds
+    sweepers: dict[str, Callable[[], Awaitable[None]]] = {
+        "overdue": lambda: sweep_overdue(context, starter, grace, batch),
+        "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
+        "operations": lambda: sweep_operations(context),
+    }
+    async with make_worker(client, context, settings):
+        loops = {
+            asyncio.create_task(consumer.run(), name="consumer"),
+            asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
+            asyncio.create_task(sweep_for_ever(sweepers, settings.sweep_seconds), name="sweepers"),
+        }
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        health.started = True
+        log.info("worker_started", task_queue=settings.worker_task_queue, stream=settings.log_stream_name)
+        try:
+            await asyncio.wait({*loops, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            _require_alive(loops)
+        finally:
+            for task in {*loops, stopping}:
+                task.cancel()
+            await asyncio.gather(*loops, stopping, return_exceptions=True)
+        await durable.save_position()
+
+
+async def _save_positions(durable: DurableConsumer, pause_seconds: float) -> None:
+    while True:
+        await asyncio.sleep(pause_seconds)
+        await durable.save_position()
+
+
+def _require_alive(loops: set[asyncio.Task[None]]) -> None:
+    """A loop that ended, however, is the end of the process: nobody may believe that it still works."""
+    for task in loops:
+        if task.done():
+            error = task.exception()
+            raise CannotRun(f"the loop {task.get_name()} ended: {type(error).__name__}: {error}") from error

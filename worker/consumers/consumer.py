@@ -1,0 +1,74 @@
+"""The worker's consumer: takes events, a bounded number at once, and acknowledges each only after its effect."""
+
+from __future__ import annotations
+
+import asyncio
+
+import nats.errors
+import structlog
+from nats.aio.msg import Msg
+from temporalio.service import RPCError
+
+from worker.consumers.dispatching import dispatch
+from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
+from worker.consumers.pulling import Puller
+from worker.metrics import EVENT_AGE_SECONDS, EVENTS
+from worker.workflows.starting import WorkflowStarter
+
+log = structlog.get_logger()
+
+LOGGED_BYTES_MAX = 500
+
+
+class EventConsumer:
+    """Handles at most `in_flight_max` events at once; one that fails comes again after `retry_seconds`."""
+
+    def __init__(self, puller: Puller, starter: WorkflowStarter, *, in_flight_max: int, retry_seconds: float) -> None:
+        self._puller = puller
+        self._starter = starter
+        self._places = asyncio.Semaphore(in_flight_max)
+        self._retry_seconds = retry_seconds
+
+    async def run(self) -> None:
+        """Consume until cancelled; what is in flight then, unacknowledged, comes again."""
+        try:
+            async with asyncio.TaskGroup() as handlers:
+                async for message in self._puller.messages():
+                    await self._places.acquire()
+                    handlers.create_task(self._handle(message))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+
+    async def _handle(self, message: Msg) -> None:
+        try:
+            await self._answer(message)
+        except nats.errors.Error as error:
+            # Not acknowledged, so it comes again; everything here may be repeated.
+            log.warning("acknowledgement_lost", why=str(error))
+        finally:
+            self._places.release()
+
+    async def _answer(self, message: Msg) -> None:
+        try:
+            event = read_event(message.data)
+        except UnreadableEvent as error:
+            EVENTS.labels("unknown", "unreadable").inc()
+            excerpt = message.data[:LOGGED_BYTES_MAX].decode(errors="replace")
+            log.error("event_unreadable", subject=message.subject, why=str(error), excerpt=excerpt)
+            await message.term()
+            return
+        try:
+            outcome = await dispatch(self._starter, event)
+        except RPCError as error:
+            EVENTS.labels(event.type, "failed").inc()
+            log.warning("event_failed", **_ids(event), why=f"{error.status.name}: {error.message}")
+            await message.nak(delay=self._retry_seconds)
+            return
+        await message.ack()
+        EVENTS.labels(event.type, outcome).inc()
+        EVENT_AGE_SECONDS.labels(event.type).observe(max(0.0, event.age_seconds()))
+        log.info("event_handled", outcome=outcome, **_ids(event))
+
+
+def _ids(event: ConsumedEvent) -> dict[str, str]:
+    return {"event_id": str(event.id), "event_type": event.type, "allocation_id": str(event.allocation_id)}

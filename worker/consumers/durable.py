@@ -1,0 +1,100 @@
+"""The durable consumer on the stream of the log, and where it stands.
+
+NATS keeps which messages are acknowledged. Postgres keeps the position below which all are, so that a consumer that is
+gone, with its stream or alone, begins where the old one was and replays nothing that is done (DESIGN §7).
+"""
+
+from __future__ import annotations
+
+import nats.errors
+import structlog
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.errors import APIError, NotFoundError
+
+from orchestrator.commands.raise_consumer_position import raise_consumer_position
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Context
+from orchestrator.queries.find_consumer_position import find_consumer_position
+from worker.consumers.events import FILTER_SUBJECTS
+from worker.health import Health
+from worker.metrics import EVENTS_PENDING, EVENTS_UNACKNOWLEDGED, POSITION
+from worker.settings import Settings
+
+log = structlog.get_logger()
+
+UNACKNOWLEDGED_MAX = 2_000
+
+
+class DurableConsumer:
+    """Makes the consumer when it is missing and saves its position."""
+
+    def __init__(self, jetstream: JetStreamContext, context: Context, settings: Settings, health: Health) -> None:
+        self._jetstream = jetstream
+        self._context = context
+        self._stream = settings.log_stream_name
+        self._name = settings.worker_consumer_name
+        self._ack_wait_seconds = settings.worker_ack_wait_seconds
+        self._health = health
+        self._saved = 0
+        self._waits_because = ""
+
+    async def bind(self) -> bool:
+        """Whether the consumer exists now, made if need be. False, with a line in the log, while that is impossible."""
+        try:
+            await self._require()
+        except (nats.errors.Error, Problem) as error:
+            self._health.consuming = False
+            why = f"{type(error).__name__}: {error}"
+            if why != self._waits_because:
+                log.warning("waiting", for_what=f"stream {self._stream}", why=why)
+                self._waits_because = why
+            return False
+        self._health.consuming = True
+        self._waits_because = ""
+        return True
+
+    async def _require(self) -> None:
+        try:
+            await self._jetstream.consumer_info(self._stream, self._name)
+        except NotFoundError:
+            await self._make()
+
+    async def _make(self) -> None:
+        position = await find_consumer_position(self._context, self._name)
+        config = ConsumerConfig(
+            durable_name=self._name,
+            description="Starts and wakes workflows",
+            filter_subjects=list(FILTER_SUBJECTS),
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=self._ack_wait_seconds,
+            max_deliver=-1,
+            max_ack_pending=UNACKNOWLEDGED_MAX,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE if position else DeliverPolicy.ALL,
+            opt_start_seq=position + 1 if position else None,
+        )
+        try:
+            await self._jetstream.add_consumer(self._stream, config)
+        except APIError as error:
+            # Another worker made it a moment ago, perhaps from a position saved a moment later.
+            await self._jetstream.consumer_info(self._stream, self._name)
+            log.info("consumer_made_by_another", why=str(error))
+        else:
+            log.info("consumer_made", stream=self._stream, consumer=self._name, after_version=position)
+
+    async def save_position(self) -> None:
+        """Save the version below which everything is acknowledged, if it has risen; count what waits."""
+        try:
+            info = await self._jetstream.consumer_info(self._stream, self._name)
+            await self._save(info)
+        except (nats.errors.Error, Problem) as error:
+            log.warning("position_not_saved", why=str(error))
+
+    async def _save(self, info: ConsumerInfo) -> None:
+        EVENTS_PENDING.set(info.num_pending or 0)
+        EVENTS_UNACKNOWLEDGED.set(info.num_ack_pending or 0)
+        floor = info.ack_floor.stream_seq if info.ack_floor else 0
+        if floor and floor > self._saved:
+            await raise_consumer_position(self._context, self._name, floor)
+            self._saved = floor
+            POSITION.set(floor)

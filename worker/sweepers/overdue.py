@@ -1,0 +1,33 @@
+"""Allocations past their deadline, because a workflow could not start or was lost: somebody goes on with them (P9)."""
+
+from __future__ import annotations
+
+import structlog
+
+from orchestrator.commands.fail_unstarted import fail_unstarted
+from orchestrator.domain.states import AllocationState
+from orchestrator.execution import Context
+from orchestrator.queries.find_neglected import find_overdue_allocations
+from orchestrator.store.sweeping import Overdue
+from worker.metrics import SWEPT
+from worker.workflows.starting import WorkflowStarter
+
+log = structlog.get_logger()
+
+
+async def sweep_overdue(context: Context, starter: WorkflowStarter, grace_seconds: float, limit: int) -> None:
+    """Fail what was never started; start a workflow for whatever else waits longer than its deadline and the grace."""
+    for overdue in await find_overdue_allocations(context, grace_seconds, limit):
+        await _go_on(context, starter, overdue)
+
+
+async def _go_on(context: Context, starter: WorkflowStarter, overdue: Overdue) -> None:
+    allocation_id = overdue.allocation_id
+    log.warning("allocation_overdue", allocation_id=str(allocation_id), state=overdue.state.value)
+    SWEPT.labels(f"overdue_{overdue.state.value}").inc()
+    if overdue.state is AllocationState.PROVISIONING:
+        await starter.start_rescue("provisioning", f"provisioning-overdue-{allocation_id}", allocation_id)
+        return
+    if overdue.state is AllocationState.REQUESTED and not await fail_unstarted(context, allocation_id):
+        return
+    await starter.start_rescue("release", f"releasing-overdue-{allocation_id}", allocation_id)

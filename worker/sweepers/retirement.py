@@ -1,0 +1,19 @@
+"""Answers of operations whose window is over are forgotten."""
+
+from __future__ import annotations
+
+from orchestrator.commands.retire_operations import retire_operations
+from orchestrator.execution import Context
+from worker.metrics import SWEPT
+
+BATCH_MAX = 1_000
+BATCHES_MAX = 10
+
+
+async def sweep_operations(context: Context) -> None:
+    """Forget up to ten thousand, the earliest first, in small transactions."""
+    for _ in range(BATCHES_MAX):
+        retired = await retire_operations(context, BATCH_MAX)
+        SWEPT.labels("operation").inc(retired)
+        if retired < BATCH_MAX:
+            return

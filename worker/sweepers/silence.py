@@ -1,0 +1,20 @@
+"""Nodes that fell silent get no new allocations."""
+
+from __future__ import annotations
+
+import structlog
+
+from orchestrator.commands.mark_node_offline import mark_node_offline
+from orchestrator.execution import Context
+from orchestrator.queries.find_neglected import find_silent_nodes
+from worker.metrics import SWEPT
+
+log = structlog.get_logger()
+
+
+async def sweep_silent_nodes(context: Context, silent_seconds: float, limit: int) -> None:
+    """Mark offline whoever has not been heard of for `silent_seconds`, the longest silent first."""
+    for node_id in await find_silent_nodes(context, silent_seconds, limit):
+        if await mark_node_offline(context, node_id, silent_seconds):
+            SWEPT.labels("node_offline").inc()
+            log.warning("node_offline", node_id=str(node_id), silent_seconds=silent_seconds)
