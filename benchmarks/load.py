@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
@@ -117,8 +117,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods, not by its class
         self._send()
 
     def _send(self) -> None:

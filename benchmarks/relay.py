@@ -74,7 +74,9 @@ async def message_bytes(client: Client) -> int:
 async def raw_rate(client: Client, events: int, size: int) -> float:
     """Messages per second of nats-py's own atomic batches, each answered before the next."""
     last = (await client.jetstream().stream_info("RAW")).state.last_seq
-    body = b"x" * (size - len("NATS/1.0\r\n\r\n") - len(f"Nats-Batch-Id:{uuid.uuid4().hex}\r\nNats-Batch-Sequence:100\r\n"))
+    body = b"x" * (
+        size - len("NATS/1.0\r\n\r\n") - len(f"Nats-Batch-Id:{uuid.uuid4().hex}\r\nNats-Batch-Sequence:100\r\n")
+    )
     began = time.perf_counter()
     for _ in range(events // BATCH):
         batch = uuid.uuid4().hex

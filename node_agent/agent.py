@@ -37,7 +37,8 @@ from node_agent.settings import Settings
 log = structlog.get_logger("node_agent")
 
 REFUSALS_MAX = 5
-IDENTITY_CHECK_SECONDS = 5.0
+IDENTITY_CHECK_SECONDS = 2.0
+RENEWAL_PAUSE_SECONDS = 1.0
 HELD_ALLOCATIONS_MAX = 256
 MEASURE_SECONDS = 5.0
 
@@ -122,6 +123,7 @@ class Agent:
                     self._refusals_in_a_row = 0
                 why = str(refused)
             except Unreachable as error:
+                await self._enrolment.replace_if_expired()
                 why = str(error)
             else:
                 log.info("serving", node_id=str(self._enrolment.identity.credentials.node_id), state=answer.node_state)
@@ -176,7 +178,8 @@ class Agent:
                 executor.keys_wanted.clear()
             backoff.reset()
             executor.trust = Trust.of(self._enrolment.identity.credentials)
-            await asyncio.sleep(max(0.05, min(self._enrolment.seconds_until_renewal(), IDENTITY_CHECK_SECONDS)))
+            pause = min(self._enrolment.seconds_until_renewal(), IDENTITY_CHECK_SECONDS)
+            await asyncio.sleep(max(RENEWAL_PAUSE_SECONDS, pause))
 
     def _why_identity_is_useless(self) -> str | None:
         if self._enrolment.expired():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
+from datetime import datetime
 from typing import Any, TypeVar
 
 import httpx
@@ -127,7 +128,7 @@ class NodeConnection:
             self._metrics.requests_failed.labels(path.rsplit("/", 1)[-1]).inc()
             if _is_certificate_alert(error):
                 raise CredentialsRefused(f"TLS: {error}") from error
-            raise Unreachable(f"{self.url}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{self.url}: {str(error) or type(error).__name__}") from error
         finally:
             self._in_flight[client] -= 1
             if client is not self._client and not self._in_flight[client]:
@@ -172,8 +173,19 @@ async def enrol(api_url: str, request: EnrolRequest) -> Credentials:
                 headers=_JSON,
             )
         except (httpx.HTTPError, OSError) as error:
-            raise Unreachable(f"{api_url}: {error or type(error).__name__}") from error
+            raise Unreachable(f"{api_url}: {str(error) or type(error).__name__}") from error
         return understood(accepted(response), Credentials)
+
+
+async def ask_time(api_url: str) -> datetime | None:
+    """The public listener's clock, from the problem document with which it answers a GET of the enrolment path; None if it
+    cannot be had. It is not authenticated: good for judging one's own certificate, never for judging a task."""
+    async with httpx.AsyncClient(base_url=api_url.rstrip("/"), trust_env=False, timeout=CONNECT_SECONDS_MAX) as client:
+        try:
+            document = (await client.get("/api/v1/nodes/enroll")).json()
+            return datetime.fromisoformat(document["server_time"])
+        except (httpx.HTTPError, OSError, ValueError, TypeError, KeyError):
+            return None
 
 
 def _json(body: BaseModel) -> str:

@@ -14,7 +14,14 @@ import structlog
 
 from node_agent.backoff import Backoff
 from node_agent.clock import ServerClock
-from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable, enrol
+from node_agent.connection import (
+    CredentialsRefused,
+    NodeConnection,
+    RequestRefused,
+    Unreachable,
+    ask_time,
+    enrol,
+)
 from node_agent.identity import IdentityStore, StoredIdentity, new_key_pem, request_pem, token_digest, validity
 from node_agent.problems import CannotStart, IdentityLost
 from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
@@ -64,6 +71,13 @@ class Enrolment:
             )
         log.warning("enrolling_again", why=why)
         await self._enrol(token)
+
+    async def replace_if_expired(self) -> None:
+        """Enrol again if the certificate has ended by the public listener's clock. For the time before the first answer
+        of the node listener: TLS refuses an expired certificate, often without saying why. Raises IdentityLost."""
+        now = await ask_time(self._settings.api_url)
+        if now is not None and now >= validity(self.identity.credentials.certificate_pem).not_after:
+            await self.enrol_again("this node's certificate has expired")
 
     async def renew(self) -> None:
         """Trade the certificate, while it is valid, for a new one with a new key. Raises the connection's

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -27,6 +26,7 @@ from outbox_relay.settings import Settings
 from outbox_relay.stream import wanted_configuration
 
 LOST = (NatsError, OSError, TimeoutError)
+CONNECT_SECONDS_MAX = 10.0
 CLOSE_SECONDS_MAX = 1.0
 
 # https://github.com/nats-io/nats-server/blob/main/server/errors.json
@@ -70,27 +70,33 @@ class NatsLink:
     async def connected(cls, settings: Settings) -> AsyncIterator[NatsLink]:
         """A link for the length of the context."""
         lost = asyncio.Event()
+        client, reason = Client(), "no answer"
 
         async def on_lost() -> None:
             lost.set()
 
         async def on_error(error: Exception) -> None:
-            del error  # whatever it was, the calls that suffer from it fail by themselves
+            # While connecting this is the only place where the reason shows; later, calls fail by themselves.
+            nonlocal reason
+            reason = first_line(error)
 
         try:
-            client = await nats.connect(
-                [server.strip() for server in settings.nats_url.split(",")],
-                name="berth-relay",
-                allow_reconnect=False,
-                connect_timeout=5,
-                ping_interval=5,
-                max_outstanding_pings=2,
-                error_cb=on_error,
-                disconnected_cb=on_lost,
-                closed_cb=on_lost,
-            )
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await client.connect(
+                    [server.strip() for server in settings.nats_url.split(",")],
+                    name="berth-relay",
+                    allow_reconnect=False,
+                    connect_timeout=5,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    ping_interval=5,
+                    max_outstanding_pings=2,
+                    error_cb=on_error,
+                    disconnected_cb=on_lost,
+                    closed_cb=on_lost,
+                )
         except LOST as error:
-            raise ServerUnavailable("nats", first_line(error)) from error
+            raise ServerUnavailable("nats", reason) from error
         link = cls(client, settings)
         watcher = asyncio.create_task(link._fail_when(lost))
         try:

@@ -74,11 +74,12 @@ class Sequencer:
         parameters = [str(batch).encode()]
         log.info("sequencing", batch_max=batch)
         while not self._stopping.is_set():
+            # Before the step that may wait for somebody's lock: then of all times must the depth be known.
+            if time.monotonic() >= self._observe_at:
+                self._observe(connection)
             moved = self._advance(connection, parameters)
             backoff.reset()
             self._state.sequencing = "running"
-            if time.monotonic() >= self._observe_at:
-                self._observe(connection)
             if moved < batch:
                 self._stopping.wait(self._settings.relay_poll_seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,14 @@ from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_po
 
 
 @pytest.fixture(scope="session")
-def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this session's servers keep their data."""
-    return tmp_path_factory.mktemp("servers")
+def server_directory() -> Iterator[Path]:
+    """Where this session's servers keep their data.
+
+    Not below pytest's own directory: every pytest that starts closes that one to other users again, and PostgreSQL runs
+    as another user when started by root.
+    """
+    with tempfile.TemporaryDirectory(prefix="berth-servers-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from berth.cli import allocations, catalogue, deployment, doctor, events, nodes, tenants
+from berth.cli import allocations, catalogue, demo, deployment, doctor, events, nodes, tenants
 from berth.cli.session import command
 from berth.cli.up import up
 from berth.cli.verify import verify
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Berth: the control plane of a GPU cloud.",
 )  # fmt: skip
 command(app, "up")(up)
+command(app, "demo")(demo.demo)
 command(app, "migrate")(deployment.migrate)
 command(app, "doctor")(doctor.doctor)
 command(app, "verify")(verify)

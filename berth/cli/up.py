@@ -25,11 +25,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class View:
     """Shows the parts of a stack: a live table on a terminal, a line per change otherwise, JSON lines for programs."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, live: bool = True) -> None:
         self._session = session
         self._parts: dict[str, Part] = {}
         self.live: Live | None = None
-        if session.console.is_terminal and not session.json:
+        if live and session.console.is_terminal and not session.json:
             self.live = Live(get_renderable=self._table, console=session.console, refresh_per_second=4)
 
     def report(self, part: Part) -> None:

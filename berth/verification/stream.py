@@ -64,6 +64,7 @@ async def _compare(database_url: str, nats_url: str, verdict: Verdict) -> None:
         stream = client.jetstream()
         with psycopg.connect(database_url, autocommit=True) as connection:
             first, last = await _caught_up(stream, connection, verdict)
+            verdict.checked_through = last
             if verdict.kept and last >= first > 0:
                 await _compare_ids(stream, connection, range(first, last + 1), verdict)
     finally:

@@ -14,7 +14,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass
 class Verdict:
-    """Whether a promise holds: how much was looked at, and up to twenty violations as sentences."""
+    """Whether a promise holds: how much was looked at, up to which version of the log (0: not asked), and up to
+    twenty violations as sentences.
+    """
 
     promise: str
     title: str
@@ -22,6 +24,7 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     more: bool = False
     seconds: float = 0.0
+    checked_through: int = 0
 
     @property
     def kept(self) -> bool:

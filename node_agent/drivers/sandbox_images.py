@@ -88,7 +88,7 @@ class ImageCache:
                 raise DriverFailure(FailureCode.IMAGE_CHECKSUM_MISMATCH, detail)
             aside.rename(cached)
         except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
-            detail = f"image {image.name} from {image.url}: {error or type(error).__name__}"
+            detail = f"image {image.name} from {image.url}: {str(error) or type(error).__name__}"
             raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, detail) from error
         finally:
             aside.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ async def check_ssh(host: str, port: int, host_key: str, seconds_max: float) -> 
                 kex_algs=["curve25519-sha256"],
             )
     except (TimeoutError, OSError, asyncssh.Error) as error:
-        raise NotReady(f"SSH at {host}:{port}: {error or type(error).__name__}") from error
+        raise NotReady(f"SSH at {host}:{port}: {str(error) or type(error).__name__}") from error
     if offered is None or public_line(offered) != host_key:
         raise NotReady(f"somebody else answers at {host}:{port}: the host key is another one")
 

@@ -56,6 +56,12 @@ _SECURITY_SCHEMES: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: berth_<prefix>_<secret>"},
     "certificate": {"type": "mutualTLS", "description": "A node's client certificate"},
 }
+# The quotes are not part of a key, and an empty one is none.
+_IDEMPOTENCY_KEY_SCHEMA: Final = {
+    "type": "string",
+    "pattern": r'^(?!""$)[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$',
+    "description": "Printable ASCII, 1 to 255 characters, quoted or bare.",
+}
 _OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/api/v1/nodes/enroll"})
 
 
@@ -82,8 +88,22 @@ def _complete(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             operation["security"] = _security(path)
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:
                 operation["responses"][str(status)] = _problem(status)
+
+
+def _schema_of(parameter: dict[str, Any]) -> dict[str, Any]:
+    """The parameter's schema; outside a body there is no null, only absence."""
+    schema: dict[str, Any] = parameter["schema"]
+    if parameter["name"].lower() == "idempotency-key":
+        return _IDEMPOTENCY_KEY_SCHEMA
+    if "anyOf" not in schema:
+        return schema
+    real = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**real[0], **rest} if len(real) == 1 else {**rest, "anyOf": real}
 
 
 def _security(path: str) -> list[dict[str, list[str]]]:

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 
 from orchestrator.api.metrics import PROBLEMS
 from orchestrator.domain.errors import Invalid, Malformed, NotFound, Problem
@@ -19,6 +20,7 @@ from orchestrator.domain.errors import Invalid, Malformed, NotFound, Problem
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 20
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class MethodNotAllowed(Problem):
@@ -67,8 +69,15 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem_response(NotFound("there is nothing at this path"))
     if error.status_code == 405:
-        return problem_response(MethodNotAllowed("this path has no such method"), dict(error.headers or {}))
+        return problem_response(MethodNotAllowed("this path has no such method"), {"allow": _methods_of(request)})
     return problem_response(Malformed(str(error.detail)))
+
+
+def _methods_of(request: Request) -> str:
+    """What this path allows (RFC 9110 §10.2.1): the router itself names the methods of one of its endpoints only."""
+    routes: list[BaseRoute] = request.app.router.routes
+    scopes = ({"type": "http", "path": request.url.path, "method": m, "root_path": "", "headers": []} for m in METHODS)
+    return ", ".join(s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in routes))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

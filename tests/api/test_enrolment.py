@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -12,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from orchestrator.domain.errors import Unauthenticated
@@ -166,10 +165,8 @@ def _forged() -> str:
     raw = pem.public_bytes(Encoding.DER)
     own = pem.public_key()
     assert isinstance(own, ec.EllipticCurvePublicKey)
-    swap: Callable[[ec.EllipticCurvePublicKey], bytes] = lambda key: key.public_bytes(  # noqa: E731
-        Encoding.X962, __import__("cryptography").hazmat.primitives.serialization.PublicFormat.UncompressedPoint
-    )
-    forged = x509.load_der_x509_csr(raw.replace(swap(own), swap(other)))
+    points = [key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint) for key in (own, other)]
+    forged = x509.load_der_x509_csr(raw.replace(*points))
     return forged.public_bytes(Encoding.PEM).decode()
 
 

@@ -29,7 +29,7 @@ class AgentProcess:
             "BERTH_AGENT_STATE_DIR": str(self.state_dir),
             "BERTH_AGENT_WAIT_SECONDS": "20",
             "BERTH_AGENT_HEARTBEAT_SECONDS": "0.2",
-            "BERTH_AGENT_STARTUP_SECONDS": "10",
+            "BERTH_AGENT_STARTUP_SECONDS": "30",
             "BERTH_AGENT_STOP_SECONDS": "2",
             **environment,
         }

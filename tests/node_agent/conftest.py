@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def tenant(tmp_path: Path) -> Tenant:
 
 
 @pytest.fixture
-def play(tmp_path: Path, tenant: Tenant) -> Iterator[Play]:
+def play(tmp_path: Path, tenant: Tenant) -> Play:
     """Runs a scenario against a scripted control plane and one agent process, which is started with a fresh token unless
     `started=False`. Shows the agent's log when the scenario fails."""
 
@@ -42,7 +43,7 @@ def play(tmp_path: Path, tenant: Tenant) -> Iterator[Play]:
             try:
                 yield plane, agent
             except BaseException:
-                print(agent.log if agent.log_file.exists() else "no log")
+                sys.stderr.write(agent.log if agent.log_file.exists() else "no log")
                 raise
             finally:
                 if agent.process is not None and agent.process.poll() is None:
@@ -56,7 +57,7 @@ def play(tmp_path: Path, tenant: Tenant) -> Iterator[Play]:
 
         asyncio.run(scene())
 
-    yield run
+    return run
 
 
 def _end_guests(agent: AgentProcess) -> None:

@@ -127,7 +127,7 @@ class ControlPlane:
         await self.until(lambda: bool(self.results[task_id]))
         return self.results[task_id][0]
 
-    async def until(self, condition: Callable[[], bool], seconds_max: float = 15.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds_max: float = 40.0) -> None:
         """Wait for something that a request of the agent brings about."""
         async with asyncio.timeout(seconds_max), self.changed:
             await self.changed.wait_for(condition)
@@ -145,7 +145,9 @@ class ControlPlane:
             yield
 
     def _public_config(self) -> uvicorn.Config:
-        return uvicorn.Config(self._app, port=self.public_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3")
+        return uvicorn.Config(
+            self._app, port=self.public_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3"
+        )
 
     def _node_config(self) -> uvicorn.Config:
         certificate, key, ca = (str(file) for file in self._files)
@@ -199,6 +201,8 @@ class ControlPlane:
 
     async def _route(self, scope: Any, content: bytes) -> tuple[int, Any]:
         path: str = scope["path"]
+        if path == "/api/v1/nodes/enroll" and scope["method"] == "GET":
+            return 405, {"code": "method_not_allowed", "server_time": self.now().isoformat()}
         if path == "/api/v1/nodes/enroll":
             return self._enrol(EnrolRequest.model_validate_json(content))
         peer = scope["state"]["peer"]

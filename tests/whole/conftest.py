@@ -124,10 +124,9 @@ def logs_in(allocation: Allocation, key: asyncssh.SSHKey, command: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+def whole(server_directory: Path) -> Iterator[Whole]:
     """Three nodes: a slice node in each region and a bare-metal one in eu-1."""
-    directory: Path = tmp_path_factory.mktemp("whole") / "var"
-    with Stack(StackOptions(directory, agents=3, wished_port=None)) as stack:
+    with Stack(StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None)) as stack:
         yield Whole(stack)
 
 

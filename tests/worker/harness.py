@@ -82,6 +82,7 @@ class Processes:
             "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "0.5",
             "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
             "BERTH_WORKER_POSITION_SECONDS": "0.3",
+            "BERTH_NODE_SILENT_SECONDS": "3600",
             **settings,
         }
         with (self.directory / f"{module}.log").open("ab") as log:

@@ -57,6 +57,7 @@ class Enrol(EnrolRequest):
     """`EnrolRequest` with a hardware id that can be stored."""
 
     hardware_id: HardwareId
+    csr_pem: Annotated[str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem"})]
 
 
 class EnrolmentToken(BaseModel):

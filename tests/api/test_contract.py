@@ -1,0 +1,99 @@
+"""The OpenAPI document tells the truth: generated requests, good and bad, against a real process.
+
+Whatever the document allows is not refused as malformed, whatever it forbids is refused, no answer has a status, a content
+type or a shape that the document does not list, and nothing is ever a 5xx.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+import schemathesis
+from hypothesis import strategies
+from schemathesis.config import SchemathesisConfig
+from schemathesis.schemas import BaseSchema
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from berth.local.servers import LocalPostgres
+from orchestrator.app import build_services, public_application
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, insert_admin_key, new_tenant, signing_request, ssh_key
+from tests.api.test_process import public_process
+
+# What no schema can express: which things exist, which cursor a list gave out, which key was used before.
+REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset(
+    {"invalid_cursor", "ssh_key_not_found", "image_unavailable", "operation_conflict"}
+)
+EXAMPLES_MAX = 6
+
+schemathesis.openapi.format("openssh-public-key", strategies.builds(ssh_key))
+schemathesis.openapi.format("pkcs10-pem", strategies.builds(signing_request))
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A running API with something in it."""
+
+    url: str
+    admin_key: str
+    tenant_key: str
+
+
+@pytest.fixture(scope="module")
+def contract(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Contract]:
+    """One process and one database for the module."""
+    name = f"contract_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name} template {migrated_template}")
+    key = insert_admin_key(postgres_server.url(name))
+    with public_process(postgres_server.url(name), tmp_path_factory.mktemp("contract")) as http:
+        admin = Caller(http, key)
+        tenant = new_tenant(admin)
+        admin.put("/admin/regions/north", {"display_name": "North"})
+        yield Contract(str(http.base_url), key, tenant.key or "")
+
+
+def loaded() -> BaseSchema:
+    """The document, ready to generate from: bounded, repeatable. Nothing is connected for it."""
+    config = SchemathesisConfig.from_dict(
+        {
+            "generation": {
+                "max-examples": EXAMPLES_MAX,
+                "deterministic": True,
+                "no-shrink": True,
+                "with-security-parameters": False,
+            },
+            "phases": {"examples": {"enabled": False}},
+        }
+    )
+    application = public_application(build_services(Settings(database_url="postgresql://nowhere")))
+    return schemathesis.openapi.from_dict(application.openapi(), config=config)
+
+
+api = loaded()
+
+
+def check(case: schemathesis.Case, contract: Contract, key: str) -> None:
+    """One request, held against the document."""
+    headers = {"authorization": f"Bearer {key}"}
+    answer = case.call(contract.url, headers=headers)
+    case.validate_response(answer, headers=headers, excluded_checks=[positive_data_acceptance])
+    meta = case.meta
+    if meta is not None and meta.generation.mode.is_positive and answer.status_code in (400, 422):
+        assert answer.json()["code"] in REFUSALS_OF_WELL_FORMED_REQUESTS, answer.text
+
+
+@api.parametrize()
+def test_an_operator_meets_what_is_documented(case: schemathesis.Case, contract: Contract) -> None:
+    check(case, contract, contract.admin_key)
+
+
+@api.parametrize()
+def test_a_tenant_meets_what_is_documented(case: schemathesis.Case, contract: Contract) -> None:
+    check(case, contract, contract.tenant_key)

@@ -1,0 +1,124 @@
+"""The documents say what is there: commands that exist, files that exist, settings as they are, a tour that works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+from berth.cli.main import app
+from berth.local.stack import Stack, StackOptions
+from tests.deploy.deployment import DEPLOY, ROOT
+
+PAGES = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCED = re.compile(r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PATH_LIKE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|sql|md|yaml|json|service|sh)|[\w-]+(?:/[\w-]+)+/?)`")
+SEPARATORS = re.compile(r"\$\(|[()|;\n]|&&?")
+
+
+def _shell_commands() -> Iterator[tuple[str, str]]:
+    """Page and simple command, for every `berth` and `make` in a fenced block of shell."""
+    for page in PAGES:
+        for block in FENCED.finditer(page.read_text()):
+            if block["language"].split()[:1] != ["sh"]:
+                continue
+            text = block["text"].replace("\\\n", " ")
+            for line in SEPARATORS.split(re.sub(r"#.*", "", text)):
+                # Assignments and redirections are not the command's own; quotes may have been cut in two by $( ).
+                simple = re.sub(r"^\s*(?:\w+=\S*\s+)*", "", line).split(" > ")[0].strip()
+                if re.match(r"(berth|make)\b", simple):
+                    yield str(page.relative_to(ROOT)), simple
+
+
+COMMANDS = list(_shell_commands())
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len([command for _, command in COMMANDS if command.startswith("berth ")]) >= 12
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_every_command_exists_with_its_options(page: str, command: str) -> None:
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert {argument for argument in arguments if "=" not in argument} <= targets
+        return
+    _require_berth_command(arguments)
+
+
+def _require_berth_command(arguments: list[str]) -> None:
+    """Parse as the program would, without running anything or looking at files."""
+    found = typer.main.get_command(app)
+    context = typer.Context(found, info_name="berth")
+    while isinstance(found, TyperGroup):
+        assert arguments, f"{context.command_path} wants a command"
+        name, *arguments = arguments
+        inner = found.get_command(context, name)
+        assert inner is not None, f"there is no command `{context.command_path} {name}`"
+        found = inner
+        context = typer.Context(found, parent=context, info_name=name)
+    values, left, _ = found.make_parser(context).parse_args(list(arguments))
+    assert not left, f"too many arguments: {left}"
+    missing = [p.name for p in found.params if p.required and values.get(p.name or "") is None]
+    assert not missing, f"{context.command_path} wants {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    for name in PATH_LIKE.findall(page.read_text()):
+        if name.startswith(("/", "provisioning")) or "/" not in name:
+            continue
+        here = (ROOT / name, page.parent / name)
+        assert any(path.exists() for path in here), f"{page.name} names {name}, which does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        assert "://" not in target, "documents link to files of the project only"
+        assert (page.parent / target).exists(), target
+
+
+def test_decisions_are_numbered_and_listed() -> None:
+    directory = ROOT / "docs" / "decisions"
+    pages = sorted(path.name for path in directory.glob("0*.md"))
+    assert [name[:4] for name in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    listed = re.findall(r"\]\((0[\w-]+\.md)\)", (directory / "README.md").read_text())
+    assert listed == pages
+    for name in pages:
+        text = (directory / name).read_text()
+        assert text.startswith(f"# {name[:4]} ")
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences", "Alternatives"]
+
+
+def test_the_configuration_page_is_what_the_settings_say() -> None:
+    command = [sys.executable, str(DEPLOY / "environment_reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"run `python deploy/environment_reference.py`\n{done.stderr}"
+
+
+def test_the_tour_works_when_pasted(tmp_path: Path) -> None:
+    blocks = FENCED.finditer((ROOT / "README.md").read_text())
+    tour = "\n".join(block["text"] for block in blocks if block["language"] == "sh tour")
+    assert "berth alloc create" in tour
+    state = tmp_path / "var"
+    with Stack(StackOptions(state, agents=1, wished_port=None)):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+        environment |= {"BERTH_STATE_DIR": str(state), "TMPDIR": str(tmp_path)}
+        environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        script = "set -euo pipefail\n" + tour
+        done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hello from the guest" in done.stdout
+    assert "berth.provisioning.releasing.completed" in done.stdout
+    assert "VIOLATED" not in done.stdout

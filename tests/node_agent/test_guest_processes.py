@@ -1,0 +1,97 @@
+"""Whatever a tenant starts or leaves lying about in a guest is gone after the release."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import uuid
+from pathlib import Path
+
+import asyncssh
+
+from node_agent.drivers.sandbox_processes import start_ticks
+from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox_wipe import wipe
+from node_agent.protocol import TaskType
+from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
+from tests.node_agent.conftest import Play
+from tests.node_agent.control_plane import ControlPlane
+
+DAEMON = "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!"
+
+
+def test_daemons_end_with_their_allocation_gracefully_or_after_the_guest_crashed(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        for crash in (False, True):
+            allocation = uuid.uuid4()
+            task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0]), allocation))
+            connection = connection_of((await plane.result_of(task)).result)
+            daemon = int(await tenant.run(connection, DAEMON))
+            assert start_ticks(daemon) is not None
+            guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
+            assert guest is not None
+            if crash:
+                os.kill(guest.pid, signal.SIGKILL)
+            task = await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([0]), allocation))
+            report = await plane.result_of(task)
+            assert report.outcome == "completed", report
+            assert report.result is not None
+            assert report.result["evidence"]["guest"]["orphans_killed"] == int(crash)
+            assert start_ticks(daemon) is None
+            assert start_ticks(guest.pid) is None
+
+    play(scenario)
+
+
+def test_a_shell_on_a_terminal_and_exit_codes_and_streams(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0]), uuid.uuid4()))
+        connection = connection_of((await plane.result_of(task)).result)
+        known = asyncssh.import_known_hosts(f"[{connection.host}]:{connection.port} {connection.host_key}")
+        async with asyncssh.connect(
+            connection.host, connection.port, username="tenant", client_keys=[tenant.key], known_hosts=known,
+            config=None, agent_path=None,
+        ) as login:  # fmt: skip
+            terminal = await login.run(
+                "stty size; tty -s && echo terminal", term_type="vt100", term_size=(91, 37), stdin=asyncssh.DEVNULL
+            )
+            assert str(terminal.stdout).replace("\r", "") == "37 91\nterminal\n"
+            shell = await login.run(term_type="vt100", input="cd /; pwd; exit 7\n")
+            assert shell.exit_status == 7
+            assert "\n/" in str(shell.stdout).replace("\r", "")
+            piped = await login.run("cat; echo wrong >&2; exit 3", input="through\n")
+            assert (piped.stdout, piped.stderr, piped.exit_status) == ("through\n", "wrong\n", 3)
+            big = await login.run("head -c 3000000 /dev/zero | tr '\\0' x")
+            assert len(str(big.stdout)) == 3_000_000
+            killed = await login.run("kill -9 $$")
+            assert killed.exit_signal is not None
+            assert killed.exit_signal[0] == "KILL"
+            longest = await login.create_process("echo $$; exec sleep 1000")
+            pid = int(await longest.stdout.readline())
+        async with asyncio.timeout(10):
+            while start_ticks(pid) is not None:
+                await asyncio.sleep(0.01)
+
+    play(scenario)
+
+
+def test_wiping_removes_what_a_tenant_made_hard_to_remove(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("not the tenant's")
+    directory = tmp_path / "allocation"
+    locked = directory / "locked"
+    locked.mkdir(parents=True)
+    (locked / "file").write_bytes(b"x" * 1000)
+    (directory / "link").symlink_to(kept)
+    (directory / "dangling").symlink_to("nowhere")
+    deep = directory
+    for _ in range(300):
+        deep = deep / "deeper"
+        deep.mkdir()
+    locked.chmod(0)
+    wiped = wipe(directory)
+    assert not directory.exists()
+    assert wiped.files >= 2
+    assert kept.read_text() == "not the tenant's"
+    assert wipe(directory).files == 0, "wiping nothing is fine"

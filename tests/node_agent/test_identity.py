@@ -1,0 +1,126 @@
+"""Enrolment, renewal, and what happens when the certificate is of no more use."""
+
+from __future__ import annotations
+
+import datetime as dt
+import stat
+import uuid
+
+from node_agent.protocol import TaskType
+from tests.node_agent.agents import AgentProcess, Tenant
+from tests.node_agent.conftest import Play
+from tests.node_agent.control_plane import ControlPlane
+
+
+def test_a_certificate_is_renewed_at_half_its_life_and_used_at_once(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        plane.certificate_life = dt.timedelta(hours=2)
+        plane.certificate_age = dt.timedelta(hours=1) - dt.timedelta(seconds=1)
+        token = plane.new_token()
+        agent.start(BERTH_ENROLMENT_TOKEN=token)
+        await plane.until(lambda: plane.waits > 0)
+        first = (agent.state_dir / "identity" / "client.pem").read_bytes()
+        plane.certificate_age = dt.timedelta(0)
+        await plane.until(lambda: plane.renewals == 1)
+        beats = len(plane.heartbeats)
+        await plane.until(lambda: len(plane.heartbeats) > beats + 1)
+        renewed = agent.state_dir / "identity" / "client.pem"
+        assert renewed.read_bytes() != first
+        for secret in (renewed, agent.state_dir / "identity" / "credentials.json"):
+            assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+        assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+        assert token not in secret.read_text()
+        assert plane.renewals == 1
+        report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
+        assert report.outcome == "completed"
+        assert len(plane.enrolments) == 1
+
+    play(scenario, started=False)
+
+
+def test_an_expired_certificate_is_replaced_with_a_new_token_and_never_with_the_used_one(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        token = plane.new_token()
+        agent.start(BERTH_ENROLMENT_TOKEN=token)
+        await plane.until(lambda: plane.waits > 0)
+        agent.kill()
+        hardware = plane.enrolments[0].hardware_id
+        _expire(plane, agent)
+
+        agent.start(BERTH_ENROLMENT_TOKEN=token)
+        assert await agent.exit_status() == 1
+        last = agent.log.strip().splitlines()[-1]
+        assert last.startswith("node_agent: ")
+        assert "no unused enrolment token" in last
+        assert len(plane.enrolments) == 1
+
+        waits = plane.waits
+        agent.start(BERTH_ENROLMENT_TOKEN=plane.new_token())
+        await plane.until(lambda: plane.waits > waits)
+        assert len(plane.enrolments) == 2
+        assert plane.enrolments[1].hardware_id == hardware
+        report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
+        assert report.outcome == "completed"
+
+    play(scenario, started=False)
+
+
+def _expire(plane: ControlPlane, agent: AgentProcess) -> None:
+    """Replace the certificate on disk by one for the same key that has run out."""
+    from node_agent.identity import StoredIdentity, request_pem
+
+    file = agent.state_dir / "identity" / "credentials.json"
+    stored = StoredIdentity.model_validate_json(file.read_bytes())
+    old = plane.authority.issue_node(
+        request_pem(stored.private_key_pem), plane.node_id, plane.now() - dt.timedelta(hours=2), dt.timedelta(hours=1)
+    )
+    credentials = stored.credentials.model_copy(update={"certificate_pem": old})
+    file.write_text(stored.model_copy(update={"credentials": credentials}).model_dump_json())
+
+
+def test_a_refused_certificate_ends_a_running_agent_with_one_sentence(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        plane.refuse_certificates = True
+        assert await agent.exit_status() == 1
+        assert "the server refuses this node's certificate" in agent.log.strip().splitlines()[-1]
+
+    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.2")
+
+
+def test_it_waits_for_a_server_that_is_not_up_yet_and_says_so(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        # The node listener is up; the public one that it enrols at is somewhere else.
+        agent.start(BERTH_API_URL="http://127.0.0.1:9", BERTH_ENROLMENT_TOKEN=plane.new_token())
+        assert await agent.exit_status() == 1
+        assert '"for_what": "enrolment"' in agent.log
+        assert agent.log.strip().splitlines()[-1].startswith("node_agent: waited 1 s to enrol at http://127.0.0.1:9")
+
+    play(scenario, started=False, BERTH_AGENT_STARTUP_SECONDS="1")
+
+
+def test_without_a_token_or_settings_it_says_what_is_missing(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        agent.start()
+        assert await agent.exit_status() == 1
+        assert "BERTH_ENROLMENT_TOKEN" in agent.log.strip().splitlines()[-1]
+        agent.start(BERTH_AGENT_WAIT_SECONDS="a while")
+        assert await agent.exit_status() == 1
+        assert agent.log.strip().splitlines()[-1].endswith("missing or wrong: BERTH_AGENT_WAIT_SECONDS")
+        agent.start(BERTH_ENROLMENT_TOKEN=f"invented-{uuid.uuid4()}")
+        assert await agent.exit_status() == 1
+        assert "refuses to enrol" in agent.log.strip().splitlines()[-1]
+
+    play(scenario, started=False)
+
+
+def test_a_state_directory_has_one_agent(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        first = agent.process
+        agent.start()
+        assert await agent.exit_status() == 1
+        assert "another agent runs on" in agent.log.strip().splitlines()[-1]
+        agent.process = first
+        report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
+        assert report.outcome == "completed"
+
+    play(scenario)

@@ -1,0 +1,186 @@
+"""Real relay processes, events to relay, and the judgement whether the stream is the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import nats
+import psycopg
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from psycopg.rows import dict_row
+
+from berth.local.servers import free_port
+
+STREAM = "BERTH_LOG"
+WAIT_SECONDS_MAX = 30.0
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> None:
+    """Return when `holds`; fail naming `what` if that takes too long."""
+    deadline = time.monotonic() + seconds_max
+    while not holds():
+        assert time.monotonic() < deadline, f"still not after {seconds_max} s: {what}"
+        time.sleep(0.02)
+
+
+class RelayProcess:
+    """`python -m outbox_relay` against given servers."""
+
+    def __init__(self, database_url: str, nats_url: str, directory: Path, **settings: str) -> None:
+        self.port = free_port()
+        self.log = directory / f"relay-{uuid.uuid4().hex[:8]}.log"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")} | {
+            "BERTH_DATABASE_URL": database_url,
+            "BERTH_NATS_URL": nats_url,
+            "BERTH_METRICS_PORT": str(self.port),
+            "BERTH_RELAY_STEP_BACK_SECONDS": "0.4",
+            **settings,
+        }
+        with self.log.open("wb") as output:
+            command = [sys.executable, "-m", "outbox_relay"]
+            self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+    def ok(self) -> dict[str, Any]:
+        """What /ok answers; empty while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ok", timeout=5) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            return dict(json.load(error))
+        except OSError:
+            return {}
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    def wait_until_ok(self) -> None:
+        """Return when both steps run."""
+        wait_for(lambda: self.process.poll() is not None or bool(self.ok().get("ok")), "the relay is ok")
+        assert self.process.poll() is None, self.log.read_text()
+
+    def wait_until_ended(self) -> str:
+        """What the relay wrote, once it has ended by itself."""
+        wait_for(lambda: self.process.poll() is not None, "the relay ends")
+        return self.log.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; answers the exit status."""
+        self.process.terminate()
+        return self.process.wait(WAIT_SECONDS_MAX)
+
+
+def leave_events(
+    database: psycopg.Connection, payloads: Sequence[object], event_type: str = "test.happened", tenants: int = 3
+) -> None:
+    """Commit one event for each payload, spread over tenants and operators."""
+    with database.transaction(), database.cursor() as cursor:
+        cursor.executemany(
+            "insert into outbox (event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)"
+            " values (%s, uuidv7(), %s, %s, %s, %s, %s)",
+            [
+                (
+                    event_type,
+                    uuid.UUID(int=number % tenants + 1) if number % (tenants + 1) else None,
+                    f'things/{number} "é\n',
+                    f"key-{number}" if number % 2 else None,
+                    None if number % 3 else f"request-{number}",
+                    json.dumps(payload),
+                )
+                for number, payload in enumerate(payloads)
+            ],
+        )
+
+
+def log_rows(database: psycopg.Connection) -> list[dict[str, Any]]:
+    """The log, in order."""
+    return database.cursor(row_factory=dict_row).execute("select * from log order by version").fetchall()
+
+
+def outbox_is_empty(database: psycopg.Connection) -> bool:
+    """Whether everything committed has its version."""
+    return database.execute("select from outbox limit 1").fetchone() is None
+
+
+def head_version(database: psycopg.Connection) -> int:
+    """The newest version."""
+    row = database.execute("select version from log_head").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def asked(nats_url: str, ask: Callable[[nats.aio.client.Client], Any]) -> Any:
+    """The result of the coroutine `ask` with a connection of its own."""
+
+    async def run() -> Any:
+        client = await nats.connect(nats_url, allow_reconnect=False)
+        try:
+            return await ask(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def stream_end(nats_url: str) -> int:
+    """The stream's last sequence, 0 if there is no stream or no server."""
+
+    async def ask(client: nats.aio.client.Client) -> int:
+        return int((await client.jetstream().stream_info(STREAM)).state.last_seq)
+
+    try:
+        return int(asked(nats_url, ask))
+    except (nats.errors.Error, OSError):
+        return 0
+
+
+def stream_messages(nats_url: str) -> list[nats.aio.msg.Msg]:
+    """Every message of the stream, in order."""
+
+    async def ask(client: nats.aio.client.Client) -> list[nats.aio.msg.Msg]:
+        stream = client.jetstream()
+        wanted = (await stream.stream_info(STREAM)).state.messages
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+        subscription = await stream.subscribe("berth.events.>", ordered_consumer=True, config=config)
+        return [await subscription.next_msg(timeout=5) for _ in range(wanted)]
+
+    return list(asked(nats_url, ask))
+
+
+def require_stream_is_log(nats_url: str, database: psycopg.Connection) -> list[dict[str, Any]]:
+    """Wait until NATS has all of the log, then require that each message is the log's row of that number."""
+    wait_for(lambda: outbox_is_empty(database), "the outbox is sequenced")
+    rows = log_rows(database)
+    wait_for(lambda: stream_end(nats_url) >= rows[-1]["version"], "NATS has the log")
+    messages = stream_messages(nats_url)
+    assert [message.metadata.sequence.stream for message in messages] == [row["version"] for row in rows]
+    assert [row["version"] for row in rows] == list(range(rows[0]["version"], rows[-1]["version"] + 1))
+    documents = []
+    for message, row in zip(messages, rows, strict=True):
+        document = json.loads(message.data)
+        documents.append(document)
+        assert (document["version"], document["id"]) == (str(row["version"]), str(row["event_id"]))
+        if not (isinstance(document["data"], dict) and document["data"].get("stub")):
+            assert document["data"] == row["payload"]
+            assert message.headers is not None
+            assert message.headers["Nats-Msg-Id"] == str(row["event_id"])
+            assert message.subject == f"berth.events.{row['tenant_id'] or 'operator'}.{row['event_type']}"
+    return documents

