@@ -105,7 +105,9 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     for title, command, settings in processes():
-        parts.append(f"\n## {title}\n\n`{command}`\n\n| variable | default | unit | bounds | meaning |\n|---|---|---|---|---|\n")
+        parts.append(
+            f"\n## {title}\n\n`{command}`\n\n| variable | default | unit | bounds | meaning |\n|---|---|---|---|---|\n"
+        )
         parts.append("\n".join(_rows(settings)) + "\n")
     return "".join(parts)
 
@@ -113,7 +115,9 @@ def page() -> str:
 def main() -> int:
     """Write the page, or with `--check` only compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is not up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit with 1 if the page is not up to date"
+    )
     options = parser.parse_args()
     if options.check:
         return 0 if PAGE.exists() and PAGE.read_text() == page() else 1

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
         description="durable JetStream consumer, shared by all workers",
     )
     worker_events_in_flight_max: int = Field(32, ge=1, le=1_000, description="events handled at once by a process")
-    worker_ack_wait_seconds: float = Field(30.0, gt=0, description="after this an unacknowledged event comes again")
+    worker_ack_wait_seconds: float = Field(10.0, gt=0, description="after this an unacknowledged event comes again")
     worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before an event that failed comes again")
     worker_pull_heartbeat_seconds: float = Field(
         2.0,

@@ -31,8 +31,8 @@ class Services:
     authority: NodeAuthority | None
 
 
-def services_of(request: Request) -> Services:
-    """The parts of the process that serves this request."""
+async def services_of(request: Request) -> Services:
+    """The parts of the process that serves this request. Async, because FastAPI runs plain functions in a thread."""
     services: Services = request.app.state.services
     return services
 

@@ -65,19 +65,19 @@ def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
     return answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))
 
 
-def _by_admin(
+async def _by_admin(
     request: Request, parts: Parts, caller: Annotated[Principal, Depends(require_admin)], key: IdempotencyKey = None
 ) -> Write:
     return Write(request, caller, parts, key)
 
 
-def _by_tenant(
+async def _by_tenant(
     request: Request, parts: Parts, caller: Annotated[Principal, Depends(require_tenant)], key: IdempotencyKey = None
 ) -> Write:
     return Write(request, caller, parts, key)
 
 
-def _by_anyone(
+async def _by_anyone(
     request: Request, parts: Parts, caller: Annotated[Principal, Depends(authenticate)], key: IdempotencyKey = None
 ) -> Write:
     return Write(request, caller, parts, key)

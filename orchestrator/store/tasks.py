@@ -116,7 +116,8 @@ async def issue_task(
     valid_seconds: float,
 ) -> Issued:
     """Sign and queue a task, superseding any live one. `notify` names the workflow to wake when it ends."""
-    await tx.execute(_SUPERSEDE, {"allocation_id": subject.id})
+    if subject.task is not None and subject.task.live:
+        await supersede_live_tasks(tx, subject.id)
     body = TaskBody(
         task_id=uuid4(),
         type=task_type,

@@ -81,6 +81,7 @@ def test_what_does_not_exist_is_not_found(admin: Caller) -> None:
     [
         {"name": "x", "gpus_limit": "8"},
         {"name": "x", "gpus_limit": 8.5},
+        {"name": "x", "gpus_limit": 1e300},
         {"name": "x", "gpus_limit": True},
         {"name": "x", "gpus_limit": -1},
         {"name": "x", "gpus_limit": 2**31},

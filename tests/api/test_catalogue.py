@@ -88,10 +88,10 @@ def test_a_sku_must_make_sense(admin: Caller) -> None:
     for wrong in (
         {"allowed_counts": []},
         {"allowed_counts": [0]},
-        {"allowed_counts": [63]},
+        {"allowed_counts": [4097]},
         {"allowed_counts": ["1"]},
         {"price_micro_per_gpu_second": -1},
-        {"price_micro_per_gpu_second": 2**63},
+        {"price_micro_per_gpu_second": 10**15 + 1},
         {"state": "gone"},
     ):
         problem(admin.call("PUT", "/admin/skus/wrong", {**body, **wrong}), 422, "invalid")

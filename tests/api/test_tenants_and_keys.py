@@ -17,6 +17,7 @@ def test_a_tenant_is_made_changed_and_found(admin: Caller) -> None:
 
     limited = admin.put(f"/admin/tenants/{made['id']}/quota", {"gpus_limit": 0})
     assert limited["gpus_limit"] == 0
+    assert admin.put(f"/admin/tenants/{made['id']}/quota", {"gpus_limit": 4.0})["gpus_limit"] == 4
     unlimited = admin.put(f"/admin/tenants/{made['id']}/quota", {"gpus_limit": None})
     assert unlimited["gpus_limit"] is None
     assert made["row_version"] < limited["row_version"] < unlimited["row_version"]

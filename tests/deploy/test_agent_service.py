@@ -26,6 +26,10 @@ def test_it_starts_the_agent_and_starts_it_again() -> None:
     assert service["User"] not in ("", "root")
 
 
+def test_guests_outlive_a_crash_of_the_agent() -> None:
+    assert _unit()["Service"]["KillMode"] == "process"
+
+
 def test_its_state_is_where_systemd_makes_the_directory() -> None:
     service = _unit()["Service"]
     assert ENVIRONMENT["BERTH_AGENT_STATE_DIR"] == f"/var/lib/{service['StateDirectory']}"

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from orchestrator.settings import Settings as OrchestratorSettings
 from orchestrator.trust.certificates import load_authority
@@ -46,7 +46,9 @@ def test_every_process_of_ours_has_its_container() -> None:
 
 
 @pytest.mark.parametrize("name", our_services())
-def test_every_variable_is_a_setting_and_none_is_missing(name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_variable_is_a_setting_and_none_is_missing(
+    name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = our_services()[name]
     settings = SETTINGS[target(service)]
     variables = deployment.settings_variables(service, secrets)

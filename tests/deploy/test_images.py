@@ -87,7 +87,8 @@ def _ignore_lines() -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(EXTRAS_OF_TARGET))
 def test_an_image_contains_what_its_process_imports(name: str) -> None:
-    providers = metadata.packages_distributions()
+    providers = _providers()
+    assert _file_of(ENTRY_OF_TARGET[name]) is not None
     installed = _closure(frozenset(EXTRAS_OF_TARGET[name]))
     missing = defaultdict(set)
     for module in sorted(_reached(ENTRY_OF_TARGET[name])):
@@ -99,6 +100,12 @@ def test_an_image_contains_what_its_process_imports(name: str) -> None:
             if not distributions & installed:
                 missing[top].add(module)
     assert missing == {}, f"not among the packages of {sorted(EXTRAS_OF_TARGET[name])}"
+
+
+@lru_cache
+def _providers() -> dict[str, list[str]]:
+    """Which distributions bring an import package."""
+    return dict(metadata.packages_distributions())
 
 
 @lru_cache
@@ -188,9 +195,19 @@ def test_the_wheel_contains_every_file_that_the_code_reads(tmp_path: Path) -> No
         shutil.copy(ROOT / name, source)
     for name in packages():
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    command = ["pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
+    command = [
+        "pip",
+        "wheel",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
     subprocess.run([sys.executable, "-m", *command, "--wheel-dir", str(tmp_path), str(source)], check=True)
     (wheel,) = tmp_path.glob("berth-*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {str(path.relative_to(source)) for name in packages() for path in (source / name).rglob("*") if path.is_file()}
+    wanted = {
+        str(path.relative_to(source)) for name in packages() for path in (source / name).rglob("*") if path.is_file()
+    }
     assert {file for file in wanted - inside if not file.endswith((".pyc", ".md"))} == set()

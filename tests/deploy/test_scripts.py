@@ -93,11 +93,11 @@ def test_the_ca_signs_certificates_and_nothing_below_it_does(secrets: Path) -> N
 
 
 def test_secret_files_become_settings(tmp_path: Path) -> None:
-    (tmp_path / "BERTH_DATABASE_URL").write_text("postgresql://berth:it's \"$HOME\" `id`@postgres/berth\n")
+    (tmp_path / "BERTH_DATABASE_URL").write_text('postgresql://berth:it\'s "$HOME" `id`@postgres/berth\n')
     (tmp_path / "node_ca_key").write_text("not a setting")
     seen = _entrypoint(tmp_path, "env", "-0")
     variables = dict(entry.split("=", 1) for entry in seen.stdout.split("\0") if entry)
-    assert variables["BERTH_DATABASE_URL"] == "postgresql://berth:it's \"$HOME\" `id`@postgres/berth"
+    assert variables["BERTH_DATABASE_URL"] == 'postgresql://berth:it\'s "$HOME" `id`@postgres/berth'
     assert [name for name in variables if name.startswith("BERTH_")] == ["BERTH_DATABASE_URL"]
 
 

@@ -152,7 +152,8 @@ class ControlPlane:
     def _node_config(self) -> uvicorn.Config:
         certificate, key, ca = (str(file) for file in self._files)
         return uvicorn.Config(
-            self._app, port=self.node_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3", http=_PeerProtocol,
+            self._app, port=self.node_port, log_config=None, lifespan="off", loop="asyncio", interface="asgi3",
+            http=_PeerProtocol,
             ssl_certfile=certificate, ssl_keyfile=key, ssl_ca_certs=ca, ssl_cert_reqs=2, timeout_graceful_shutdown=0,
         )  # fmt: skip
 

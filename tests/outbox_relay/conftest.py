@@ -8,6 +8,7 @@ from pathlib import Path
 import nats
 import psycopg
 import pytest
+from nats.aio.client import Client
 
 from berth.local.servers import LocalNats, free_port
 from tests.outbox_relay.relays import STREAM, RelayProcess, asked
@@ -25,19 +26,19 @@ def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
 
 
 @pytest.fixture
-def nats_url(own_nats: LocalNats) -> Iterator[str]:
+def nats_url(own_nats: LocalNats) -> str:
     """The running `own_nats`, without a stream."""
     if own_nats.process is None:
         own_nats.start()
 
-    async def delete(client: nats.aio.client.Client) -> None:
+    async def delete(client: Client) -> None:
         try:
             await client.jetstream().delete_stream(STREAM)
         except nats.js.errors.NotFoundError:
             return
 
     asked(own_nats.url, delete)
-    yield own_nats.url
+    return own_nats.url
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from typing import Any
 
 import nats
 import psycopg
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from psycopg.rows import dict_row
 
@@ -127,7 +129,7 @@ def head_version(database: psycopg.Connection) -> int:
     return int(row[0])
 
 
-def asked(nats_url: str, ask: Callable[[nats.aio.client.Client], Any]) -> Any:
+def asked(nats_url: str, ask: Callable[[Client], Any]) -> Any:
     """The result of the coroutine `ask` with a connection of its own."""
 
     async def run() -> Any:
@@ -143,7 +145,7 @@ def asked(nats_url: str, ask: Callable[[nats.aio.client.Client], Any]) -> Any:
 def stream_end(nats_url: str) -> int:
     """The stream's last sequence, 0 if there is no stream or no server."""
 
-    async def ask(client: nats.aio.client.Client) -> int:
+    async def ask(client: Client) -> int:
         return int((await client.jetstream().stream_info(STREAM)).state.last_seq)
 
     try:
@@ -152,10 +154,10 @@ def stream_end(nats_url: str) -> int:
         return 0
 
 
-def stream_messages(nats_url: str) -> list[nats.aio.msg.Msg]:
+def stream_messages(nats_url: str) -> list[Msg]:
     """Every message of the stream, in order."""
 
-    async def ask(client: nats.aio.client.Client) -> list[nats.aio.msg.Msg]:
+    async def ask(client: Client) -> list[Msg]:
         stream = client.jetstream()
         wanted = (await stream.stream_info(STREAM)).state.messages
         config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)

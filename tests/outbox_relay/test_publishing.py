@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,11 +28,10 @@ def events_all_the_time(database_url: str) -> Iterator[None]:
 
     def leave() -> None:
         with psycopg.connect(database_url, autocommit=True) as connection:
-            number = 0
+            sizes = itertools.cycle((1, 30, 1, 7))
             while not enough.is_set():
-                leave_events(connection, [{"number": number + more} for more in range(1 + number % 40)])
-                number += 40
-                enough.wait(0.02)
+                leave_events(connection, [{"number": number} for number in range(next(sizes))])
+                enough.wait(0.01)
 
     writer = threading.Thread(target=leave)
     writer.start()

@@ -135,15 +135,22 @@ async def answer_tasks(
                 await asyncio.sleep(0.005)
 
 
+_STATES = """
+select a.id, a.state, c.closed_at is not null from allocations a join claims c on c.id = a.claim_id where a.id = any(%s)
+"""
+
+
 def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = answer_well) -> None:
-    """Play all nodes until each allocation is in the state given."""
+    """Play all nodes until each allocation is in the state given and, where that state is final, its units are free."""
 
     async def main() -> None:
         context = make_context(url, limits=Limits())
 
         async def reached(connection: psycopg.AsyncConnection[Any]) -> bool:
-            found = await connection.execute("select id, state from allocations where id = any(%s)", (list(states),))
-            return {row[0]: row[1] for row in await found.fetchall()} == states
+            found = await connection.execute(_STATES, (list(states),))
+            rows = await found.fetchall()
+            settled = all(closed or state not in ("released", "failed") for _, state, closed in rows)
+            return settled and {row[0]: row[1] for row in rows} == states
 
         try:
             await answer_tasks(context, url, reached, answering)

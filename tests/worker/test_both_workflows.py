@@ -1,15 +1,30 @@
-"""Both workflows through real Temporal, NATS and Postgres: the worker's side of the way of one allocation (DESIGN §4)."""
+"""Both workflows through real Temporal, NATS and Postgres: the worker's side of the way of one allocation (DESIGN §4).
+
+The histories in `histories/` are what these tests left behind once; `python -m tests.worker.save_histories` makes them
+anew. Replaying them shows that today's workflows can go on with yesterday's runs.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from node_agent.protocol import FailureCode, ResultReport
 from tests.lifecycle.driving import (
+    NOT_WIPED,
+    allocation_of,
+    claim_of,
+    completed,
+    failed,
     release,
     run_with,
     transitions_of,
 )
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import create_allocation, seed
-from tests.worker.harness import Processes, play_nodes
+from tests.worker.harness import Processes, answer_well, play_nodes, state_of, wait_until
 
 
 def test_an_allocation_comes_and_goes(processes: Processes) -> None:
@@ -24,4 +39,55 @@ def test_an_allocation_comes_and_goes(processes: Processes) -> None:
     play_nodes(url, dict.fromkeys(ids, "released"))
     for allocation_id in ids:
         assert transitions_of(url, allocation_id) == ["requested", "provisioning", "active", "releasing", "released"]
+    assert violations(url) == []
+    assert processes.metric("berth_worker_conclusions_total") == 4
+
+
+def test_a_failed_provision_is_cleaned_up_by_its_own_workflow(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker()
+    allocation_id = create_allocation(url, seeded)
+
+    def answering(task: dict[str, Any]) -> ResultReport | None:
+        return failed(task, FailureCode.SSH_READINESS_TIMEOUT) if "provision" in task["type"] else answer_well(task)
+
+    play_nodes(url, {allocation_id: "failed"}, answering)
+    assert claim_of(url, allocation_id)["closed_at"] is not None
+    assert allocation_of(url, allocation_id)["failure_code"] == "ssh_readiness_timeout"
+    assert violations(url) == []
+
+
+@pytest.mark.parametrize(("attempts", "end"), [(2, "released"), (1, "release_failed")])
+def test_release_is_tried_again_until_attempts_are_exhausted(processes: Processes, attempts: int, end: str) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker(release_attempts_max=attempts)
+    allocation_id = create_allocation(url, seeded)
+    play_nodes(url, {allocation_id: "active"})
+    run_with(url, lambda context: release(context, seeded, allocation_id))
+    seen: Counter[str] = Counter()
+
+    def answering(task: dict[str, Any]) -> ResultReport | None:
+        seen[task["type"]] += 1
+        return completed(task, NOT_WIPED) if seen[task["type"]] == 1 else answer_well(task)
+
+    play_nodes(url, {allocation_id: end}, answering)
+    assert seen["slice.vm_release"] == attempts
+    assert claim_of(url, allocation_id)["occupied"] is (end == "release_failed")
+    assert violations(url) == []
+
+
+def test_a_silent_node_cannot_hold_a_workflow_for_ever(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker(provision_seconds_max=0.2, release_seconds_max=0.2, release_attempts_max=1)
+    allocation_id = create_allocation(url, seeded)
+    wait_until(lambda: state_of(url, allocation_id) == "failed", "the provision to fail")
+    wait_until(lambda: claim_of(url, allocation_id)["waits_for"] == "operator", "cleanup to be given up")
+    assert allocation_of(url, allocation_id)["failure_code"] == "task_expired"
+    assert claim_of(url, allocation_id)["occupied"] is True
     assert violations(url) == []

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.paging import Cursor, PageQuery
-from orchestrator.api.schemas.fields import INT32_MAX, Id, Printable, Request, Sentence
+from orchestrator.api.schemas.fields import INT32_MAX, Id, Integer, Printable, Request, Sentence
 from orchestrator.domain.states import AllocationState
 
 LABELS_MAX = 64
@@ -19,14 +19,16 @@ TIMELINE_LIMIT_MAX = 1_000
 
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
+Labels = Annotated[
+    dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra={"additionalProperties": False})
+]
 
 
 class CreateAllocation(Request):
     """What is wanted: so many GPUs of a SKU in a region, with whose keys to log in."""
 
     sku: Printable
-    gpus: Annotated[int, Field(ge=1, le=INT32_MAX)]
+    gpus: Annotated[Integer, Field(ge=1, le=INT32_MAX)]
     region: Printable
     image: Printable | None = None
     ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]

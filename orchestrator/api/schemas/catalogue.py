@@ -7,16 +7,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from orchestrator.api.paging import PageQuery
-from orchestrator.api.schemas.fields import INT64_MAX, Name, Printable, RegionName, Request
+from orchestrator.api.schemas.fields import Integer, Name, Printable, RegionName, Request
 from orchestrator.domain.states import Shape
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
 COUNTS_MAX = SLOTS_MAX
+PRICE_MAX = 10**15  # a thousand million per GPU and second; exact in every JSON reader
 
 ShapeName = Annotated[Shape, Field(strict=False)]
 OfferState = Literal["active", "retired"]
 GPUS_MAX = 4096  # more than any node has: such a request is refused as such, not as misspelt
-GpuCount = Annotated[int, Field(ge=1, le=GPUS_MAX)]
+GpuCount = Annotated[Integer, Field(ge=1, le=GPUS_MAX)]
 
 
 class PutRegion(Request):
@@ -32,7 +33,7 @@ class PutSku(Request):
     gpu_model: Printable
     allowed_counts: Annotated[list[GpuCount], Field(min_length=1, max_length=COUNTS_MAX)]
     default_image: Name | None = None
-    price_micro_per_gpu_second: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    price_micro_per_gpu_second: Annotated[Integer, Field(ge=0, le=PRICE_MAX)] | None = None
     state: OfferState | None = None
 
 

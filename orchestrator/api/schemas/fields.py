@@ -6,13 +6,12 @@ Lone surrogates are no Unicode text: pydantic refuses them in every constrained 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
@@ -28,6 +27,12 @@ class Nothing(Request):
     """The body of a write that needs none: `{}` or nothing at all."""
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_whole)]
 Id = Annotated[UUID, Field(strict=False)]
 Printable = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100)]
 Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from node_agent.protocol import EnrolRequest
 from orchestrator.api.paging import PageQuery
 from orchestrator.api.schemas.catalogue import SLOTS_MAX, ShapeName
-from orchestrator.api.schemas.fields import HardwareId, NodeName, Printable, RegionName, Request, Sentence
+from orchestrator.api.schemas.fields import HardwareId, Integer, NodeName, Printable, RegionName, Request, Sentence
 from orchestrator.domain.states import NodeState, Shape
 
 FAULTS_MAX = 32
@@ -19,6 +19,10 @@ TOKEN_SECONDS_MAX = 86_400
 
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
+
+Faults = Annotated[
+    dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra={"additionalProperties": False})
+]
 
 
 class CreateNode(Request):
@@ -28,10 +32,10 @@ class CreateNode(Request):
     region: RegionName
     gpu_model: Printable
     shape: ShapeName
-    slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX)]
-    half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX)] | None = None
+    slot_count: Annotated[Integer, Field(ge=1, le=SLOTS_MAX)]
+    half_slots: Annotated[Integer, Field(ge=1, le=SLOTS_MAX)] | None = None
     address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = None
-    faults: Annotated[dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX)] | None = None
+    faults: Faults | None = None
 
     @model_validator(mode="after")
     def _half_is_within_the_node(self) -> Self:
@@ -44,7 +48,7 @@ class CreateEnrolmentToken(Request):
     """Bound to this hardware id, or to whichever uses it first; valid for so many seconds."""
 
     hardware_id: HardwareId | None = None
-    valid_seconds: Annotated[int, Field(ge=1, le=TOKEN_SECONDS_MAX)] | None = None
+    valid_seconds: Annotated[Integer, Field(ge=1, le=TOKEN_SECONDS_MAX)] | None = None
 
 
 class RevokeCertificates(Request):
