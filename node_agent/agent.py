@@ -125,6 +125,8 @@ class Agent:
             except Unreachable as error:
                 await self._enrolment.replace_if_expired()
                 why = str(error)
+            except RequestRefused as refused:
+                why = str(refused)
             else:
                 log.info("serving", node_id=str(self._enrolment.identity.credentials.node_id), state=answer.node_state)
                 return
@@ -143,15 +145,19 @@ class Agent:
             known = executor.known()
             wait_seconds = self._settings.agent_wait_seconds
             params = [("timeout_seconds", str(wait_seconds)), *(("known", str(task)) for task in known)]
+            asked_at = time.monotonic()
             try:
                 answer = await self._connection.get("/node/v1/tasks/wait", params, WaitAnswer, wait_seconds)
             except (Unreachable, CredentialsRefused, RequestRefused) as error:
                 self._note(error, "tasks")
                 await asyncio.sleep(backoff.next_seconds())
                 continue
-            backoff.reset()
             self._refusals_in_a_row = 0
-            await executor.accept(answer.tasks)
+            if await executor.accept(answer.tasks) or time.monotonic() - asked_at >= wait_seconds / 2:
+                backoff.reset()
+            else:
+                # Answered at once with nothing new: a server that is stopping, or one that errs. Do not spin.
+                await asyncio.sleep(backoff.next_seconds())
 
     async def _send_heartbeats(self) -> None:
         while True:

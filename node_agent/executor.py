@@ -74,8 +74,8 @@ class Executor:
         """Whether more tasks than one request can name are under way; then none is asked for."""
         return len(self._journal.state.live()) > KNOWN_TASKS_MAX - UNTRUSTED_KEPT
 
-    async def accept(self, handed_out: list[HandedOutTask]) -> None:
-        """Judge, journal (one fsync for all) and begin. Raises JournalUnwritable."""
+    async def accept(self, handed_out: list[HandedOutTask]) -> bool:
+        """Judge, journal (one fsync for all) and begin. Whether any was new. Raises JournalUnwritable."""
         runs: list[Run] = []
         refusals: list[tuple[UUID, ResultReport]] = []
         for handed in handed_out:
@@ -102,6 +102,7 @@ class Executor:
             self._begin(run)
         for task_id, report in refusals:
             self._deliver(task_id, report)
+        return bool(runs or refusals)
 
     def recover(self) -> None:
         """End what an earlier process began or did not report. Call once, when the server's time is known."""

@@ -8,18 +8,17 @@ record wins. A transaction that Postgres refused for a rival's sake is tried aga
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from orchestrator.domain.errors import Overloaded, Problem
-from orchestrator.domain.events import Event, EventType
-from orchestrator.store import operations, outbox
-from orchestrator.store.clock import read_clock
+from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.store import operations, refusals
 from orchestrator.store.database import Database, Transaction, TransactionConflict
 from orchestrator.store.operations import Answer, Operation
+from orchestrator.store.refusals import Refused
 from orchestrator.trust.signing import TaskSigner
 
 TRIES_MAX = 5
@@ -72,7 +71,10 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
         except Problem as refusal:
             if not refusal.business:
                 raise
-            return await store_refusal(context, operation, refusal, tenant_id)
+            (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
+            if isinstance(answer, Problem):
+                raise answer from refusal
+            return answer
     raise Overloaded("rivals for the same objects kept this request from running; try again")
 
 
@@ -101,34 +103,25 @@ async def _attempt(context: Context, operation: Operation, effect: Effect) -> An
         return await operations.conclude(tx, operation, status=done.status, code="ok", body=body, subject=done.subject)
 
 
-async def store_refusal(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:
-    """Remember a refusal under its key, with an event that says by which clock value it was judged."""
-    async with context.database.transaction() as tx:
-        stored = await operations.claim_key(tx, operation)
-        if stored is not None:
-            return stored
-        judged_at = await read_clock(tx)
-        document = {**refusal.document(), "server_time": json_value(judged_at)}
-        await outbox.append_event(
-            tx,
-            Event(
-                EventType.OPERATION_REFUSED,
-                subject=f"operations/{operation.scope}",
-                correlation_id=uuid4(),
-                tenant_id=tenant_id,
-                operation_key=operation.key,
-                request_id=operation.request_id,
-                payload={
-                    "code": refusal.code,
-                    "status": refusal.status,
-                    "reason": refusal.extra.get("reason"),
-                    "judged_at": json_value(judged_at),
-                },
-            ),
-        )
-        return await operations.conclude(
-            tx, operation, status=refusal.status, code=refusal.code, body=json.dumps(document), subject=None
-        )
+async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Answer | Problem]:
+    """Store refusals under their keys, each with its event; answers what each client is told.
+
+    They share a transaction; if that waits too long for one of the keys, each is stored alone, so that only the one whose
+    key is held suffers. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    """
+    if not refused:
+        return []
+    for _ in range(TRIES_MAX):
+        try:
+            async with context.database.transaction() as tx:
+                return await refusals.store_refusals(tx, refused)
+        except TransactionConflict:
+            continue
+        except OperationInProgress as held:
+            if len(refused) == 1:
+                return [held]
+            return [(await remember_refusals(context, [one]))[0] for one in refused]
+    return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)
 
 
 def json_value(value: object) -> str:

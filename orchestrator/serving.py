@@ -56,5 +56,5 @@ def _config(app: App, settings: Settings, host: str, port: int) -> uvicorn.Confi
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=False,
         loop="uvloop", http="httptools", lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
-        backlog=4096, timeout_keep_alive=30,
+        backlog=4096, timeout_keep_alive=30, proxy_headers=False,
     )  # fmt: skip

@@ -7,6 +7,7 @@ Commands and shells run with `sh` in the allocation's home directory. Runs in a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -26,6 +27,7 @@ TENANT = "tenant"
 LISTEN_BACKLOG = 32
 LOGIN_SECONDS_MAX = 20
 PORT_TRIES_MAX = 200
+GONE_CHECK_SECONDS = 2.0
 
 
 class _Door(asyncssh.SSHServer):
@@ -81,11 +83,19 @@ async def _serve(directory: AllocationDirectory, record: GuestRecord, state: Gue
         directory.marker_file.write_text(f"{record.allocation_id}\n")
         _tell(events, path=str(directory.path), event="ready")
     os.close(events)
-    await told_to_stop.wait()
+    await _until_stop_or_gone(directory, told_to_stop)
     if listener is not None:
         listener.close()
     shells.kill_all()
     os._exit(0)
+
+
+async def _until_stop_or_gone(directory: AllocationDirectory, told_to_stop: asyncio.Event) -> None:
+    """Until SIGTERM; or until somebody has removed the directory from under us, whom nobody would stop any more."""
+    while not told_to_stop.is_set() and directory.state_file.exists():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GONE_CHECK_SECONDS):
+                await told_to_stop.wait()
 
 
 async def _listen(listener: socket.socket, directory: AllocationDirectory, record: GuestRecord, shells: Shells) -> None:

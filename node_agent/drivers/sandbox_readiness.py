@@ -1,7 +1,8 @@
-"""Is there really an SSH server, with the right key? Asked as a client would: exchange keys, check the host key's signature.
+"""Is there really an SSH server, with the right key? Asked as a client would: exchange keys, check the host key's
+signature.
 
-Just the first round of the SSH transport (RFC 4253 §4.2, §7, §8 with curve25519-sha256 of RFC 8731 and ssh-ed25519 of RFC 8709), so that
-the agent, which is trusted, need not import a whole SSH implementation.
+Just the first round of the SSH transport (RFC 4253 §4.2, §7, §8 with curve25519-sha256 of RFC 8731 and ssh-ed25519 of
+RFC 8709), so that the agent, which is trusted, need not import a whole SSH implementation.
 """
 
 from __future__ import annotations

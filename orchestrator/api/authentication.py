@@ -5,6 +5,7 @@ A revoked key is refused within `credential_cache_seconds` on every process, and
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections import OrderedDict
@@ -28,6 +29,7 @@ class Credentials:
         self._database = database
         self._cache_seconds = cache_seconds
         self._known: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[tuple[float, Principal | None]]] = {}
 
     async def principal_of(self, key: str) -> Principal | None:
         """The principal of a live key, or None."""
@@ -36,16 +38,34 @@ class Credentials:
         now = time.monotonic()
         if found is not None and found[0] > now:
             return found[1]
-        principal = await find_principal(self._database, digest)
-        self._known[digest] = (now + self._cache_seconds, principal)
+        asking = self._asking.get(digest)
+        if asking is None:
+            # One question for all who come with this key meanwhile; it goes on when the first of them goes away.
+            asking = asyncio.create_task(self._ask(digest))
+            self._asking[digest] = asking
+            asking.add_done_callback(lambda ended: self._asked(digest, ended))
+        return (await asyncio.shield(asking))[1]
+
+    async def _ask(self, digest: bytes) -> tuple[float, Principal | None]:
+        asked_at = time.monotonic()
+        return asked_at + self._cache_seconds, await find_principal(self._database, digest)
+
+    def _asked(self, digest: bytes, ended: asyncio.Task[tuple[float, Principal | None]]) -> None:
+        """Remember the answer, unless `forget` was called since the question was put."""
+        if self._asking.get(digest) is not ended:
+            return
+        del self._asking[digest]
+        if ended.cancelled() or ended.exception() is not None:
+            return
+        self._known[digest] = ended.result()
         self._known.move_to_end(digest)
         while len(self._known) > CACHE_ENTRIES_MAX:
             self._known.popitem(last=False)
-        return principal
 
     def forget(self) -> None:
         """Ask again for every key from now on: called by the process that revokes or suspends."""
         self._known.clear()
+        self._asking.clear()
 
 
 async def authenticate(request: Request) -> Principal:

@@ -76,8 +76,12 @@ async def _on_http(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request) -> str:
     """What this path allows (RFC 9110 §10.2.1): the router itself names the methods of one of its endpoints only."""
     routes: list[BaseRoute] = request.app.router.routes
-    scopes = ({"type": "http", "path": request.url.path, "method": m, "root_path": "", "headers": []} for m in METHODS)
-    return ", ".join(s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in routes))
+    asked: dict[str, Any] = {"type": "http", "path": request.url.path, "root_path": "", "headers": []}
+
+    def allowed(method: str) -> bool:
+        return any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)
+
+    return ", ".join(filter(allowed, METHODS))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -14,21 +14,14 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.domain.errors import (
-    Forbidden,
-    OperationInProgress,
-    Overloaded,
-    Problem,
-    QuotaExceeded,
-    SkuUnavailable,
-    SshKeyNotFound,
-    UnavailableReason,
-)
-from orchestrator.execution import TRIES_MAX, Context, store_refusal
-from orchestrator.placement.admission import Admitted, Wanted, admit
+from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.execution import TRIES_MAX, Context, remember_refusals
+from orchestrator.placement.admission import Wanted, admit
+from orchestrator.placement.refusing import contended, no_room, refusal_of
 from orchestrator.store.database import TransactionConflict
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
+from orchestrator.store.refusals import Refused
 
 Result = Answer | Problem
 
@@ -39,40 +32,34 @@ async def create_allocations(context: Context, catalogue: CatalogueCache, create
     Keys within the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or
     `OutcomeUnknown` for the list as a whole.
     """
-    results: list[Result | None] = [None] * len(creates)
+    results: dict[int, Result] = {}
     open_items = dict(enumerate(creates))
     waiting: set[int] = set()
     for _ in range(TRIES_MAX):
         placements, refusals = await _admit_all(context, catalogue, open_items, waiting)
-        outcomes = await _place(context, list(placements.values()))
+        outcomes = dict(zip(placements, await _place(context, list(placements.values())), strict=True))
+        rooms = await _look_again(context, placements, outcomes)
         again: dict[int, Create] = {}
-        for index, outcome in zip(placements, outcomes, strict=True):
+        for index, outcome in outcomes.items():
             word, create = outcome["outcome"], open_items[index]
             if word in ("created", "existing"):
                 results[index] = _answer(create, outcome)
-            elif word == "no_room":
-                room = await _look_again(context, placements[index].admitted)
-                if room.fits:
-                    waiting.add(index)
-                    again[index] = create
-                else:
-                    refusals[index] = _no_room(placements[index].admitted, room)
             elif word in ("stale", "lost"):
                 catalogue.forget()
                 again[index] = create
+            elif word != "no_room":
+                refusals[index] = refusal_of(outcome)
+            elif rooms[index].fits:
+                waiting.add(index)
+                again[index] = create
             else:
-                refusals[index] = _refusal(word, outcome)
-        for index, refusal in refusals.items():
-            results[index] = await _refuse(context, open_items[index], refusal)
+                refusals[index] = no_room(placements[index].admitted, rooms[index].free_gpus)
+        results |= await _refuse(context, open_items, refusals)
         open_items = again
         if not open_items:
             break
-    for index, create in open_items.items():
-        busy = SkuUnavailable(
-            "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW
-        )
-        results[index] = await _refuse(context, create, busy)
-    return [result if result is not None else Overloaded("the request was not run") for result in results]
+    results |= await _refuse(context, open_items, {index: contended() for index in open_items})
+    return [results[index] for index in range(len(creates))]
 
 
 async def _admit_all(
@@ -117,7 +104,7 @@ async def _place_together(context: Context, placements: list[Placement]) -> list
     quota_first = False
     for _ in range(TRIES_MAX):
         try:
-            async with context.database.transaction() as tx:
+            async with context.database.statement() as tx:
                 return await place_all(tx, placements, quota_first=quota_first)
         except QuotaMoved:
             quota_first = True
@@ -126,20 +113,29 @@ async def _place_together(context: Context, placements: list[Placement]) -> list
     raise Overloaded("rivals for the same nodes kept these requests from running; try again")
 
 
-async def _look_again(context: Context, admitted: Admitted) -> Room:
+async def _look_again(
+    context: Context, placements: dict[int, Placement], outcomes: dict[int, dict[str, Any]]
+) -> dict[int, Room]:
+    """A second look for those that found no unlocked node: one for all that want the same."""
+    wanting = {index: placements[index].admitted for index, found in outcomes.items() if found["outcome"] == "no_room"}
+    if not wanting:
+        return {}
+    rooms: dict[tuple[int, int], Room] = {}
     async with context.database.reading() as reading:
-        return await look_for_room(reading, admitted)
+        for admitted in wanting.values():
+            want = (admitted.pool.pool_id, admitted.gpus)
+            if want not in rooms:
+                rooms[want] = await look_for_room(reading, admitted)
+    return {index: rooms[admitted.pool.pool_id, admitted.gpus] for index, admitted in wanting.items()}
 
 
-async def _refuse(context: Context, create: Create, refusal: Problem) -> Result:
-    if not refusal.business:
-        return refusal
-    try:
-        return await store_refusal(context, create.operation, refusal, create.tenant_id)
-    except Problem as problem:
-        return problem
-    except TransactionConflict:
-        return OperationInProgress("another request with this key is running; try again")
+async def _refuse(context: Context, creates: dict[int, Create], refusals: dict[int, Problem]) -> dict[int, Result]:
+    """Remember the refusals together; those that are no business outcome leave no record."""
+    storable = [index for index, refusal in refusals.items() if refusal.business]
+    refused = [Refused(creates[index].operation, refusals[index], creates[index].tenant_id) for index in storable]
+    results: dict[int, Result] = {index: refusal for index, refusal in refusals.items() if not refusal.business}
+    results.update(zip(storable, await remember_refusals(context, refused), strict=True))
+    return results
 
 
 def _answer(create: Create, outcome: dict[str, Any]) -> Result:
@@ -151,26 +147,3 @@ def _answer(create: Create, outcome: dict[str, Any]) -> Result:
         )
     except Problem as conflict:
         return conflict
-
-
-def _no_room(admitted: Admitted, room: Room) -> SkuUnavailable:
-    name, region, gpus = admitted.sku.name, admitted.pool.region, admitted.gpus
-    if room.free_gpus >= gpus:
-        return SkuUnavailable(
-            f"{region} has {name} GPUs free, but no single node has {gpus} of them; ask for fewer, or wait",
-            reason=UnavailableReason.ONLY_FRAGMENTS_LEFT,
-        )
-    return SkuUnavailable(
-        f"all {name} GPUs in {region} that could serve this are in use", reason=UnavailableReason.BUSY_NOW
-    )
-
-
-def _refusal(word: str, outcome: dict[str, Any]) -> Problem:
-    if word == "quota":
-        used, limit = outcome["gpus_used"], outcome["gpus_limit"]
-        return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
-    if word == "in_progress":
-        return OperationInProgress("another request with this key is running; try again")
-    if word == "ssh_key":
-        return SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
-    return Forbidden("this tenant is suspended")

@@ -40,7 +40,7 @@ def api(
     url = postgres_server.url(name)
     settings = settings_over(url, tmp_path_factory.mktemp("authority"))
     services = build_services(settings)
-    with TestClient(public_listener(services), raise_server_exceptions=False) as http:  # type: ignore[arg-type]
+    with TestClient(public_listener(services), raise_server_exceptions=False) as http:
         with psycopg.connect(url, autocommit=True) as database:
             yield PublicApi(Caller(http, insert_admin_key(url)), database)
         assert http.portal is not None

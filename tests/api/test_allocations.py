@@ -128,7 +128,7 @@ def test_what_cannot_be_rented_is_said_with_its_reason(admin: Caller, place: Pla
     refused("quota_exceeded", gpus=2)
     refused("ssh_key_not_found", 422, ssh_key_ids=[new_tenant(admin).tenant_id])
     refused("image_unavailable", 422, image="no-image")
-    for wrong in (
+    mistakes: list[dict[str, Any]] = [
         {"gpus": "1"},
         {"gpus": 2**31},
         {"ssh_key_ids": []},
@@ -138,6 +138,7 @@ def test_what_cannot_be_rented_is_said_with_its_reason(admin: Caller, place: Pla
         {"user_data": "\x00"},
         {"name": ""},
         {"colour": "blue"},
-    ):
+    ]
+    for wrong in mistakes:
         refused("invalid", 422, **wrong)
     problem(admin.call("POST", "/allocations", body), 403, "forbidden")

@@ -41,13 +41,14 @@ def test_images_are_made_and_retired(admin: Caller) -> None:
     assert admin.put(f"/admin/images/{name}", body)["state"] == "retired", "left out: it keeps its state"
     assert find(new_tenant(admin), "/images", name)["state"] == "retired"
     problem(admin.call("PUT", f"/admin/images/{name}", {**body, "regions": ["nowhere"]}), 404, "not_found")
-    for wrong in (
+    mistakes: list[dict[str, Any]] = [
         {"sha256": "AB" * 32},
         {"shapes": []},
         {"shapes": ["cube"]},
         {"url": "ftp://x"},
         {"url": "https://a b"},
-    ):
+    ]
+    for wrong in mistakes:
         problem(admin.call("PUT", f"/admin/images/{name}", {**body, **wrong}), 422, "invalid")
 
 
@@ -85,7 +86,7 @@ def test_simultaneous_price_changes_each_get_a_version(api: PublicApi, admin: Ca
 
 def test_a_sku_must_make_sense(admin: Caller) -> None:
     body = {"shape": "gpu_slice", "gpu_model": GPU_MODEL, "allowed_counts": [1]}
-    for wrong in (
+    mistakes: list[dict[str, Any]] = [
         {"allowed_counts": []},
         {"allowed_counts": [0]},
         {"allowed_counts": [4097]},
@@ -93,7 +94,8 @@ def test_a_sku_must_make_sense(admin: Caller) -> None:
         {"price_micro_per_gpu_second": -1},
         {"price_micro_per_gpu_second": 10**15 + 1},
         {"state": "gone"},
-    ):
+    ]
+    for wrong in mistakes:
         problem(admin.call("PUT", "/admin/skus/wrong", {**body, **wrong}), 422, "invalid")
     problem(admin.call("PUT", "/admin/skus/wrong", {**body, "default_image": "no-image"}), 422, "image_unavailable")
     problem(admin.call("PUT", "/admin/skus/a%20b", body), 422, "invalid")

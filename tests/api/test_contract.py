@@ -9,12 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pytest
 import schemathesis
 from hypothesis import strategies
 from schemathesis.config import SchemathesisConfig
+from schemathesis.generation.case import Case as AnyCase
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -34,6 +36,9 @@ EXAMPLES_MAX = 6
 
 schemathesis.openapi.format("openssh-public-key", strategies.builds(ssh_key))
 schemathesis.openapi.format("pkcs10-pem", strategies.builds(signing_request))
+
+
+Case = AnyCase[Any]
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ api = loaded()
 api_of_tenants = api.exclude(path_regex="/admin/")
 
 
-def check(case: schemathesis.Case, contract: Contract, key: str) -> None:
+def check(case: Case, contract: Contract, key: str) -> None:
     """One request, held against the document."""
     headers = {"authorization": f"Bearer {key}"}
     answer = case.call(contract.url, headers=headers)
@@ -95,10 +100,10 @@ def check(case: schemathesis.Case, contract: Contract, key: str) -> None:
 
 
 @api.parametrize()
-def test_an_operator_meets_what_is_documented(case: schemathesis.Case, contract: Contract) -> None:
+def test_an_operator_meets_what_is_documented(case: Case, contract: Contract) -> None:
     check(case, contract, contract.admin_key)
 
 
 @api_of_tenants.parametrize()
-def test_a_tenant_meets_what_is_documented(case: schemathesis.Case, contract: Contract) -> None:
+def test_a_tenant_meets_what_is_documented(case: Case, contract: Contract) -> None:
     check(case, contract, contract.tenant_key)

@@ -153,7 +153,7 @@ def test_revoking_refuses_every_certificate_and_says_why(api: PublicApi, admin: 
     assert enrol(admin, node["id"]).status_code == 200, "a node whose certificate is gone can enrol again"
 
 
-def _request(key: Any, algorithm: hashes.HashAlgorithm | None = hashes.SHA256()) -> str:  # noqa: B008
+def _request(key: Any, algorithm: hashes.SHA256 | None = hashes.SHA256()) -> str:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return builder.sign(key, algorithm).public_bytes(Encoding.PEM).decode()
 
@@ -165,8 +165,8 @@ def _forged() -> str:
     raw = pem.public_bytes(Encoding.DER)
     own = pem.public_key()
     assert isinstance(own, ec.EllipticCurvePublicKey)
-    points = [key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint) for key in (own, other)]
-    forged = x509.load_der_x509_csr(raw.replace(*points))
+    written, swapped = (key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint) for key in (own, other))
+    forged = x509.load_der_x509_csr(raw.replace(written, swapped))
     return forged.public_bytes(Encoding.PEM).decode()
 
 

@@ -59,7 +59,7 @@ def node_side(api: PublicApi, tmp_path: Any) -> Iterator[NodeSide]:
     url = f"postgresql://{parameters['user']}:{api.database.info.password}@127.0.0.1:{api.database.info.port}/{parameters['dbname']}"
     services = build_services(settings_over(url, tmp_path))
     peer = PeerOf(node_listener(services))
-    with TestClient(peer, raise_server_exceptions=False) as http:  # type: ignore[arg-type]
+    with TestClient(peer, raise_server_exceptions=False) as http:
         yield NodeSide(http, peer)
         assert http.portal is not None
         http.portal.call(services.context.database.close)

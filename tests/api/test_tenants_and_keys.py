@@ -58,7 +58,7 @@ def test_a_key_is_told_once_and_stored_hashed(api: PublicApi, admin: Caller) -> 
     assert row is not None
     assert row[0] == hashlib.sha256(made["key"].encode()).digest()
     for table in ("operations", "audit", "outbox"):
-        found = api.database.execute(f"select count(*) from {table} t where t::text like %s", (f"%{made['key']}%",))  # type: ignore[arg-type]
+        found = api.database.execute(f"select count(*) from {table} t where t::text like %s", (f"%{made['key']}%",))
         assert found.fetchone() == (0,), f"the secret lies in {table}"
 
 

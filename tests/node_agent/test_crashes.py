@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from node_agent.drivers.sandbox_processes import alive
 from node_agent.drivers.sandbox_records import AllocationDirectory
 from node_agent.protocol import FailureCode, ReleaseResult, TaskType
@@ -12,7 +14,8 @@ from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
 
 
-def test_an_interrupted_provision_is_undone_and_reported(play: Play) -> None:
+@pytest.mark.parametrize("crash", [True, False])
+def test_an_interrupted_provision_is_undone_and_reported(play: Play, crash: bool) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
         slow = {"slow_phase_seconds": "60", "slow_phase": "ssh_ready"}
@@ -21,8 +24,12 @@ def test_an_interrupted_provision_is_undone_and_reported(play: Play) -> None:
         await plane.until(lambda: "boot" in plane.progress[task])
         directory = AllocationDirectory(agent.guest_directory(allocation))
         assert alive(directory)
-        agent.kill()
-        assert alive(directory), "a crash of the agent ends no guest"
+        if crash:
+            agent.kill()
+            assert alive(directory), "a crash of the agent ends no guest"
+        else:
+            assert await agent.stop() == 0
+            assert not plane.results[task]
 
         agent.start()
         report = await plane.result_of(task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import uuid
 from pathlib import Path
@@ -71,6 +72,22 @@ def test_a_shell_on_a_terminal_and_exit_codes_and_streams(play: Play) -> None:
             pid = int(await longest.stdout.readline())
         async with asyncio.timeout(10):
             while start_ticks(pid) is not None:
+                await asyncio.sleep(0.01)
+
+    play(scenario)
+
+
+def test_a_guest_whose_directory_is_taken_away_ends_by_itself(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+        task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0]), allocation))
+        assert (await plane.result_of(task)).outcome == "completed"
+        guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
+        assert guest is not None
+        agent.kill()
+        shutil.rmtree(agent.state_dir)
+        async with asyncio.timeout(10):
+            while start_ticks(guest.pid) is not None:
                 await asyncio.sleep(0.01)
 
     play(scenario)

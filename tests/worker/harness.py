@@ -71,7 +71,15 @@ class Processes:
         return (self.directory / f"{name}.log").read_text()
 
     def _start(self, module: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
-        environment = {
+        environment = {**self.environment(), **settings}
+        with (self.directory / f"{module}.log").open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=log, stderr=log)
+        self._started.append(process)
+        return process
+
+    def environment(self) -> dict[str, str]:
+        """What the processes of this test read; short waits, so that trouble is over soon."""
+        return {
             **os.environ,
             "BERTH_DATABASE_URL": self.url,
             "BERTH_NATS_URL": self.nats.url,
@@ -83,12 +91,7 @@ class Processes:
             "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
             "BERTH_WORKER_POSITION_SECONDS": "0.3",
             "BERTH_NODE_SILENT_SECONDS": "3600",
-            **settings,
         }
-        with (self.directory / f"{module}.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=log, stderr=log)
-        self._started.append(process)
-        return process
 
     def stop(self) -> None:
         """End every process that still runs, workers first."""
@@ -154,6 +157,24 @@ def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = an
 
         try:
             await answer_tasks(context, url, reached, answering)
+        finally:
+            await context.database.close()
+
+    asyncio.run(main())
+
+
+def answer_what_is_queued(url: str) -> None:
+    """Play all nodes until no task is queued."""
+
+    async def main() -> None:
+        context = make_context(url)
+
+        async def nothing_queued(connection: psycopg.AsyncConnection[Any]) -> bool:
+            found = await connection.execute("select from node_tasks where state = 'queued' limit 1")
+            return await found.fetchone() is None
+
+        try:
+            await answer_tasks(context, url, nothing_queued, answer_well)
         finally:
             await context.database.close()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.paging import Cursor, PageQuery
-from orchestrator.api.schemas.fields import INT32_MAX, Id, Integer, Printable, Request, Sentence
+from orchestrator.api.schemas.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence
 from orchestrator.domain.states import AllocationState
 
 LABELS_MAX = 64
@@ -28,7 +28,7 @@ class CreateAllocation(Request):
     """What is wanted: so many GPUs of a SKU in a region, with whose keys to log in."""
 
     sku: Printable
-    gpus: Annotated[Integer, Field(ge=1, le=INT32_MAX)]
+    gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
     region: Printable
     image: Printable | None = None
     ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]

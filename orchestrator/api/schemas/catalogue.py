@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from orchestrator.api.paging import PageQuery
-from orchestrator.api.schemas.fields import Integer, Name, Printable, RegionName, Request
+from orchestrator.api.schemas.fields import WHOLE, Name, Printable, RegionName, Request
 from orchestrator.domain.states import Shape
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
@@ -17,7 +17,7 @@ PRICE_MAX = 10**15  # a thousand million per GPU and second; exact in every JSON
 ShapeName = Annotated[Shape, Field(strict=False)]
 OfferState = Literal["active", "retired"]
 GPUS_MAX = 4096  # more than any node has: such a request is refused as such, not as misspelt
-GpuCount = Annotated[Integer, Field(ge=1, le=GPUS_MAX)]
+GpuCount = Annotated[int, Field(ge=1, le=GPUS_MAX), WHOLE]
 
 
 class PutRegion(Request):
@@ -33,7 +33,7 @@ class PutSku(Request):
     gpu_model: Printable
     allowed_counts: Annotated[list[GpuCount], Field(min_length=1, max_length=COUNTS_MAX)]
     default_image: Name | None = None
-    price_micro_per_gpu_second: Annotated[Integer, Field(ge=0, le=PRICE_MAX)] | None = None
+    price_micro_per_gpu_second: Annotated[int, Field(ge=0, le=PRICE_MAX), WHOLE] | None = None
     state: OfferState | None = None
 
 

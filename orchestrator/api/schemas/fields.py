@@ -32,7 +32,8 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_whole)]
+# Stands last in an annotation: bounds before it apply to the integer and stay visible in the OpenAPI document.
+WHOLE = BeforeValidator(_whole)
 Id = Annotated[UUID, Field(strict=False)]
 Printable = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100)]
 Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from node_agent.protocol import EnrolRequest
 from orchestrator.api.paging import PageQuery
 from orchestrator.api.schemas.catalogue import SLOTS_MAX, ShapeName
-from orchestrator.api.schemas.fields import HardwareId, Integer, NodeName, Printable, RegionName, Request, Sentence
+from orchestrator.api.schemas.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence
 from orchestrator.domain.states import NodeState, Shape
 
 FAULTS_MAX = 32
@@ -32,8 +32,8 @@ class CreateNode(Request):
     region: RegionName
     gpu_model: Printable
     shape: ShapeName
-    slot_count: Annotated[Integer, Field(ge=1, le=SLOTS_MAX)]
-    half_slots: Annotated[Integer, Field(ge=1, le=SLOTS_MAX)] | None = None
+    slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE]
+    half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
     address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = None
     faults: Faults | None = None
 
@@ -48,7 +48,7 @@ class CreateEnrolmentToken(Request):
     """Bound to this hardware id, or to whichever uses it first; valid for so many seconds."""
 
     hardware_id: HardwareId | None = None
-    valid_seconds: Annotated[Integer, Field(ge=1, le=TOKEN_SECONDS_MAX)] | None = None
+    valid_seconds: Annotated[int, Field(ge=1, le=TOKEN_SECONDS_MAX), WHOLE] | None = None
 
 
 class RevokeCertificates(Request):

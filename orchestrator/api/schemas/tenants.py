@@ -9,9 +9,9 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from orchestrator.api.paging import PageQuery
-from orchestrator.api.schemas.fields import INT32_MAX, Id, Integer, Printable, Request
+from orchestrator.api.schemas.fields import INT32_MAX, WHOLE, Id, Printable, Request
 
-GpusLimit = Annotated[Integer, Field(ge=0, le=INT32_MAX)]
+GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
 TenantState = Literal["active", "suspended"]
 
 

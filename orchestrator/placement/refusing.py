@@ -1,0 +1,52 @@
+"""Why a create that was admitted got nothing after all, in words that a person can act on. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.domain.errors import (
+    Forbidden,
+    OperationInProgress,
+    Problem,
+    QuotaExceeded,
+    SkuUnavailable,
+    SshKeyNotFound,
+    UnavailableReason,
+)
+from orchestrator.placement.admission import Admitted
+
+
+def no_room(admitted: Admitted, free_gpus: int) -> SkuUnavailable:
+    """No single node fits: because only fragments are left, or because too little is free at all."""
+    name, region, gpus = admitted.sku.name, admitted.pool.region, admitted.gpus
+    if free_gpus >= gpus:
+        return SkuUnavailable(
+            f"{region} has {name} GPUs free, but no single node has {gpus} of them; ask for fewer, or wait",
+            reason=UnavailableReason.ONLY_FRAGMENTS_LEFT,
+        )
+    return SkuUnavailable(
+        f"all {name} GPUs in {region} that could serve this are in use", reason=UnavailableReason.BUSY_NOW
+    )
+
+
+def contended() -> SkuUnavailable:
+    """Nodes fit, but rivals were faster each time."""
+    return SkuUnavailable(
+        "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW
+    )
+
+
+def refusal_of(outcome: dict[str, Any]) -> Problem:
+    """The refusal for an outcome of `place_allocations` other than created, existing, no_room, stale and lost."""
+    match outcome["outcome"]:
+        case "quota":
+            used, limit = outcome["gpus_used"], outcome["gpus_limit"]
+            return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
+        case "in_progress":
+            return OperationInProgress("another request with this key is running; try again")
+        case "ssh_key":
+            return SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
+        case "tenant":
+            return Forbidden("this tenant is suspended")
+        case word:
+            raise ValueError(f"{word} is not a refusal")

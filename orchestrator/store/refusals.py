@@ -1,0 +1,92 @@
+"""Remembers refusals: operation record and `operation.refused` event in one statement, for a list at once (DESIGN §6, §7).
+
+A refusal changes nothing else, so any number of them share a transaction without knowing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import orjson
+
+from orchestrator.domain.errors import OperationInProgress, Problem
+from orchestrator.store.database import Transaction
+from orchestrator.store.operations import Answer, Operation, stored_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal on its way into the record. `tenant_id` is None for an operator's."""
+
+    operation: Operation
+    refusal: Problem
+    tenant_id: UUID | None
+
+
+_STORE = """
+with given as (
+    select * from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
+        retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
+        request_id text, reason text)
+), clock as materialized (
+    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text
+    from clock_timestamp() now
+), stored as (
+    insert into operations (scope, key, fingerprint, status, code, body, retire_after)
+    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.status, g.code,
+           (g.document || jsonb_build_object('server_time', c.text))::text, c.now + make_interval(secs => g.retention)
+    from given g, clock c order by g.scope, g.key
+    on conflict do nothing
+    returning scope, key, body
+), told as (
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || g.scope, g.key, g.request_id,
+           jsonb_build_object('code', g.code, 'status', g.status, 'reason', g.reason, 'judged_at', c.text)
+    from given g join stored s using (scope, key), clock c
+)
+select g.n, s.body from given g join stored s using (scope, key)
+"""
+_READ = """
+select i.n, o.fingerprint, o.status, o.body
+from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
+join operations o on o.scope = i.scope and o.key = i.key
+"""
+
+
+async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[Answer | Problem]:
+    """Each refusal's answer, or the first answer that its key was given before, or the conflict with that one.
+
+    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout.
+    """
+    items = [_item(n, one) for n, one in enumerate(refused)]
+    fresh = await tx.execute(_STORE, {"items": orjson.dumps(items, default=str).decode()})
+    answers: dict[int, Answer | Problem] = {row.n: Answer(refused[row.n].refusal.status, row.body) for row in fresh}
+    earlier = [item for item in items if item["n"] not in answers]
+    if earlier:
+        for row in await tx.execute(_READ, {"items": orjson.dumps(earlier, default=str).decode()}):
+            try:
+                answers[row.n] = stored_answer(refused[row.n].operation, bytes(row.fingerprint), row.status, row.body)
+            except Problem as conflict:
+                answers[row.n] = conflict
+    vanished = OperationInProgress("the first attempt with this key has just ended without effect; try again")
+    return [answers.get(n, vanished) for n in range(len(refused))]
+
+
+def _item(n: int, one: Refused) -> dict[str, Any]:
+    return {
+        "n": n,
+        "scope": one.operation.scope,
+        "key": one.operation.key,
+        "fingerprint": one.operation.fingerprint.hex(),
+        "retention": one.operation.retention_seconds,
+        "status": one.refusal.status,
+        "code": one.refusal.code,
+        "document": one.refusal.document(),
+        "tenant_id": one.tenant_id,
+        "correlation_id": uuid4(),
+        "request_id": one.operation.request_id,
+        "reason": one.refusal.extra.get("reason"),
+    }

@@ -1,0 +1,228 @@
+"""Workers killed, events that come again, servers that restart: every allocation still gets where it should (P3, P14)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from berth.local.servers import LocalNats, LocalTemporal, free_port
+from tests.lifecycle.driving import release, row_of, rows_of, run_with
+from tests.lifecycle.invariants import violations
+from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.worker.harness import Processes, answer_what_is_queued, play_nodes, state_of, wait_until
+
+CONSUMER = "berth-worker"
+STREAM = "BERTH_LOG"
+
+
+def test_a_worker_killed_in_the_middle_loses_nothing(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url, slice_nodes=2)
+    processes.start_relay()
+    worker = processes.start_worker()
+    ids = create_many(url, seeded, 8)
+    wait_until(lambda: _states(url).get("provisioning", 0) >= 3, "some to be under way")
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    # The node reports while no worker lives; what it reported waits in the log.
+    answer_what_is_queued(url)
+    processes.start_worker()
+    play_nodes(url, dict.fromkeys(ids, "active"))
+    for allocation_id in ids:
+        run_with(url, lambda context, one=allocation_id: release(context, seeded, one))
+    play_nodes(url, dict.fromkeys(ids, "released"))
+    tasks = rows_of(url, "select count(*) from node_tasks where type = 'slice.vm_provision'")
+    assert tasks == [(8,)], "nothing was provisioned twice"
+    assert violations(url) == []
+
+
+def _states(url: str) -> dict[str, int]:
+    return {state: count for state, count in rows_of(url, "select state, count(*) from allocations group by state")}
+
+
+def test_events_that_come_again_are_absorbed(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    worker = processes.start_worker()
+    allocation_id = create_allocation(url, seeded)
+    play_nodes(url, {allocation_id: "active"})
+    run_with(url, lambda context: release(context, seeded, allocation_id))
+    play_nodes(url, {allocation_id: "released"})
+    wait_until(lambda: _position(url) == _last_version(url, "task.finished"), "the position to be saved")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 0
+    before = _everything(url)
+
+    asyncio.run(_forget_consumer(processes.nats))
+    with connect(url) as connection:
+        connection.execute("delete from consumer_positions")
+    processes.start_worker()
+    consumed = "select count(*) from log where event_type in ('provisioning.requested', 'task.finished')"
+    again = rows_of(url, consumed)[0][0] + 1
+    wait_until(lambda: processes.metric("berth_worker_events_total") == again, "all events to come again")
+    assert processes.metric("berth_worker_conclusions_total") == 0
+    assert _everything(url) == before
+
+
+def test_a_lost_consumer_begins_where_the_old_one_was(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker()
+    first = create_allocation(url, seeded)
+    play_nodes(url, {first: "active"})
+    wait_until(lambda: _position(url) == _last_version(url, "task.finished"), "the position to be saved")
+    asyncio.run(_forget_consumer(processes.nats))
+    second = create_allocation(url, seeded)
+    play_nodes(url, {second: "active"})
+    assert processes.metric("berth_worker_pull_renewals_total") >= 1
+    # Two of the first allocation's, two of the second's: none came again.
+    wait_until(lambda: processes.metric("berth_worker_events_total") >= 4, "the last event to be counted")
+    assert processes.metric("berth_worker_events_total") == 4
+
+
+async def _forget_consumer(server: LocalNats) -> None:
+    connection = await nats.connect(server.url)
+    await connection.jetstream().delete_consumer(STREAM, CONSUMER)
+    await connection.close()
+
+
+def _position(url: str) -> int:
+    found = rows_of(url, "select version from consumer_positions where consumer = %s", CONSUMER)
+    return int(found[0][0]) if found else 0
+
+
+def _last_version(url: str, event_type: str) -> int:
+    return int(row_of(url, "select max(version) as version from log where event_type = %s", event_type)["version"])
+
+
+def _everything(url: str) -> list[list[Any]]:
+    tables = ("allocations", "claims", "node_tasks", "allocation_timeline", "log")
+    return [rows_of(url, f"select * from {table} order by 1") for table in tables]
+
+
+def test_a_message_that_is_no_event_is_put_aside(processes: Processes) -> None:
+    """It neither stops the consumer nor comes again."""
+    asyncio.run(_publish_nonsense(processes.nats))
+    processes.start_worker(worker_ack_wait_seconds=0.5)
+    wait_until(lambda: processes.metric("berth_worker_events_total") >= len(NONSENSE), "all to be looked at")
+    wait_until(lambda: asyncio.run(_unsettled(processes.nats)) == 0, "nothing to be left unacknowledged")
+    assert processes.metric("berth_worker_events_total") == len(NONSENSE)
+    assert processes.log("worker").count("event_unreadable") == len(NONSENSE)
+
+
+NONSENSE = [
+    b"",
+    b"not json",
+    b"[]",
+    b'{"id": "x", "type": "berth.task.finished", "time": "now", "data": {}}',
+    b'{"id": "01a1fbf6-543b-75a2-bd0a-c0d5ff233a7f", "type": "berth.task.finished", "time": "2026-01-01T00:00:00Z"}',
+    b'{"id": "01a1fbf6-543b-75a2-bd0a-c0d5ff233a7f", "type": "berth.task.finished", "time": "2026-01-01T00:00:00Z", '
+    b'"data": {"stub": true}}',
+]
+
+
+async def _publish_nonsense(server: LocalNats) -> None:
+    connection = await nats.connect(server.url)
+    jetstream = connection.jetstream()
+    await jetstream.add_stream(name=STREAM, subjects=["berth.events.>"])
+    for body in NONSENSE:
+        await jetstream.publish("berth.events.operator.task.finished", body)
+    await connection.close()
+
+
+async def _unsettled(server: LocalNats) -> int:
+    connection = await nats.connect(server.url)
+    info = await connection.jetstream().consumer_info(STREAM, CONSUMER)
+    await connection.close()
+    return (info.num_ack_pending or 0) + (info.num_pending or 0)
+
+
+def test_nats_restarted_in_the_middle(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker()
+    ids = create_many(url, seeded, 2)
+    play_nodes(url, {ids[0]: "active", ids[1]: "active"})
+    processes.nats.kill()
+    for allocation_id in ids:
+        run_with(url, lambda context, one=allocation_id: release(context, seeded, one))
+    processes.nats.start()
+    play_nodes(url, dict.fromkeys(ids, "released"))
+    assert violations(url) == []
+
+
+def test_temporal_restarted_in_the_middle(database_url: str, own_nats: LocalNats, tmp_path: Path) -> None:
+    temporal = LocalTemporal(tmp_path / "temporal", free_port(), free_port())
+    temporal.start()
+    processes = Processes(database_url, own_nats, temporal.address, tmp_path)
+    try:
+        seeded = seed(database_url)
+        processes.start_relay()
+        processes.start_worker()
+        waiting = create_allocation(database_url, seeded)
+        wait_until(lambda: state_of(database_url, waiting) == "provisioning", "a workflow to wait for its task")
+        temporal.kill()
+        created_meanwhile = create_allocation(database_url, seeded)
+        play_nodes(database_url, {waiting: "provisioning"})
+        temporal.start()
+        play_nodes(database_url, {waiting: "active", created_meanwhile: "active"})
+        assert violations(database_url) == []
+    finally:
+        processes.stop()
+        temporal.stop()
+
+
+def test_what_could_not_start_in_time_is_ended_by_a_sweeper(processes: Processes) -> None:
+    """No relay, so no event ever arrives; the deadlines hold nevertheless."""
+    url = processes.url
+    seeded = seed(url)
+    overdue = create_allocation(url, seeded, start_seconds=-60)
+    stuck = create_allocation(url, seeded)
+    run_with(url, lambda context: release(context, seeded, stuck))
+    with connect(url) as connection:
+        connection.execute(
+            "update allocations set waits_until = clock_timestamp() - interval '60 s' where id = %s", (stuck,)
+        )
+    processes.start_worker(sweep_seconds=0.2)
+    wait_until(lambda: rows_of(url, "select from node_tasks having count(*) = 2"), "both cleanups to begin")
+    # The rescuers' signals come with the log.
+    processes.start_relay()
+    play_nodes(url, {overdue: "failed", stuck: "released"})
+    assert row_of(url, "select failure_code from allocations where id = %s", overdue)["failure_code"] == "not_started"
+    assert violations(url) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ({"BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"}, "waited 0 s for Temporal at 127.0.0.1:1"),
+        ({"BERTH_NATS_URL": "nats://127.0.0.1:1"}, "waited 0 s for NATS at nats://127.0.0.1:1"),
+        ({"BERTH_DATABASE_URL": "postgresql://nobody:x@127.0.0.1:1/none"}, "waited 0 s for the database"),
+        ({"BERTH_TASK_SIGNING_KEY_FILE": "/nonexistent/key.pem"}, "the task signing key cannot be used"),
+        ({"BERTH_NATS_URL": None}, "BERTH_NATS_URL"),
+    ],
+)
+def test_it_says_what_it_waits_for_and_gives_up(
+    processes: Processes, missing: dict[str, str | None], said: str
+) -> None:
+    environment = {**processes.environment(), "BERTH_STARTUP_SECONDS_MAX": "0.2", **missing}
+    ended = subprocess.run(
+        [sys.executable, "-m", "worker"],
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert said in ended.stderr.strip().splitlines()[-1]
