@@ -8,25 +8,30 @@ import os
 import platform
 import sys
 
-NAMES = ("create", "scale", "active", "relay", "dispatch", "memory")
+MODULES = {
+    "create": "benchmarks.create",
+    "scale": "benchmarks.scale",
+    "active": "benchmarks.active",
+    "relay": "benchmarks.relay_figures",
+    "dispatch": "benchmarks.dispatch",
+    "memory": "benchmarks.memory",
+}
 
 
 def main() -> int:
     """Run the named benchmarks, or all, one after another."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(NAMES)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(MODULES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and requests: a look, not a measurement")
     options = parser.parse_args()
-    unknown = set(options.names) - set(NAMES)
+    unknown = set(options.names) - set(MODULES)
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}")
     load = os.getloadavg()[0]
     print(f"# {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load before {load:.2f}")
     kept = True
-    for name in options.names or NAMES:
-        for figure in importlib.import_module(f"benchmarks.{name}_benchmark" if name == "relay" else f"benchmarks.{name}").run(
-            options.quick
-        ):
+    for name in options.names or MODULES:
+        for figure in importlib.import_module(MODULES[name]).run(options.quick):
             kept = kept and figure.ok
             print(figure.line(), flush=True)
     return 0 if kept else 1

@@ -24,7 +24,9 @@ def bare_rows_per_second(postgres: LocalPostgres, database_url: str, placements:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("create sequence if not exists bench_numbers minvalue 0 start 0")
         connection.execute("alter sequence bench_numbers restart")
-        found = connection.execute("select (select count(*) from nodes), (select min(id::text) from tenants)").fetchone()
+        found = connection.execute(
+            "select (select count(*) from nodes), (select min(id::text) from tenants)"
+        ).fetchone()
         assert found is not None
         nodes, tenant = found
     command = [

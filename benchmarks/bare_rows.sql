@@ -30,7 +30,7 @@ with given as materialized (
         node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at, waits_for, waits_since,
         waits_until)
     select allocation_id, :tenant::uuid, 'h100.slice', 'gpu_slice', 'H100', 1, 'eu-1', 'ubuntu-24.04', 1,
-           array['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBerthBenchmarkKeyThatNobodyHoldsThePrivateHalfOf bench'],
+           array['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICvBwJKizisYM/acETASrukZc8YSiqEDP9S92PHXmHZa bench'],
            named.id, claim.id, key, decode(repeat('ab', 32), 'hex'), correlation_id, stamp, 'worker', stamp,
            stamp + interval '300 s'
     from named, claim

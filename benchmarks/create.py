@@ -54,4 +54,6 @@ def _figure(processes: int, clients: int, outcomes: list[Outcome], ceiling: floa
     note = f"{rate:,.0f} creates/s, p50 {p50_ms:.1f} ms, p99 {p99_ms:.1f} ms"
     name = f"create_{clients}_clients_{processes}_api"
     limit = RATIO_MIN if clients == 64 else None
-    return Figure(name, rate / ceiling, "ratio", limit, at_least=True, over=f"over {ceiling:,.0f} bare rows/s:", note=note)
+    return Figure(
+        name, rate / ceiling, "ratio", limit, at_least=True, over=f"over {ceiling:,.0f} bare rows/s:", note=note
+    )

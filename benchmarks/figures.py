@@ -26,7 +26,9 @@ class Figure:
 
     def line(self) -> str:
         """Name, figure, limit, what the ratio is of, and the verdict."""
-        limit = "" if self.limit is None else f"limit {'>=' if self.at_least else '<='} {_number(self.limit)} {self.unit}"
+        limit = (
+            "" if self.limit is None else f"limit {'>=' if self.at_least else '<='} {_number(self.limit)} {self.unit}"
+        )
         verdict = "-" if self.limit is None else ("ok" if self.ok else "MISSED")
         value = f"{_number(self.value)} {self.unit}"
         return f"{self.name:<34} {value:>14}  {limit:<22} {verdict:<7} {' '.join(filter(None, (self.over, self.note)))}".rstrip()

@@ -31,4 +31,8 @@ def run(quick: bool) -> list[Figure]:
                 found[nodes].append(drive([port], CLIENTS, CREATES // (4 if quick else 1), tenants))
     rates = {nodes: statistics.median(outcome.per_second for outcome in outcomes) for nodes, outcomes in found.items()}
     over = f"{rates[LARGE]:,.0f} creates/s over {LARGE:,} nodes, {rates[SMALL]:,.0f} over {SMALL:,}"
-    return [Figure("create_50000_nodes_over_2000", rates[LARGE] / rates[SMALL], "ratio", RATIO_MIN, at_least=True, over=over)]
+    return [
+        Figure(
+            "create_50000_nodes_over_2000", rates[LARGE] / rates[SMALL], "ratio", RATIO_MIN, at_least=True, over=over
+        )
+    ]

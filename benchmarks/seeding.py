@@ -15,7 +15,7 @@ REGIONS = ("ap-1", "eu-1", "eu-2", "us-1", "us-2")
 SLICE_MODELS = ("H100", "H200")
 SLOTS = 8
 IMAGE = "ubuntu-24.04"
-SSH_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBerthBenchmarkKeyThatNobodyHoldsThePrivateHalfOf bench"
+SSH_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICvBwJKizisYM/acETASrukZc8YSiqEDP9S92PHXmHZa bench"
 
 _CATALOGUE = f"""
 insert into images (name, url, sha256, shapes)
@@ -121,5 +121,7 @@ def empty_fleet(database_url: str) -> None:
             " fit_class = half_slots * 64 + slot_count - half_slots where free_mask <> (1::bigint << slot_count) - 1"
         )
         connection.execute("update tenant_quotas set gpus_used = 0")
-        connection.execute("vacuum (analyze) nodes, tenant_quotas, allocations, claims, operations, outbox, allocation_timeline")
+        connection.execute(
+            "vacuum (analyze) nodes, tenant_quotas, allocations, claims, operations, outbox, allocation_timeline"
+        )
         connection.execute("checkpoint")

@@ -58,13 +58,14 @@ class Feed:
         if not self._ready:
             ahead, self._ahead = self._ahead, None
             read = await ahead if ahead is not None else await self._read()
+            # In order and each once: as many as the distance means that none is missing.
+            if read and read[-1].version != self.cursor + len(read):
+                raise PublishingStopped(
+                    "gap", f"versions are missing in the log behind {self.cursor}; the database is damaged"
+                )
             self._ready = [event if self._fits(event) else await self._stub_for(event) for event in read]
         if not self._ready:
             return []
-        if self._ready[0].version != self.cursor + 1:
-            raise PublishingStopped(
-                "gap", f"the log goes from version {self.cursor} to {self._ready[0].version}; the database is damaged"
-            )
         members = self._members()
         batch, self._ready = self._ready[:members], self._ready[members:]
         self.cursor = batch[-1].version

@@ -50,10 +50,15 @@ def make_context(settings: Settings) -> Context:
     return Context(database, settings.limits(), signer)
 
 
-def make_worker(client: TemporalClient, context: Context, settings: Settings) -> Worker:
-    """The Temporal worker. The sandbox stays on; what is passed through is pure, so it need not be loaded per run."""
-    activities = LifecycleActivities(context)
+def sandbox() -> SandboxedWorkflowRunner:
+    """The sandbox stays on; only what is pure is passed through, so that it need not be loaded for every run."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules("worker.activities", "worker.metrics")
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+def make_worker(client: TemporalClient, context: Context, settings: Settings) -> Worker:
+    """The Temporal worker, not running yet."""
+    activities = LifecycleActivities(context)
     return Worker(
         client,
         task_queue=settings.worker_task_queue,
@@ -64,7 +69,7 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
             activities.begin_release,
             activities.finish_release,
         ],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=sandbox(),
         max_cached_workflows=settings.worker_workflows_cached_max,
         max_concurrent_local_activities=settings.worker_commands_in_flight_max,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.worker_sticky_seconds),

@@ -80,15 +80,17 @@ async def authenticate(request: Request) -> Principal:
     return principal
 
 
-async def require_admin(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+async def require_admin(request: Request) -> Principal:
     """The caller, if an operator; else `Forbidden`."""
+    principal = await authenticate(request)
     if principal.role != "admin":
         raise Forbidden("this needs an operator's key")
     return principal
 
 
-async def require_tenant(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+async def require_tenant(request: Request) -> Principal:
     """The caller, if it acts for a tenant; else `Forbidden`."""
+    principal = await authenticate(request)
     if principal.tenant_id is None:
         raise Forbidden("this needs a tenant's key")
     return principal

@@ -148,3 +148,31 @@ def enrol(admin: Caller, node_id: str, hardware_id: str = "machine-1") -> httpx.
     token = admin.make(f"/admin/nodes/{node_id}/enrolment-token", {})["token"]
     body = {"token": token, "hardware_id": hardware_id, "csr_pem": signing_request()}
     return Caller(admin.http, None).call("POST", "/nodes/enroll", body)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things can be rented: a region with one node in service."""
+
+    region: str
+    sku: str
+    node: Any
+
+
+def new_place(admin: Caller, database: psycopg.Connection[Any]) -> Place:
+    """Eight GPUs, free, on a node that pretends to be heard of."""
+    region, image, sku = new_region(admin), fresh("image"), fresh("sku")
+    admin.put(f"/admin/images/{image}", {"url": "https://x/y", "sha256": "ab" * 32, "shapes": ["gpu_slice"]})
+    body = {"shape": "gpu_slice", "gpu_model": GPU_MODEL, "allowed_counts": [1, 2, 8], "default_image": image}
+    admin.put(f"/admin/skus/{sku}", body)
+    node = new_node(admin, region)
+    enrol(admin, node["id"])
+    database.execute("update nodes set online = true where id = %s", (node["id"],))
+    return Place(region, sku, node)
+
+
+def rent(tenant: Caller, place: Place, **members: Any) -> Any:
+    """An allocation of one GPU."""
+    key = tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
+    body = {"sku": place.sku, "gpus": 1, "region": place.region, "ssh_key_ids": [key["id"]], **members}
+    return tenant.make("/allocations", body)

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.api.calling import GPU_MODEL, Caller, enrol, fresh, new_node, new_region, new_tenant, problem, ssh_key
+from tests.api.calling import Caller, Place, new_place, new_tenant, problem, rent, ssh_key
 from tests.api.conftest import PublicApi
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where things can be rented: a region with one node in service."""
-
-    region: str
-    sku: str
-    node: Any
 
 
 @pytest.fixture
 def place(api: PublicApi, admin: Caller) -> Place:
     """Eight GPUs, free."""
-    region, image, sku = new_region(admin), fresh("image"), fresh("sku")
-    admin.put(f"/admin/images/{image}", {"url": "https://x/y", "sha256": "ab" * 32, "shapes": ["gpu_slice"]})
-    body = {"shape": "gpu_slice", "gpu_model": GPU_MODEL, "allowed_counts": [1, 2, 8], "default_image": image}
-    admin.put(f"/admin/skus/{sku}", body)
-    node = new_node(admin, region)
-    enrol(admin, node["id"])
-    api.database.execute("update nodes set online = true where id = %s", (node["id"],))
-    return Place(region, sku, node)
-
-
-def rent(tenant: Caller, place: Place, **members: Any) -> Any:
-    """An allocation of one GPU."""
-    key = tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
-    body = {"sku": place.sku, "gpus": 1, "region": place.region, "ssh_key_ids": [key["id"]], **members}
-    return tenant.make("/allocations", body)
+    return new_place(admin, api.database)
 
 
 def test_an_allocation_is_seen_with_its_timeline_and_released(admin: Caller, place: Place) -> None:

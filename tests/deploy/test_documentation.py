@@ -21,6 +21,8 @@ from berth.local.stack import Stack, StackOptions
 from tests.deploy.deployment import DEPLOY, ROOT, known_variables
 
 PAGES = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
+NAMES_OF_POSTGRES = {"commit_delay"}
 FENCED = re.compile(r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 PATH_LIKE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|sql|md|yaml|json|service|sh)|[\w-]+(?:/[\w-]+)+/?)`")
 SEPARATORS = re.compile(r"\$\(|[()|;\n]|&&?")
@@ -79,8 +81,22 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     for name in PATH_LIKE.findall(page.read_text()):
         if name.startswith(("/", "provisioning")) or "/" not in name:
             continue
-        here = (ROOT / name, page.parent / name)
-        assert any(path.exists() for path in here), f"{page.name} names {name}, which does not exist"
+        # A page about one package may name files from there.
+        bases = (ROOT, page.parent, *(ROOT / package for package in PACKAGES))
+        assert any((base / name).exists() for base in bases), f"{page.name} names {name}, which does not exist"
+
+
+def test_every_name_of_code_that_is_told_exists() -> None:
+    sources = "".join(
+        file.read_text()
+        for package in (*PACKAGES, "tests")
+        for pattern in ("*.py", "*.sql")
+        for file in (ROOT / package).rglob(pattern)
+    )
+    known = set(re.findall(r"\w+", sources))
+    for page in (ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "decisions").glob("*.md")):
+        for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", page.read_text()):
+            assert name in known | NAMES_OF_POSTGRES, f"{page.name} tells of {name}, which is nowhere in the code"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -53,7 +53,7 @@ def run_with(
 def row_of(url: str, statement: str, *values: Any) -> dict[str, Any]:
     """The one row of a query."""
     with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
-        rows = connection.execute(statement, values).fetchall()  # type: ignore[call-overload]
+        rows = connection.execute(statement, values).fetchall()
     assert len(rows) == 1, rows
     return dict(rows[0])
 
@@ -61,7 +61,7 @@ def row_of(url: str, statement: str, *values: Any) -> dict[str, Any]:
 def rows_of(url: str, statement: str, *values: Any) -> list[Any]:
     """All rows of a query, as tuples."""
     with connect(url) as connection:
-        return connection.execute(statement, values).fetchall()  # type: ignore[call-overload]
+        return connection.execute(statement, values).fetchall()
 
 
 def allocation_of(url: str, allocation_id: uuid.UUID) -> dict[str, Any]:

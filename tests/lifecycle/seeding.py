@@ -220,6 +220,6 @@ def _place(connection: psycopg.Connection[Any], items: Sequence[dict[str, Any]])
 
 
 def _one(connection: psycopg.Connection[Any], statement: str, *values: Any) -> Any:
-    row = connection.execute(statement, values).fetchone()  # type: ignore[call-overload]
+    row = connection.execute(statement, values).fetchone()
     assert row is not None
     return row[0]

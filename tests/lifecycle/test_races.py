@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 import psycopg
 import pytest
@@ -76,14 +78,13 @@ def test_who_waits_for_the_lock_sees_what_the_other_did(database_url: str, first
         await begin_provisioning(context, allocation_id, "wf")
         task = task_of(database_url, allocation_id)
         await report(context, task, completed(task, PROVISIONED))
-        both = {
-            "release": lambda: release(context, seeded, allocation_id),
-            "finish": lambda: finish_provisioning(context, allocation_id),
-        }
+        releasing: Coroutine[Any, Any, object] = release(context, seeded, allocation_id)
+        finishing: Coroutine[Any, Any, object] = finish_provisioning(context, allocation_id)
+        in_order = (releasing, finishing) if first == "release" else (finishing, releasing)
         await holder.execute("select from nodes for no key update")
-        ahead = asyncio.create_task(both.pop(first)())
+        ahead = asyncio.create_task(in_order[0])
         await _until_waiting(database_url, 1)
-        behind = asyncio.create_task(both.popitem()[1]())
+        behind = asyncio.create_task(in_order[1])
         await _until_waiting(database_url, 2)
         await holder.rollback()
         return [await ahead, await behind]

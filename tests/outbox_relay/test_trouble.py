@@ -168,6 +168,14 @@ def test_gap_behind_the_stream_stops_publishing(
     ended_with(start_relay(ready=False), "ends at version 5", "begins at 8")
 
 
+def test_hole_in_the_log_stops_publishing(start_relay: StartRelay, database: psycopg.Connection, nats_url: str) -> None:
+    leave_events(database, [{"number": number} for number in range(5)])
+    database.execute("select log_advance(10)")
+    database.execute("delete from log where version = 3")
+    ended_with(start_relay(ready=False), "versions are missing in the log behind 0")
+    assert stream_end(nats_url) == 0
+
+
 def test_dangerous_stream_stops_publishing(start_relay: StartRelay, nats_url: str) -> None:
     make_stream(nats_url, CONFIGURATION.evolve(retention=RetentionPolicy.WORK_QUEUE, max_msgs=1_000_000))
     ended_with(start_relay(ready=False), STREAM, "retention is workqueue", "max_msgs is 1000000")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,8 @@ from psycopg.rows import dict_row
 from berth.local.servers import LocalNats, free_port
 from node_agent.protocol import ResultReport
 from orchestrator.execution import Context, Limits
-from tests.lifecycle.driving import PROVISIONED, WIPED, completed, report
-from tests.lifecycle.seeding import connect, make_context, write_signing_key
+from tests.lifecycle.driving import PROVISIONED, WIPED, completed, release, report, run_with
+from tests.lifecycle.seeding import Seeded, connect, make_context, write_signing_key
 
 WAIT_SECONDS_MAX = 40.0
 T = TypeVar("T")
@@ -161,6 +161,16 @@ def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = an
             await context.database.close()
 
     asyncio.run(main())
+
+
+def release_all(url: str, seeded: Seeded, ids: Sequence[uuid.UUID]) -> None:
+    """The tenant's release of each."""
+
+    async def each(context: Context) -> None:
+        for allocation_id in ids:
+            await release(context, seeded, allocation_id)
+
+    run_with(url, each)
 
 
 def answer_what_is_queued(url: str) -> None:

@@ -18,13 +18,11 @@ from tests.lifecycle.driving import (
     claim_of,
     completed,
     failed,
-    release,
-    run_with,
     transitions_of,
 )
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import create_allocation, seed
-from tests.worker.harness import Processes, answer_well, play_nodes, state_of, wait_until
+from tests.worker.harness import Processes, answer_well, play_nodes, release_all, state_of, wait_until
 
 
 def test_an_allocation_comes_and_goes(processes: Processes) -> None:
@@ -34,8 +32,7 @@ def test_an_allocation_comes_and_goes(processes: Processes) -> None:
     processes.start_worker()
     ids = [create_allocation(url, seeded, gpus=2), create_allocation(url, seeded, shape="baremetal")]
     play_nodes(url, dict.fromkeys(ids, "active"))
-    for allocation_id in ids:
-        run_with(url, lambda context, one=allocation_id: release(context, seeded, one))
+    release_all(url, seeded, ids)
     play_nodes(url, dict.fromkeys(ids, "released"))
     for allocation_id in ids:
         assert transitions_of(url, allocation_id) == ["requested", "provisioning", "active", "releasing", "released"]
@@ -67,7 +64,7 @@ def test_release_is_tried_again_until_attempts_are_exhausted(processes: Processe
     processes.start_worker(release_attempts_max=attempts)
     allocation_id = create_allocation(url, seeded)
     play_nodes(url, {allocation_id: "active"})
-    run_with(url, lambda context: release(context, seeded, allocation_id))
+    release_all(url, seeded, [allocation_id])
     seen: Counter[str] = Counter()
 
     def answering(task: dict[str, Any]) -> ResultReport | None:

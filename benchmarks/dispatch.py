@@ -1,0 +1,123 @@
+"""From a task being queued to its arrival at the node, with 500 nodes waiting over mTLS."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+import psycopg
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
+
+from benchmarks.figures import Figure, percentile
+from benchmarks.running import Bench, bench
+from berth.local.processes import orchestrator_plan
+from berth.local.secret_files import write_secret
+from berth.local.servers import free_port
+from orchestrator.trust.certificates import NodeAuthority
+
+NODES = 500
+TASKS = 2_000
+TASKS_PER_SECOND = 100.0
+P99_MS_MAX = 200.0
+CERTIFICATE_SECONDS = 86_400.0
+WAIT_SECONDS_MAX = 60.0
+PAYLOAD = "e" * 1_200  # as long as a real signed provision, in base64
+
+_CERTIFICATE = """
+insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)
+values (%s, %s, 1, %s, %s, %s)
+"""
+_TASK = """
+insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at)
+values (%s, %s, 1, 'diag.health_probe', nextval('fences'), %s, clock_timestamp() - interval '1 s',
+        clock_timestamp() + interval '1 hour')
+returning queued_at
+"""
+
+
+def run(quick: bool) -> list[Figure]:
+    """Tasks are inserted at random times for random nodes; each node's client notes when it has read its task."""
+    tasks = 200 if quick else TASKS
+    with bench() as servers:
+        url, _ = servers.fleet(NODES)
+        endpoints = servers.endpoints(url)
+        metrics_port = free_port()
+        servers.start(orchestrator_plan("node", endpoints, servers.authority, metrics_port))
+        identities = _issue(servers, url)
+        plan = {
+            "port": endpoints.node_port, "ca": str(servers.authority.ca_certificate), "nodes": identities, "tasks": tasks,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.waiting_nodes"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nodes:
+            assert nodes.stdin is not None
+            nodes.stdin.write(json.dumps(plan) + "\n")
+            nodes.stdin.flush()
+            _wait_for_waiting(metrics_port, nodes)
+            queued = _queue(url, [identity["node"] for identity in identities], tasks)
+            answer, _ = nodes.communicate(timeout=WAIT_SECONDS_MAX)
+    arrived: dict[str, float] = json.loads(answer)
+    milliseconds = [(arrived[task] - at.timestamp()) * 1_000 for task, at in queued.items()]
+    note = (
+        f"p50 {percentile(milliseconds, 0.5):.1f} ms, {tasks} tasks at {TASKS_PER_SECOND:.0f}/s, {NODES} nodes waiting"
+    )
+    return [Figure("task_queued_to_dispatched_p99", percentile(milliseconds, 0.99), "ms", P99_MS_MAX, note=note)]
+
+
+def _issue(servers: Bench, url: str) -> list[dict[str, str]]:
+    """A certificate for every node of the fleet; their files' paths. One key serves all: TLS costs the same."""
+    certificate = load_pem_x509_certificate(servers.authority.ca_certificate.read_bytes())
+    ca_key = load_pem_private_key(servers.authority.ca_key.read_bytes(), None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    authority = NodeAuthority(certificate, ca_key, "berth.local", CERTIFICATE_SECONDS)
+    key = ec.generate_private_key(ec.SECP256R1())
+    directory = servers.directory / "nodes"
+    directory.mkdir(mode=0o700)
+    key_file = directory / "key.pem"
+    write_secret(key_file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
+    identities = []
+    with psycopg.connect(url) as connection:
+        for (node,) in connection.execute("select id from nodes").fetchall():
+            issued = authority.issue(key.public_key(), node)
+            values = (issued.serial, node, issued.key_sha256, issued.not_before, issued.not_after)
+            connection.execute(_CERTIFICATE, values)
+            file: Path = directory / f"{node}.pem"
+            file.write_text(issued.pem)
+            identities.append({"node": str(node), "certificate": str(file), "key": str(key_file)})
+    return identities
+
+
+def _wait_for_waiting(metrics_port: int, nodes: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while f"berth_api_nodes_waiting {NODES}.0" not in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text:
+        if time.monotonic() > deadline or nodes.poll() is not None:
+            raise RuntimeError(f"{NODES} nodes did not come to wait")
+        time.sleep(0.1)
+
+
+def _queue(url: str, nodes: list[str], tasks: int) -> dict[str, datetime]:
+    """Insert tasks, at random times and for random nodes; when the database says each was queued."""
+    envelope = json.dumps(
+        {
+            "payloadType": "application/vnd.berth.task+json",
+            "payload": PAYLOAD,
+            "signatures": [{"keyid": "k", "sig": "s"}],
+        }
+    )
+    queued = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(tasks):
+            time.sleep(random.expovariate(TASKS_PER_SECOND))
+            task = uuid.uuid4()
+            row = connection.execute(_TASK, (task, random.choice(nodes), envelope)).fetchone()
+            assert row is not None
+            queued[str(task)] = row[0]
+    return queued

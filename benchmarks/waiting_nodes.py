@@ -1,0 +1,82 @@
+"""Many nodes in one process, each a real mTLS long poll, as agents do: `python -m benchmarks.waiting_nodes`.
+
+Reads its plan as one line of JSON; when all tasks have arrived writes JSON: task id -> wall clock at arrival (seconds).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from typing import Any
+
+import orjson
+import uvloop
+
+CONNECTING_AT_ONCE = 20
+POLL_SECONDS = 60
+
+
+class _Fleet:
+    """What all nodes share."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.port: int = plan["port"]
+        self.ca: str = plan["ca"]
+        self.tasks: int = plan["tasks"]
+        self.arrived: dict[str, float] = {}
+        self.done = asyncio.Event()
+        self.connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+
+    def note(self, body: bytes, now: float) -> list[str]:
+        """Remember when the tasks of an answer came; their ids."""
+        ids = [task["task_id"] for task in orjson.loads(body)["tasks"]]
+        for task in ids:
+            self.arrived.setdefault(task, now)
+        if len(self.arrived) >= self.tasks:
+            self.done.set()
+        return ids
+
+
+async def _node(fleet: _Fleet, identity: dict[str, str]) -> None:
+    """Wait, take, wait again naming what was taken."""
+    context = ssl.create_default_context(cafile=fleet.ca)
+    context.load_cert_chain(identity["certificate"], identity["key"])
+    async with fleet.connecting:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fleet.port, ssl=context)
+    known: list[str] = []
+    while True:
+        query = "".join(f"&known={task}" for task in known)
+        writer.write(
+            f"GET /node/v1/tasks/wait?timeout_seconds={POLL_SECONDS}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+        body = await reader.readexactly(length)
+        now = time.time()
+        if head[9:12] != b"200":
+            raise RuntimeError(f"a wait was answered {head[9:12]!r}: {body[:300]!r}")
+        known += fleet.note(body, now)
+
+
+async def _run(plan: dict[str, Any]) -> dict[str, float]:
+    fleet = _Fleet(plan)
+    nodes = [asyncio.create_task(_node(fleet, identity)) for identity in plan["nodes"]]
+    done = asyncio.create_task(fleet.done.wait())
+    await asyncio.wait([done, *nodes], return_when=asyncio.FIRST_COMPLETED)
+    for node in nodes:
+        if node.done():
+            node.result()
+        node.cancel()
+    return fleet.arrived
+
+
+def main() -> None:
+    """Read the plan, wait for all tasks, tell when they came."""
+    print(json.dumps(uvloop.run(_run(json.loads(sys.stdin.readline())))))
+
+
+if __name__ == "__main__":
+    main()
