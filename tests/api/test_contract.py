@@ -24,7 +24,7 @@ from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent, signing_request, ssh_key
-from tests.api.test_process import public_process
+from tests.api.processes import public_process
 
 # What no schema can express: which things exist, which cursor a list gave out, which key was used before.
 REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, enrol, fresh, new_node, new_region, problem
 from tests.api.conftest import PublicApi
+from tests.api.processes import wait_for
 
 
 def events_of(api: PublicApi, node: Any) -> list[Any]:
@@ -51,6 +53,18 @@ def test_nodes_registered_at_once_never_share_a_unit(admin: Caller) -> None:
         units = [slot["unit"] for slot in node["slots"]]
         assert units == list(range(units[0], units[0] + 7))
     assert len({slot["unit"] for node in nodes for slot in node["slots"]}) == 8 * 7
+
+
+def test_whoever_takes_unit_numbers_takes_them_alone(api: PublicApi, admin: Caller) -> None:
+    region = new_region(admin)
+    waiting = "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+    with ThreadPoolExecutor(1) as pool:
+        with api.database.transaction():
+            api.database.execute("select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)")
+            node = pool.submit(new_node, admin, region)
+            wait_for(lambda: node.done() or api.database.execute(waiting).fetchone() == (True,), "the taker to wait")
+            assert not node.done(), "it took its numbers although somebody else was taking some"
+        assert len(node.result()["slots"]) == 8
 
 
 def test_of_simultaneous_registrations_of_one_name_exactly_one_succeeds(api: PublicApi, admin: Caller) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import ssl
 import stat
 import uuid
+from pathlib import Path
 
+from node_agent.identity import StoredIdentity, request_pem
 from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant
+from tests.node_agent.authority import Authority
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
 
@@ -67,8 +72,6 @@ def test_an_expired_certificate_is_replaced_with_a_new_token_and_never_with_the_
 
 def _expire(plane: ControlPlane, agent: AgentProcess) -> None:
     """Replace the certificate on disk by one for the same key that has run out."""
-    from node_agent.identity import StoredIdentity, request_pem
-
     file = agent.state_dir / "identity" / "credentials.json"
     stored = StoredIdentity.model_validate_json(file.read_bytes())
     old = plane.authority.issue_node(
@@ -76,6 +79,28 @@ def _expire(plane: ControlPlane, agent: AgentProcess) -> None:
     )
     credentials = stored.credentials.model_copy(update={"certificate_pem": old})
     file.write_text(stored.model_copy(update={"credentials": credentials}).model_dump_json())
+
+
+def test_it_tells_nothing_to_a_server_of_another_authority(play: Play, tmp_path: Path) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        heard: list[bytes] = []
+
+        async def listen_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append(await reader.read())
+            writer.close()
+
+        certificate, key, _ = Authority.new().write_server_files(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        impostor = await asyncio.start_server(listen_in, "127.0.0.1", 0, ssl=context)
+        async with impostor:
+            address = f"https://127.0.0.1:{impostor.sockets[0].getsockname()[1]}"
+            agent.start(BERTH_ENROLMENT_TOKEN=plane.new_token(), BERTH_NODE_API_URL=address)
+            assert await agent.exit_status() == 1
+        assert "CERTIFICATE_VERIFY_FAILED" in agent.log.strip().splitlines()[-1]
+        assert not any(heard)
+
+    play(scenario, started=False, BERTH_AGENT_STARTUP_SECONDS="1")
 
 
 def test_a_refused_certificate_ends_a_running_agent_with_one_sentence(play: Play) -> None:

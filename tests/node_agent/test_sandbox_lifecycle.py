@@ -56,3 +56,21 @@ def test_a_tenant_logs_in_and_a_release_leaves_nothing(play: Play, provisions: T
             await tenant.run(connection, "true")
 
     play(scenario)
+
+
+def test_the_noop_driver_answers_at_once_and_has_no_guest(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+        task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0]), allocation))
+        report = await plane.result_of(task)
+        assert report.outcome == "completed"
+        assert report.result is not None
+        assert report.result["image_sha256"] == tenant.image_sha256
+        await plane.until(lambda: plane.heartbeats[-1].allocations == [allocation])
+        assert plane.heartbeats[-1].driver == "noop"
+        removal = await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([0]), allocation))
+        assert ReleaseResult.model_validate((await plane.result_of(removal)).result).released
+        assert not agent.sandbox.exists()
+        assert plane.progress[task] == []
+
+    play(scenario, BERTH_AGENT_DRIVER="noop")

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -68,6 +69,11 @@ class Fleet:
         row = self.connection.execute(sql, parameters or None).fetchone()
         assert row is not None
         return row[0]
+
+    @staticmethod
+    def watcher(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+        """Another session, to look at what the first ones do."""
+        return psycopg.connect(url, autocommit=True)
 
     def overlaps(self) -> object:
         """How many pairs of claims share a unit, in right or in fact."""

@@ -1,0 +1,41 @@
+"""The public listener as a process of its own, and waiting for something to become true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from berth.local.authority import ensure_authority
+from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
+from berth.local.servers import free_port
+
+WAIT_SECONDS_MAX = 30.0
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Return when the condition holds; fail after a while."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def public_process(database_url: str, directory: Path) -> Iterator[httpx.Client]:
+    """A public listener over this database, as a process of its own."""
+    directory.mkdir(exist_ok=True)
+    endpoints = Endpoints(database_url, "", "", free_port(), free_port())
+    plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())
+    process = ChildProcess(plan, directory / "api.log")
+    process.spawn()
+    try:
+        process.wait_ready()
+        with httpx.Client(base_url=endpoints.api_url, timeout=20) as http:
+            yield http
+    finally:
+        process.terminate()
+        process.wait_ended()

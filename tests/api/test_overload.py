@@ -1,0 +1,64 @@
+"""At the bound new work is refused by name, and what ends something is never what is shed (P13; failure 16)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from orchestrator.api.edge import Edge, Receive, Scope, Send
+
+
+class Busy:
+    """An application whose requests last until they are let go."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.began = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200 once let go."""
+        self.began.set()
+        await self.go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/v1/allocations", 503),
+        ("/api/v1/skus", 503),
+        ("/api/v1/allocations/1/release", 200),
+        ("/api/v1/admin/allocations/1/force-release", 200),
+        ("/api/v1/reservations/1/cancel", 200),
+        ("/api/v1/reservations/1/confirm", 200),
+        ("/node/v1/tasks/1/result", 200),
+        ("/ok", 200),
+    ],
+)
+def test_only_what_begins_something_is_shed(path: str, status: int) -> None:
+    async def scene() -> httpx.Response:
+        busy = Busy()
+        edge = Edge(busy, zone="test", body_bytes_max=1024, in_flight_max=1)
+        transport = httpx.ASGITransport(edge)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            first = asyncio.create_task(http.get("/api/v1/skus"))
+            await busy.began.wait()
+            busy.began.clear()
+            second = asyncio.create_task(http.post(path))
+            if status == 200:
+                await busy.began.wait()
+                busy.go.set()
+            answer = await second
+            busy.go.set()
+            assert (await first).status_code == 200
+            assert (await http.get("/api/v1/skus")).status_code == 200, "the bound is free again"
+            return answer
+
+    answer = asyncio.run(scene())
+    assert answer.status_code == status
+    if status == 503:
+        assert (answer.json()["code"], answer.json()["outcome"]) == ("overloaded", "not_done")
+        assert answer.headers["retry-after"] == "1"

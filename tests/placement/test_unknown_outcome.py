@@ -1,0 +1,82 @@
+"""A connection lost at COMMIT: the client is told that nobody knows, and its retry finds out (P12; failure 2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.commands.create_allocations import create_allocations
+from orchestrator.domain.errors import DatabaseUnavailable, OutcomeUnknown
+from orchestrator.store.operations import Answer
+from tests.placement.cutting import CuttingProxy
+from tests.placement.fleet import Fleet, create_of, working
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_retry_with_the_same_key_resolves_it(database_url: str, when: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=1)
+    create = create_of(fleet.tenant(), gpus=4)
+
+    async def committed() -> None:
+        while fleet.one("select count(*) from allocations") == 0:
+            await asyncio.sleep(0.01)
+
+    async def scene() -> Answer:
+        async with CuttingProxy(database_url).running() as proxy, working(proxy.url) as (context, catalogue):
+            await catalogue.current()
+            proxy.wait_committed = committed
+            proxy.arm(when)
+            with pytest.raises(OutcomeUnknown) as unknown:
+                await create_allocations(context, catalogue, [create])
+            assert unknown.value.outcome == "unknown"
+            assert proxy.cuts == 1
+            (answer,) = await create_allocations(context, catalogue, [create])
+            assert isinstance(answer, Answer)
+            return answer
+
+    answer = asyncio.run(scene())
+    assert answer.status == 201
+    assert answer.replayed == (when == "after"), "committed before the cut: the first answer; else it ran now"
+    assert fleet.one("select count(*) from allocations") == 1
+    assert fleet.one("select gpus_used from tenant_quotas") == 4
+
+
+def test_a_session_that_the_server_ends_may_have_committed_or_not(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=1)
+    create = create_of(fleet.tenant())
+    watcher = Fleet.watcher(database_url)
+    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'test'"
+
+    async def scene() -> Answer:
+        async with working(database_url) as (context, catalogue):
+            await catalogue.current()
+            fleet.connection.execute("begin; select from tenant_quotas for update")
+            creating = asyncio.create_task(create_allocations(context, catalogue, [create]))
+            while (row := watcher.execute(waiting).fetchone()) is None:
+                assert not creating.done(), creating.result()
+                await asyncio.sleep(0.01)
+            watcher.execute("select pg_terminate_backend(%s)", row)
+            with pytest.raises(OutcomeUnknown):
+                await creating
+            fleet.connection.execute("rollback")
+            (answer,) = await create_allocations(context, catalogue, [create])
+            assert isinstance(answer, Answer)
+            return answer
+
+    assert asyncio.run(scene()).status == 201
+    assert fleet.one("select count(*) from allocations") == 1
+
+
+def test_a_database_that_cannot_be_reached_is_a_definite_no(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=1)
+    create = create_of(fleet.tenant())
+    unreachable = f"{database_url.rpartition(':')[0]}:1/nothing"
+
+    async def scene() -> None:
+        async with working(unreachable) as (context, catalogue):
+            await create_allocations(context, catalogue, [create])
+
+    with pytest.raises(DatabaseUnavailable) as refused:
+        asyncio.run(scene())
+    assert refused.value.outcome == "not_done"
