@@ -53,7 +53,7 @@ class Outcome:
 
 def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant]) -> Outcome:
     """Run the load in a process of its own. Raises RuntimeError if any create was not answered 201."""
-    plan = Plan(ports, clients, max(200, count // 5), count, [asdict(tenant) for tenant in tenants])
+    plan = Plan(ports, clients, max(200, 4 * clients, count // 5), count, [asdict(tenant) for tenant in tenants])
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.load"], input=json.dumps(asdict(plan)), stdout=subprocess.PIPE, text=True,
         check=True, timeout=RUN_SECONDS_MAX,

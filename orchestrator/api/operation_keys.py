@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import uuid
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Header, Request
 from fastapi.responses import Response
 
@@ -32,7 +32,7 @@ def operation_of(
     Without a key we draw one, so that every write has its record. Raises `Malformed` for an unusable key.
     """
     path = request.url.path
-    canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str).encode()
     fingerprint = hashlib.sha256(b"\n".join((request.method.encode(), path.encode(), canonical))).digest()
     own = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
     return Operation(

@@ -42,7 +42,7 @@ def test_only_what_begins_something_is_shed(path: str, status: int) -> None:
     async def scene() -> httpx.Response:
         busy = Busy()
         edge = Edge(busy, zone="test", body_bytes_max=1024, in_flight_max=1)
-        transport = httpx.ASGITransport(edge)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(edge)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             first = asyncio.create_task(http.get("/api/v1/skus"))
             await busy.began.wait()

@@ -144,3 +144,14 @@ def test_the_tour_works_when_pasted(tmp_path: Path) -> None:
     assert "hello from the guest" in done.stdout
     assert "berth.provisioning.releasing.completed" in done.stdout
     assert "VIOLATED" not in done.stdout
+
+
+def test_every_test_that_is_named_exists() -> None:
+    defined = set()
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        defined |= set(re.findall(r"def (test_\w+)", file.read_text()))
+    named = set()
+    for page in PAGES:
+        named |= set(re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", page.read_text()))
+    assert len(named) > 20
+    assert named <= defined

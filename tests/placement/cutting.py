@@ -29,7 +29,9 @@ class CuttingProxy:
         """Listen on a port of its own, told by `url`."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        self.url = self._parts._replace(netloc=f"{self._parts.username}:{self._parts.password}@127.0.0.1:{port}").geturl()
+        self.url = self._parts._replace(
+            netloc=f"{self._parts.username}:{self._parts.password}@127.0.0.1:{port}"
+        ).geturl()
         try:
             yield self
         finally:

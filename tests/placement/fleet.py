@@ -105,10 +105,16 @@ def fresh_fingerprint(create: Create) -> Create:
 
 
 @asynccontextmanager
-async def working(url: str, pool_size: int = 8) -> AsyncIterator[tuple[Context, CatalogueCache]]:
+async def working(
+    url: str, pool_size: int = 8, lock_timeout_seconds: float = 5.0
+) -> AsyncIterator[tuple[Context, CatalogueCache]]:
     """A context with its own pool, and a catalogue cache."""
     database = connect_database(
-        url, pool_size=pool_size, lock_timeout_seconds=5, transaction_timeout_seconds=30, application="test"
+        url,
+        pool_size=pool_size,
+        lock_timeout_seconds=lock_timeout_seconds,
+        transaction_timeout_seconds=30,
+        application="test",
     )
     try:
         yield Context(database, Limits()), CatalogueCache(database, 1.0)
