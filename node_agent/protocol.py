@@ -8,6 +8,7 @@ seconds. Unknown fields are refused on both sides, so a misspelt one is an error
 from __future__ import annotations
 
 import base64
+import json
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -15,12 +16,13 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60
+STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
 
 
 class Wire(BaseModel):
@@ -167,7 +169,7 @@ class TaskFailure(Wire):
     """A failed task: stable code, a sentence for a person."""
 
     code: FailureCode
-    detail: Annotated[str, Field(max_length=2000)]
+    detail: Annotated[str, Field(max_length=2000, pattern=STORABLE)]
 
 
 class ResultReport(Wire):
@@ -177,6 +179,13 @@ class ResultReport(Wire):
     outcome: Literal["completed", "failed"]
     result: dict[str, Any] | None = None
     failure: TaskFailure | None = None
+
+    @field_validator("result")
+    @classmethod
+    def _storable(cls, result: dict[str, Any] | None) -> dict[str, Any] | None:
+        if result is not None and "\\u0000" in json.dumps(result):
+            raise ValueError("must not contain U+0000")
+        return result
 
 
 class ResultAnswer(Wire):
@@ -191,14 +200,14 @@ class ProgressReport(Wire):
 
     fence: int
     phase: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
-    detail: Annotated[str, Field(max_length=500)] = ""
+    detail: Annotated[str, Field(max_length=500, pattern=STORABLE)] = ""
 
 
 class Heartbeat(Wire):
     """Body of `POST /node/v1/heartbeat`: that the node lives, and which allocations it really holds."""
 
-    agent_version: Annotated[str, Field(max_length=64)]
-    driver: Annotated[str, Field(max_length=32)]
+    agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
+    driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
     allocations: Annotated[list[UUID], Field(max_length=256)]
     journal_entries: int = 0
 

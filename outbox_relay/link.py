@@ -147,7 +147,7 @@ class NatsLink:
         try:
             async with asyncio.timeout(self._settings.relay_publish_timeout_seconds):
                 await self._write(
-                    frames(events, f"{self._batches}{self._inbox[-12:]}", Fence(last_version, reply), self._subjects)
+                    frames(events, f"{self._inbox[-6:]}{self._batches}", Fence(last_version, reply), self._subjects)
                 )
                 message = await answer
         except LOST as error:

@@ -95,6 +95,7 @@ create table audit (
     detail         jsonb not null default '{}',
     request_id     text
 );
+create index audit_by_subject on audit (subject, id);
 
 -- The database refuses every transition that DESIGN §4 does not list, and every one that skips the guard.
 create function refuse_illegal_transition() returns trigger language plpgsql as $$

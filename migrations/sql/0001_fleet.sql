@@ -19,8 +19,8 @@ create table nodes (
     region         text not null,
     gpu_model      text not null,
     shape          text not null,
-    slot_count     smallint not null check (slot_count between 1 and 63),
-    half_slots     smallint not null check (half_slots between 1 and 63),    -- slots in the first NUMA half
+    slot_count     smallint not null check (slot_count between 1 and 62),
+    half_slots     smallint not null check (half_slots between 1 and 62),    -- slots in the first NUMA half
     unit_base      bigint not null constraint node_units_unique unique,
     state          text not null default 'registered'
                    check (state in ('registered', 'active', 'cordoned', 'draining', 'retired')),

@@ -97,14 +97,15 @@ begin
     if (head.version + p_limit) / head.partition_versions > head.version / head.partition_versions then
         perform log_extend(head.version + p_limit);
     end if;
-    -- One snapshot sees both the bound and the rows below it, so these are exactly the lowest `p_limit` visible ids, and
-    -- the plan is an index range however stale the statistics of this ever-emptied table are.
-    with taken as (
-        delete from outbox
-        where id <= (select max(id) from (select id from outbox order by id limit p_limit) lowest)
-        returning *
+    -- One snapshot sees what is read and what is deleted, and only a holder of the head's lock deletes, so these are the
+    -- same rows: exactly the lowest `p_limit` visible ids. Both plans are index ranges however stale the statistics of
+    -- this ever-emptied table are, and the rows come sorted.
+    with waiting as materialized (
+        select * from outbox order by id limit p_limit
+    ), gone as (
+        delete from outbox where id <= (select max(id) from waiting)
     ), numbered as (
-        select head.version + row_number() over (order by id) as version, t.* from taken t
+        select head.version + row_number() over (order by id) as version, w.* from waiting w
     ), chained as (
         select n.*, case when n.tenant_id is null then 0 else
                    coalesce(lag(n.version) over (partition by n.tenant_id order by n.version), c.version, 0)
@@ -115,7 +116,7 @@ begin
                          subject, operation_key, request_id, leader_id, payload)
         select version, prev_version, id, event_id, event_type, occurred_at, correlation_id, tenant_id,
                subject, operation_key, request_id, head.leader_id, payload
-        from chained order by version                        -- so that readers in version order walk the pages in order
+        from chained
         returning version, tenant_id
     ), chain as (
         insert into log_tenants (tenant_id, version)

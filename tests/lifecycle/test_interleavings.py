@@ -41,6 +41,9 @@ EVERY_END = [
     [("create", 0, "")],
     [("force_release", 0, ""), ("force_release", 2, "")],
     [("clean_up", 0, "wf-a"), ("clean_up", 2, "wf-b")],
+    [("create", 0, "")],
+    [("begin_provisioning", 3, "wf-a")],
+    [("release", 3, "")],
 ]
 """One story that reaches every final state, so that the random ones need not."""
 

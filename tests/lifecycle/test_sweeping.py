@@ -16,16 +16,16 @@ from tests.lifecycle.seeding import connect, create_allocation, seed
 
 
 def test_silent_nodes_go_offline_once(database_url: str) -> None:
-    seeded = seed(database_url, slice_nodes=3)
-    silent, longest, lively = (node.id for node in seeded.nodes)
+    seeded = seed(database_url, slice_nodes=4)
+    silent, longest, longer, lively = (node.id for node in seeded.nodes)
     with connect(database_url) as connection:
-        for node_id, seconds in ((silent, 60), (longest, 90)):
+        for node_id, seconds in ((silent, 60), (longest, 90), (longer, 75)):
             query = "update nodes set last_seen_at = clock_timestamp() - make_interval(secs => %s) where id = %s"
             connection.execute(query, (seconds, node_id))
 
     async def sweep(context: Context) -> None:
         assert await find_silent_nodes(context, 30, 1) == [longest]
-        assert await find_silent_nodes(context, 30, 10) == [longest, silent]
+        assert await find_silent_nodes(context, 30, 10) == [longest, longer, silent]
         assert await mark_node_offline(context, longest, 30)
         assert not await mark_node_offline(context, longest, 30)
         assert not await mark_node_offline(context, lively, 30)

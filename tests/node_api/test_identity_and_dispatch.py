@@ -107,6 +107,8 @@ def test_a_second_wait_of_the_same_node_ends_the_first(listener: NodeListener) -
         b'{"fence": "1", "outcome": "completed"}',
         b'{"fence": 1, "outcome": "maybe"}',
         b'{"fence": 1, "x": 1}',
+        rb'{"fence": 1, "outcome": "completed", "result": {"deep": ["\u0000"]}}',
+        rb'{"fence": 1, "outcome": "failed", "failure": {"code": "driver_error", "detail": "\u0000"}}',
     ],
 )
 def test_a_report_that_cannot_be_read_changes_nothing(listener: NodeListener, body: bytes) -> None:
