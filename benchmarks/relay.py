@@ -130,8 +130,7 @@ async def measure(database_url: str, nats_url: str) -> bool:
     rate, bare = statistics.median(relay), statistics.median(raw)
     p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
     print(f"relay_events_per_s {rate:.0f} raw {bare:.0f} ratio {rate / bare:.2f} limit {RATIO_MIN} bytes {size}")
-    print(f"commit_to_delivery_p50_ms {p50:.1f} p99_ms {p99:.1f} limit {LATENCY_MS_MAX:.0f}")
-    print(f"commit_to_delivery_p99_ms {p99:.1f} limit {LATENCY_MS_MAX:.0f}")
+    print(f"commit_to_delivery_p99_ms {p99:.1f} limit {LATENCY_MS_MAX:.0f} p50 {p50:.1f}")
     return rate / bare >= RATIO_MIN and p99 <= LATENCY_MS_MAX
 
 

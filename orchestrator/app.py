@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from orchestrator.api import admin, documents, enrolment, health, node, problems, tenant
 from orchestrator.api.authentication import Credentials
+from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import App, Edge
 from orchestrator.api.gathering import CreateGatherer
@@ -60,7 +61,7 @@ def _application(services: Services, title: str, lifespan: object = None) -> Fas
     return app
 
 
-def _edge(app: FastAPI, zone: str, settings: Settings) -> App:
+def _edge(app: App, zone: str, settings: Settings) -> App:
     return Edge(app, zone=zone, body_bytes_max=settings.body_bytes_max, in_flight_max=settings.requests_in_flight_max)
 
 
@@ -74,7 +75,7 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    return _edge(public_application(services), "public", services.settings)
+    return _edge(CreateLane(public_application(services), services), "public", services.settings)
 
 
 def node_listener(services: Services) -> App:

@@ -70,6 +70,8 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
             activities.finish_release,
         ],
         workflow_runner=sandbox(),
+        # Every activity is local, so nobody need ask the server for remote ones.
+        no_remote_activities=True,
         max_cached_workflows=settings.worker_workflows_cached_max,
         max_concurrent_local_activities=settings.worker_commands_in_flight_max,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.worker_sticky_seconds),

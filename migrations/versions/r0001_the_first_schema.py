@@ -16,10 +16,17 @@ TABLES = (
     "sku_prices", "skus", "images", "regions", "ssh_keys", "api_keys", "tenant_quotas", "tenants",
 )  # fmt: skip
 FUNCTIONS = (
-    "log_advance(integer)", "log_extend(bigint)", "postgres_leader_id()", "refuse_illegal_transition()",
-    "refuse_initial_state()", "place_allocations(jsonb, boolean)", "place_together(jsonb, boolean)", "refresh_node_fit(uuid)", "lowest_bits(bigint, integer)",
+    "log_advance(integer)",
+    "log_extend(bigint)",
+    "postgres_leader_id()",
+    "refuse_illegal_transition()",
+    "refuse_initial_state()",
+    "place_allocations(jsonb, boolean)",
+    "place_together(jsonb, boolean)",
+    "refresh_node_fit(uuid)",
+    "lowest_bits(bigint, integer)",
     "mask_to_units(bigint, bigint)",
-)  # fmt: skip
+)
 
 
 def upgrade() -> None:

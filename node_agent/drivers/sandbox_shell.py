@@ -89,19 +89,14 @@ class Shells:
         finally:
             os.close(slave)
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        reading, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(master), "rb", 0)
-        )
         writing, protocol = await loop.connect_write_pipe(
             asyncio.streams.FlowControlMixin, os.fdopen(os.dup(master), "wb", 0)
         )
         typing = asyncio.create_task(
             _pump_in(process, asyncio.StreamWriter(writing, protocol, None, loop), child.pid, master)
         )
-        await _until_over(process, child, [asyncio.create_task(_pump_out(reader, process.stdout))])
+        await _until_over(process, child, [asyncio.create_task(_pump_terminal(master, process.stdout))])
         typing.cancel()
-        reading.close()
         writing.close()
         os.close(master)
         _exit(process, await child.wait())
@@ -126,6 +121,28 @@ async def _pump_out(reader: asyncio.StreamReader, writer: asyncssh.SSHWriter[byt
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
+
+
+async def _pump_terminal(master: int, writer: asyncssh.SSHWriter[bytes]) -> None:
+    # Not through a StreamReader: the EIO with which a terminal ends would make it drop what it has not passed on yet.
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while True:
+            await _until_readable(master)
+            try:
+                writer.write(os.read(master, CHUNK_BYTES))
+            except BlockingIOError:
+                continue
+            await writer.drain()
+
+
+async def _until_readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(descriptor)
 
 
 async def _pump_in(process: Process, writer: asyncio.StreamWriter, pid: int, terminal: int | None) -> None:

@@ -68,16 +68,27 @@ class Credentials:
         self._asking.clear()
 
 
-async def authenticate(request: Request) -> Principal:
-    """The caller, or `Unauthenticated`."""
-    header = request.headers.get("authorization", "")
+async def principal_behind(credentials: Credentials, header: str) -> Principal:
+    """Whose key an Authorization header carries, or `Unauthenticated`."""
     scheme, _, key = header.partition(" ")
     if scheme.lower() != "bearer" or not key or len(key) > KEY_LENGTH_MAX:
         raise Unauthenticated("send `Authorization: Bearer <API key>`")
-    principal: Principal | None = await request.app.state.services.credentials.principal_of(key.strip())
+    principal = await credentials.principal_of(key.strip())
     if principal is None:
         raise Unauthenticated("this API key is unknown or revoked")
     return principal
+
+
+def tenants_own(principal: Principal) -> Principal:
+    """The principal, if it acts for a tenant; else `Forbidden`."""
+    if principal.tenant_id is None:
+        raise Forbidden("this needs a tenant's key")
+    return principal
+
+
+async def authenticate(request: Request) -> Principal:
+    """The caller, or `Unauthenticated`."""
+    return await principal_behind(request.app.state.services.credentials, request.headers.get("authorization", ""))
 
 
 async def require_admin(request: Request) -> Principal:
@@ -90,10 +101,7 @@ async def require_admin(request: Request) -> Principal:
 
 async def require_tenant(request: Request) -> Principal:
     """The caller, if it acts for a tenant; else `Forbidden`."""
-    principal = await authenticate(request)
-    if principal.tenant_id is None:
-        raise Forbidden("this needs a tenant's key")
-    return principal
+    return tenants_own(await authenticate(request))
 
 
 Caller = Annotated[Principal, Depends(authenticate)]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import uuid
+from collections.abc import MutableMapping
 from typing import Annotated, Any
 
 from fastapi import Header, Request
@@ -16,10 +17,13 @@ from orchestrator.domain.states import Principal
 from orchestrator.store.operations import Answer, Operation
 
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
+KEY_HEADER_LENGTH_MAX = 257
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        alias="Idempotency-Key", description="Printable ASCII, 1 to 255 characters, quoted or bare.", max_length=257
+        alias="Idempotency-Key",
+        description="Printable ASCII, 1 to 255 characters, quoted or bare.",
+        max_length=KEY_HEADER_LENGTH_MAX,
     ),
 ]
 
@@ -31,16 +35,21 @@ def operation_of(
 
     Without a key we draw one, so that every write has its record. Raises `Malformed` for an unusable key.
     """
-    path = request.url.path
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str).encode()
-    fingerprint = hashlib.sha256(b"\n".join((request.method.encode(), path.encode(), canonical))).digest()
-    own = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
+    return operation_in(request.scope, principal, key, content, retention_seconds)
+
+
+def operation_in(
+    scope: MutableMapping[str, Any], principal: Principal, key: str | None, content: Any, retention_seconds: float
+) -> Operation:
+    """As `operation_of`, from the ASGI scope of a request."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    written = "\n".join((scope["method"], scope["path"], canonical))
     return Operation(
         scope=principal.scope,
-        key=own,
-        fingerprint=fingerprint,
+        key=f"auto:{uuid.uuid4()}" if key is None else usable_key(key),
+        fingerprint=hashlib.sha256(written.encode()).digest(),
         retention_seconds=retention_seconds,
-        request_id=request.scope["state"]["request_id"],
+        request_id=scope["state"]["request_id"],
         key_is_ours=key is None,
     )
 

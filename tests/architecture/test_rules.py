@@ -1,0 +1,150 @@
+"""The rules of DESIGN §3 that import-linter cannot see, read off the syntax tree. Each rule is shown to find a breach."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
+TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
+SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
+MAY_HOLD_SQL = ("orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py")
+CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
+
+
+def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    """Path and syntax tree of every module of these packages."""
+    for package in packages or PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def sql_literals(tree: ast.Module) -> Iterator[int]:
+    """Lines of string literals that are SQL statements (prose of that look has no further SQL word)."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            text = node.value
+            if SQL.match(text) and re.search(r"\b(from|values|set|table|returning|\()\b", text, re.IGNORECASE):
+                yield node.lineno
+
+
+def awaits_beside(tree: ast.Module) -> Iterator[int]:
+    """Lines inside `async with ....transaction() as tx` that await something which is not handed `tx`."""
+    for block in ast.walk(tree):
+        if not isinstance(block, ast.AsyncWith):
+            continue
+        names = {
+            item.optional_vars.id
+            for item in block.items
+            if isinstance(item.context_expr, ast.Call)
+            and isinstance(item.context_expr.func, ast.Attribute)
+            and item.context_expr.func.attr in ("transaction", "statement", "reading")
+            and isinstance(item.optional_vars, ast.Name)
+        }
+        if not names:
+            continue
+        for inner in ast.walk(block):
+            if isinstance(inner, ast.Await):
+                used = {node.id for node in ast.walk(inner.value) if isinstance(node, ast.Name)}
+                if not used & names:
+                    yield inner.lineno
+
+
+def acts_at_import(tree: ast.Module) -> Iterator[int]:
+    """Lines at module level that connect, read the environment, or construct settings."""
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.If | ast.Import | ast.ImportFrom):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                if name in CONNECTS:
+                    yield node.lineno
+            if isinstance(node, ast.Attribute) and node.attr == "environ":
+                yield node.lineno
+
+
+def calls_another_command(tree: ast.Module) -> Iterator[int]:
+    """Lines that import a command."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("orchestrator.commands"):
+            yield node.lineno
+
+
+def without_docstring(tree: ast.Module) -> Iterator[int]:
+    """The first line of a module without a docstring."""
+    if ast.get_docstring(tree) is None:
+        yield 1
+
+
+def test_the_top_level_is_what_the_design_names() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    folders = {line.split("/")[0] for line in listed if "/" in line and not line.startswith(".")}
+    assert folders == TOP_LEVEL
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert [path for path, _ in modules() if Path(path).stem in NAMELESS] == []
+
+
+def test_sql_is_in_the_store() -> None:
+    found = [
+        f"{path}:{line}" for path, tree in modules() if not path.startswith(MAY_HOLD_SQL) for line in sql_literals(tree)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "packages"),
+    [
+        (awaits_beside, ("orchestrator", "worker")),
+        (acts_at_import, ("berth", "orchestrator", "worker", "outbox_relay", "node_agent")),
+        (calls_another_command, ("orchestrator/commands",)),
+        (without_docstring, PACKAGES),
+    ],
+)
+def test_no_module_breaks(rule: Callable[[ast.Module], Iterator[int]], packages: tuple[str, ...]) -> None:
+    assert [f"{path}:{line}" for path, tree in modules(*packages) for line in rule(tree)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "breach"),
+    [
+        (sql_literals, "x = 'select a from b'"),
+        (awaits_beside, "async def f():\n async with d.transaction() as tx:\n  await http.get('x')"),
+        (acts_at_import, "engine = create_engine('x')"),
+        (acts_at_import, "import os\nurl = os.environ['X']"),
+        (calls_another_command, "from orchestrator.commands.release_allocation import release_allocation"),
+        (without_docstring, "x = 1"),
+    ],
+)
+def test_each_rule_finds_a_breach(rule: Callable[[ast.Module], Iterator[int]], breach: str) -> None:
+    assert list(rule(ast.parse(breach)))
+
+
+def test_one_verb_a_file() -> None:
+    """A command's file defines one public function, named as the file: `ls` is the feature list."""
+    for path, tree in modules("orchestrator/commands"):
+        if path.endswith("__init__.py"):
+            continue
+        public = [
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+        ]
+        assert public == [Path(path).stem], path
