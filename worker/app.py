@@ -102,7 +102,7 @@ async def _supervise(
     nats_connection: NatsClient,
     client: TemporalClient,
 ) -> None:
-    starter = WorkflowStarter(client, settings.worker_task_queue)
+    starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds)
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
     puller = Puller(
         nats_connection,

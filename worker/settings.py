@@ -47,6 +47,9 @@ class Settings(BaseSettings):
     worker_sticky_seconds: float = Field(
         5.0, gt=0, description="how long a workflow waits for the worker that has it in memory"
     )
+    worker_step_seconds: float = Field(
+        5.0, ge=1, le=60, description="how long a step of a killed worker waits before another worker takes it"
+    )
     worker_workflows_cached_max: int = Field(2_000, ge=10, description="workflows kept in memory")
     worker_commands_in_flight_max: int = Field(64, ge=1, description="commands run at once by a process")
     worker_graceful_stop_seconds: float = Field(10.0, ge=0, description="how long commands may run on after SIGTERM")

@@ -15,7 +15,9 @@ PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "mi
 TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
-MAY_HOLD_SQL = ("orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py")
+MAY_HOLD_SQL = (
+    "orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py",
+)  # fmt: skip
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
 
 
@@ -67,7 +69,9 @@ def awaits_beside(tree: ast.Module) -> Iterator[int]:
 def acts_at_import(tree: ast.Module) -> Iterator[int]:
     """Lines at module level that connect, read the environment, or construct settings."""
     for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.If | ast.Import | ast.ImportFrom):
+        if isinstance(
+            statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.If | ast.Import | ast.ImportFrom
+        ):
             continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
@@ -93,7 +97,9 @@ def without_docstring(tree: ast.Module) -> Iterator[int]:
 
 
 def test_the_top_level_is_what_the_design_names() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     folders = {line.split("/")[0] for line in listed if "/" in line and not line.startswith(".")}
     assert folders == TOP_LEVEL
 

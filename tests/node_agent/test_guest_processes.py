@@ -60,7 +60,7 @@ def test_a_shell_on_a_terminal_and_exit_codes_and_streams(play: Play) -> None:
             assert str(terminal.stdout).replace("\r", "") == "37 91\nterminal\n"
             shell = await login.run(term_type="vt100", input="cd /; pwd; exit 7\n")
             assert shell.exit_status == 7
-            assert "\n/" in str(shell.stdout).replace("\r", "")
+            assert "/\n" in str(shell.stdout).replace("\r", ""), "what pwd says; the echo of the input has no such line"
             piped = await login.run("cat; echo wrong >&2; exit 3", input="through\n")
             assert (piped.stdout, piped.stderr, piped.exit_status) == ("through\n", "wrong\n", 3)
             big = await login.run("head -c 3000000 /dev/zero | tr '\\0' x")

@@ -72,7 +72,7 @@ def test_two_at_once_do_it_once(empty_url: str) -> None:
 def test_a_foreign_database_is_refused_by_name(empty_url: str) -> None:
     with psycopg.connect(empty_url) as connection:
         connection.execute("create table customers ()")
-    with pytest.raises(migrations.SchemaProblem, match="not Berth's.*customers"):
+    with pytest.raises(migrations.SchemaProblem, match=r"not Berth's.*customers"):
         migrations.upgrade(empty_url)
     assert objects(empty_url) == 1
 

@@ -87,6 +87,7 @@ class Processes:
             "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),
             "BERTH_WORKER_TASK_QUEUE": self.task_queue,
             "BERTH_WORKER_STICKY_SECONDS": "1",
+            "BERTH_WORKER_STEP_SECONDS": "2",
             "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "0.5",
             "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
             "BERTH_WORKER_POSITION_SECONDS": "0.3",

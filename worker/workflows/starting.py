@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from temporalio.client import Client
@@ -13,11 +14,12 @@ from worker.workflows.waking import TASK_FINISHED
 
 
 class WorkflowStarter:
-    """Knows the client and the task queue."""
+    """Knows the client and the task queue. After `step_seconds` without a sign of its worker, a step goes to another."""
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(self, client: Client, task_queue: str, step_seconds: float) -> None:
         self._client = client
         self._task_queue = task_queue
+        self._step_timeout = timedelta(seconds=step_seconds)
 
     async def start(self, workflow: str, workflow_id: str, allocation_id: UUID) -> bool:
         """Start, unless that id runs or has completed; one that failed or was terminated starts anew. False if completed.
@@ -30,6 +32,7 @@ class WorkflowStarter:
                 str(allocation_id),
                 id=workflow_id,
                 task_queue=self._task_queue,
+                task_timeout=self._step_timeout,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 request_eager_start=True,
@@ -45,6 +48,7 @@ class WorkflowStarter:
             str(allocation_id),
             id=workflow_id,
             task_queue=self._task_queue,
+            task_timeout=self._step_timeout,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )

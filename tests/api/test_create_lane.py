@@ -1,0 +1,173 @@
+"""The short way for creates (orchestrator/api/create_lane.py) answers exactly as the endpoint does."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
+from orchestrator.api.create_lane import CreateLane
+from orchestrator.api.edge import App, Edge, Receive, Scope, Send
+from orchestrator.api.services import Services
+from orchestrator.app import build_services, public_application
+from tests.api.calling import insert_admin_key
+from tests.api.conftest import settings_over
+
+VOLATILE = {"allocation_id", "correlation_id", "requested_at", "server_time"}
+
+
+class _Way:
+    """A client whose requests go one of the ways."""
+
+    def __init__(self, http: httpx.Client, name: str) -> None:
+        self._http = http
+        self._name = name
+
+    def post(self, content: Any, headers: dict[str, str], query: str = "") -> httpx.Response:
+        """A create."""
+        sent = {**headers, "x-way": self._name}
+        return self._http.post(f"/api/v1/allocations{query}", content=content, headers=sent)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Both ways over the same parts, and a lane that has nowhere to pass a request on to."""
+
+    short: _Way
+    long: _Way
+    only_short: _Way
+    tenant: BenchTenant
+    admin_key: str
+
+
+def _edge(app: App, services: Services) -> Edge:
+    return Edge(app, zone="public", body_bytes_max=services.settings.body_bytes_max, in_flight_max=100)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("the request was passed on")
+
+
+@pytest.fixture
+def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
+    """A small fleet behind both ways, in one event loop."""
+    seed_fleet(database_url, 20)
+    (tenant,) = seed_tenants(database_url, 1)
+    services = build_services(settings_over(database_url, tmp_path))
+    full = public_application(services)
+    apps = {"short": CreateLane(full, services), "long": full, "only_short": CreateLane(_nowhere, services)}
+
+    async def by_host(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await full(scope, receive, send)
+            return
+        await edges[dict(scope["headers"])[b"x-way"].decode()](scope, receive, send)
+
+    edges = {name: _edge(app, services) for name, app in apps.items()}
+    with TestClient(by_host, raise_server_exceptions=False) as http:
+        yield Ways(
+            _Way(http, "short"),
+            _Way(http, "long"),
+            _Way(http, "only_short"),
+            tenant=tenant,
+            admin_key=insert_admin_key(database_url),
+        )
+        assert http.portal is not None
+        http.portal.call(services.context.database.close)
+
+
+def _body(tenant: BenchTenant, **changes: Any) -> bytes:
+    body = {"sku": "h100.slice", "gpus": 1, "region": "eu-1", "ssh_key_ids": [tenant.ssh_key_id], **changes}
+    return json.dumps({name: value for name, value in body.items() if value != "absent"}).encode()
+
+
+def _headers(tenant: BenchTenant, **changes: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {tenant.api_key}", "content-type": "application/json", **changes}
+
+
+def _stable(answer: httpx.Response) -> tuple[int, str, dict[str, Any]]:
+    body = {name: value for name, value in answer.json().items() if name not in VOLATILE}
+    return answer.status_code, answer.headers["content-type"], body
+
+
+def test_both_ways_answer_the_same(ways: Ways) -> None:
+    tenant = ways.tenant
+    good, headers = _body(tenant), _headers(tenant)
+    requests: list[tuple[Any, dict[str, str], str]] = [
+        (good, headers, ""),
+        (good, headers, "?unknown=1"),
+        (_body(tenant, name="a", labels={"team": "research"}, user_data="#!/bin/sh", image="ubuntu-24.04"), headers, ""),
+        (_body(tenant, gpus=3), headers, ""),
+        (_body(tenant, sku="nothing"), headers, ""),
+        (_body(tenant, image="nothing"), headers, ""),
+        (_body(tenant, ssh_key_ids=[str(uuid.uuid4())]), headers, ""),
+        (_body(tenant, ssh_key_ids=[tenant.ssh_key_id] * 2), headers, ""),
+        (_body(tenant, ssh_key_ids=[]), headers, ""),
+        (_body(tenant, gpus="1"), headers, ""),
+        (_body(tenant, gpus=1.0), headers, ""),
+        (_body(tenant, gpus=2**40), headers, ""),
+        (_body(tenant, gpus=True), headers, ""),
+        (_body(tenant, region="absent"), headers, ""),
+        (_body(tenant, more=1), headers, ""),
+        (_body(tenant, labels={"a": 1}), headers, ""),
+        (_body(tenant, name="a\u0000b"), headers, ""),
+        (b'{"sku": "\\ud800"}', headers, ""),
+        (good + b"x", headers, ""),
+        (b"", headers, ""),
+        (b"[]", headers, ""),
+        (good.decode().encode("utf-16"), headers, ""),
+        (good, _headers(tenant, **{"content-type": "application/json; charset=utf-8"}), ""),
+        (good, _headers(tenant, **{"content-type": "text/plain"}), ""),
+        (good, _headers(tenant, authorization="Bearer nobody"), ""),
+        (good, _headers(tenant, authorization="Basic nobody"), ""),
+        (good, _headers(tenant, authorization=f"Bearer {ways.admin_key}"), ""),
+        (b"{", _headers(tenant, authorization="Bearer nobody"), ""),
+        (_body(tenant, gpus="1"), _headers(tenant, authorization="Bearer nobody"), ""),
+        (good, _headers(tenant, **{"idempotency-key": "k" * 256}), ""),
+        (good, _headers(tenant, **{"idempotency-key": "k" * 258}), ""),
+        (good, _headers(tenant, **{"idempotency-key": "\x7f"}), ""),
+        (b"x" * 300_000, headers, ""),
+    ]  # fmt: skip
+    for content, sent, query in requests:
+        short, long = ways.short.post(content, sent, query), ways.long.post(content, sent, query)
+        assert _stable(short) == _stable(long), (content[:200], sent)
+    assert ways.short.post(good, headers).status_code == 201
+
+
+def test_a_create_in_order_goes_the_short_way_in_pieces_too(ways: Ways) -> None:
+    body = _body(ways.tenant)
+    pieces = iter([body[:10], body[10:20], body[20:]])
+
+    assert ways.only_short.post(body, _headers(ways.tenant)).status_code == 201
+    assert ways.only_short.post(pieces, _headers(ways.tenant)).status_code == 201
+
+
+def test_what_is_not_in_order_is_passed_on_whole(ways: Ways) -> None:
+    body = _body(ways.tenant, gpus="1")
+    pieces = iter([body[:10], body[10:20], body[20:]])
+
+    answer = ways.short.post(pieces, _headers(ways.tenant))
+
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "gpus")
+
+
+@pytest.mark.parametrize(("first", "second"), [("short", "long"), ("long", "short")])
+def test_a_key_used_one_way_is_known_the_other_way(ways: Ways, first: str, second: str) -> None:
+    headers = _headers(ways.tenant, **{"idempotency-key": "one"})
+    body = _body(ways.tenant, labels={"b": "2", "a": "1"})
+
+    made = getattr(ways, first).post(body, headers)
+    again = getattr(ways, second).post(_body(ways.tenant, labels={"a": "1", "b": "2"}), headers)
+    other = getattr(ways, second).post(_body(ways.tenant, labels={"a": "1", "b": "3"}), headers)
+
+    assert made.status_code == 201
+    assert (again.json(), again.headers["idempotent-replayed"]) == (made.json(), "true")
+    assert other.json()["code"] == "operation_conflict"
