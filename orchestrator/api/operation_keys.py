@@ -35,7 +35,8 @@ def operation_of(
 
     Without a key we draw one, so that every write has its record. Raises `Malformed` for an unusable key.
     """
-    return operation_in(request.scope, principal, key, content, retention_seconds)
+    scope = {"method": request.method, "path": request.url.path, "state": request.scope["state"]}
+    return operation_in(scope, principal, key, content, retention_seconds)
 
 
 def operation_in(

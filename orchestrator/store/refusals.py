@@ -43,7 +43,8 @@ with given as (
     returning scope, key, body
 ), told as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-    select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || g.scope, g.key, g.request_id,
+    select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || md5(g.scope || ' ' || g.key), g.key,
+           g.request_id,
            jsonb_build_object('code', g.code, 'status', g.status, 'reason', g.reason, 'judged_at', c.text)
     from given g join stored s using (scope, key), clock c
 )

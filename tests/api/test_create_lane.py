@@ -63,7 +63,11 @@ def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
     (tenant,) = seed_tenants(database_url, 1)
     services = build_services(settings_over(database_url, tmp_path))
     full = public_application(services)
-    apps = {"short": CreateLane(full, services), "long": full, "only_short": CreateLane(_nowhere, services)}
+    apps: dict[str, App] = {
+        "short": CreateLane(full, services),
+        "long": full,
+        "only_short": CreateLane(_nowhere, services),
+    }
 
     async def by_host(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
