@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections import Counter
@@ -14,10 +15,10 @@ from berth.demo.stage import Player, Stage
 from berth.demo.trace import Job, read_jobs
 from berth.local import fleet
 
-SPAN_SECONDS = 20.0
+SPAN_SECONDS = 30.0
 WAIT_SECONDS = 120.0
-BUSY_TRIES = 12
-BUSY_PAUSE_SECONDS = 0.5
+BUSY_SECONDS_MAX = 90.0
+BUSY_PAUSE_SECONDS = 1.0
 PROGRESS_SECONDS = 5.0
 
 
@@ -72,7 +73,8 @@ async def replay(stage: Stage, act: Act, say: Say) -> Act:
 
 async def _one_job(berth: AsyncClient, player: Player, job: Job, act: Act) -> str:
     """Send one job and see it through; answers how it ended."""
-    for attempt in range(BUSY_TRIES):
+    patience_until = time.monotonic() + BUSY_SECONDS_MAX
+    for attempt in itertools.count():
         posted, began = datetime.now(UTC), time.monotonic()
         try:
             made: CreatedAllocation = await berth.create_allocation(
@@ -81,7 +83,7 @@ async def _one_job(berth: AsyncClient, player: Player, job: Job, act: Act) -> st
             )  # fmt: skip
         except SkuUnavailable as refusal:
             reason = refusal.reason
-            if reason == "no_node_large_enough":
+            if reason == "no_node_large_enough" or began > patience_until:
                 return f"refused: {reason}"
             await asyncio.sleep(BUSY_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             continue
@@ -92,4 +94,4 @@ async def _one_job(berth: AsyncClient, player: Player, job: Job, act: Act) -> st
         await asyncio.sleep(job.life_seconds)
         await berth.release_allocation(made.allocation_id)
         return (await berth.wait_for(made.allocation_id, {"released"}, WAIT_SECONDS)).status
-    return f"refused: {reason}"
+    raise AssertionError("unreachable")

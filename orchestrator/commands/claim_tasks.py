@@ -11,5 +11,5 @@ from orchestrator.store.dispatch import Dispatched, claim_queued_tasks
 
 async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, batch_max: int) -> list[Dispatched]:
     """Flip queued tasks of these (node, certificate serial) pairs to dispatched and answer them, oldest first."""
-    async with context.database.transaction() as tx:
+    async with context.database.statement() as tx:
         return await claim_queued_tasks(tx, waiting, batch_max=batch_max)

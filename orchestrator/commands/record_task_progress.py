@@ -6,8 +6,7 @@ from uuid import UUID
 
 from node_agent.protocol import ProgressReport
 from orchestrator.domain.errors import NotFound
-from orchestrator.execution import Context, transact
-from orchestrator.store.database import Transaction
+from orchestrator.execution import Context
 from orchestrator.store.task_results import find_task_of_node
 from orchestrator.store.timeline import record_progress_if_live
 
@@ -18,11 +17,10 @@ async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, r
     Raises `NotFound` if the task is not that node's.
     """
 
-    async def work(tx: Transaction) -> bool:
+    async with context.database.statement() as tx:
         if await record_progress_if_live(tx, task_id, node_id, report.fence, report.phase, report.detail):
             return True
-        if await find_task_of_node(tx, task_id, node_id) is None:
+    async with context.database.glance() as reading:
+        if await find_task_of_node(reading, task_id, node_id) is None:
             raise NotFound(f"this node has no task {task_id}")
-        return False
-
-    return await transact(context, work)
+    return False

@@ -11,5 +11,5 @@ from orchestrator.store.dispatch import Dispatched, hand_out_again
 
 async def repeat_tasks(context: Context, node_id: UUID, epoch: int, known: Sequence[UUID]) -> list[Dispatched]:
     """The node's dispatched, unfinished tasks besides those it says it has journaled: the same envelopes."""
-    async with context.database.transaction() as tx:
+    async with context.database.statement() as tx:
         return await hand_out_again(tx, node_id, epoch, known)

@@ -9,5 +9,5 @@ from orchestrator.store.database import Database
 
 async def find_principal(database: Database, digest: bytes) -> Principal | None:
     """The principal of a live key, by the key's SHA-256."""
-    async with database.reading() as reading:
+    async with database.glance() as reading:
         return await principals.find_principal(reading, digest)

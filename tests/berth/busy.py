@@ -1,0 +1,85 @@
+"""A healthy, busy database: allocations in every kind of state, made and moved by the real commands."""
+
+from __future__ import annotations
+
+import uuid
+
+from node_agent.protocol import FailureCode
+from orchestrator.commands.begin_provisioning import begin_provisioning
+from orchestrator.commands.begin_release import begin_release
+from orchestrator.commands.fail_unstarted import fail_unstarted
+from orchestrator.commands.finish_provisioning import finish_provisioning
+from orchestrator.commands.finish_release import finish_release
+from orchestrator.commands.force_release import force_release
+from orchestrator.execution import Context, Limits
+from tests.lifecycle.driving import (
+    ADMIN,
+    clean_up,
+    completed,
+    failed,
+    operation,
+    provision,
+    release,
+    report,
+    run_with,
+    task_of,
+)
+from tests.lifecycle.driving import NOT_WIPED as NOT_WIPED_RESULT
+from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
+
+FIRST = ("released", "early", "cancelled", "forced")
+SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned")
+
+
+def make_busy(url: str) -> Seeded:
+    """Fill an empty migrated database. Allocations are found by name, and say by it how they end.
+
+    `heir` sits on the unit that `released` gave back; `early` gave back units that nobody took since.
+    """
+    seeded = seed(url, slice_nodes=2, metal_nodes=1)
+    own = {name: create_allocation(url, seeded, name=name) for name in FIRST}
+
+    async def first(context: Context) -> None:
+        for name in ("released", "forced"):
+            await provision(context, url, own[name])
+        await release(context, seeded, own["released"])
+        await clean_up(context, url, own["released"])
+        await release(context, seeded, own["cancelled"])
+        await clean_up(context, url, own["cancelled"])
+        await force_release(context, operation(seeded), ADMIN, own["forced"], "the tenant is gone")
+        await clean_up(context, url, own["forced"])
+
+    run_with(url, first)
+    own |= {name: create_allocation(url, seeded, name=name, gpus=1) for name in SECOND}
+    own["unstarted"] = create_allocation(url, seeded, name="unstarted", start_seconds=-1)
+    own["metal"] = create_allocation(url, seeded, name="metal", shape="baremetal")
+    run_with(url, lambda context: _second(context, url, seeded, own), limits=Limits(release_attempts_max=1))
+    with connect(url) as connection:
+        # An event for operators only: it belongs to no tenant's chain.
+        connection.execute(
+            "insert into outbox (event_type, correlation_id, subject, payload) values"
+            " ('node.online', uuidv7(), 'nodes/1', '{}')"
+        )
+        connection.execute("select log_advance(100000)")
+    return seeded
+
+
+async def _second(context: Context, url: str, seeded: Seeded, own: dict[str, uuid.UUID]) -> None:
+    for name in ("heir", "active", "releasing", "stuck", "early", "metal"):
+        await provision(context, url, own[name])
+    await release(context, seeded, own["releasing"])
+    await release(context, seeded, own["stuck"])
+    await begin_release(context, own["stuck"], "stuck")
+    task = task_of(url, own["stuck"])
+    await report(context, task, completed(task, NOT_WIPED_RESULT))
+    await finish_release(context, own["stuck"], "stuck")
+    for name in ("dirty", "cleaned"):
+        await begin_provisioning(context, own[name], name)
+        task = task_of(url, own[name])
+        await report(context, task, failed(task, FailureCode.IMAGE_CHECKSUM_MISMATCH))
+        await finish_provisioning(context, own[name])
+    await clean_up(context, url, own["cleaned"])
+    assert await fail_unstarted(context, own["unstarted"])
+    await clean_up(context, url, own["unstarted"])
+    await release(context, seeded, own["early"])
+    await clean_up(context, url, own["early"])
