@@ -2,7 +2,8 @@
 
 The constraints look at live rows only. This looks at all of history, unit by unit: sorted by start, no claim may begin
 before the running maximum of the ends before it. A right ends with its window or when its claim was closed, whichever
-is first; occupation is recorded to the instant.
+is first; occupation is recorded to the instant. Ends are answered as text: an open one is `infinity`, which is no
+datetime of Python.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ with spans as (
     window by_start as (partition by unit order by starts, id),
            earlier as (partition by unit order by starts, id rows between unbounded preceding and 1 preceding)
 )
-select id, unit, starts, held_until, before from ordered where starts < held_until order by unit, starts
+select id, unit, starts, held_until::text, before from ordered where starts < held_until order by unit, starts
 """
 OCCUPATIONS = """
 with spans as (
@@ -35,7 +36,7 @@ with spans as (
     window by_start as (partition by unit order by starts, id),
            earlier as (partition by unit order by starts, id rows between unbounded preceding and 1 preceding)
 )
-select id, unit, starts, held_until, before from ordered where starts < held_until order by unit, starts
+select id, unit, starts, held_until::text, before from ordered where starts < held_until order by unit, starts
 """
 FOREIGN = """
 select c.id, c.node_id from claims c left join nodes n on n.id = c.node_id

