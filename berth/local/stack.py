@@ -38,7 +38,7 @@ from berth.local.processes import (
     worker_plan,
 )
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
-from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal
+from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
 from berth.local.state import PUBLIC_PORT_WISHED, Ports, StateDirectory
 
 WATCH_SECONDS = 0.2
@@ -118,9 +118,13 @@ class Stack:
 
     def _start_servers(self) -> Endpoints:
         options = self.options
-        # Told first, so that a busy port is found before anything starts.
+        # Told first, so that a busy port is found before anything starts, and before it is remembered.
+        if options.port is not None:
+            require_free_port(options.port, "api")
         public_port = self._ports.of("api", options.wished_port, required=options.port)
         node_port = self._ports.of("node-api")
+        require_free_port(public_port, "api")
+        require_free_port(node_port, "node-api")
         if options.database_url is None:
             password = secret_files.postgres_password(self.state.secrets)
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)

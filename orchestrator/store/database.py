@@ -20,6 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from orchestrator.domain.errors import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 
 LOCK_NOT_AVAILABLE = "55P03"
+OUT_OF_RESOURCES = "53"
+REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
+"""Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({"40001", "40P01"})
 TRUSTED_IDLE_SECONDS = 1.0
 
@@ -132,6 +135,10 @@ def _meaning(error: Exception, committing: bool) -> Exception:
         return TransactionConflict(state)
     if state == LOCK_NOT_AVAILABLE:
         return OperationInProgress("another request holds what this one needs; try again")
+    if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
+        return DatabaseUnavailable(
+            "the database cannot take this now (disk, memory, connections or time); nothing was done"
+        )
     lost = error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None)
     if lost or (state is not None and state.startswith(("08", "57P"))):
         if committing:

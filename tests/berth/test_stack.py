@@ -146,8 +146,8 @@ def test_a_foreign_schema_is_refused(tmp_path: Path, database_url: str) -> None:
         connection.execute("drop table alembic_version")
     settings = {**OUTSIDE, "BERTH_DATABASE_URL": database_url}
     done = berth("up", "--state-dir", str(tmp_path / "var"), **settings)
-    assert_one_sentence(done, 1, "schema")
-    assert_one_sentence(berth("migrate", **settings), 1, "schema")
+    assert_one_sentence(done, 1, "is not Berth's")
+    assert_one_sentence(berth("migrate", **settings), 1, "is not Berth's")
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path, database_url: str) -> None:

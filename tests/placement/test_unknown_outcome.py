@@ -68,6 +68,26 @@ def test_a_session_that_the_server_ends_may_have_committed_or_not(database_url: 
     assert fleet.one("select count(*) from allocations") == 1
 
 
+@pytest.mark.parametrize("state", ["53100", "53200", "57014", "25006"])
+def test_a_full_disk_and_its_like_are_a_definite_no(database_url: str, state: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=1)
+    create = create_of(fleet.tenant())
+    fleet.connection.execute(
+        "create function fill() returns trigger language plpgsql as"
+        f" $$ begin raise exception 'planted' using errcode = '{state}'; end $$;"
+        " create trigger fill before insert on outbox execute function fill()"
+    )
+
+    async def scene() -> None:
+        async with working(database_url) as (context, catalogue):
+            await create_allocations(context, catalogue, [create])
+
+    with pytest.raises(DatabaseUnavailable) as refused:
+        asyncio.run(scene())
+    assert refused.value.outcome == "not_done"
+    assert fleet.one("select count(*) from allocations") == 0
+
+
 def test_a_database_that_cannot_be_reached_is_a_definite_no(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant())

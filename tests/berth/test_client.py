@@ -1,0 +1,207 @@
+"""The client: one key per write however often it is sent, named errors, honest last words, pages, waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth import client as berth
+from berth.client import AsyncClient, Client
+from berth.client.errors import BY_CODE, error_from_problem
+from berth.local.servers import free_port
+from tests.berth.scripted_server import Scripted, serving
+
+ID = uuid.UUID(int=7)
+TIME = "2026-01-01T00:00:00.000000Z"
+CREATED = {
+    "allocation_id": str(ID), "status": "requested", "sku": "s", "shape": "gpu_slice", "gpus": 1, "region": "eu-1",
+    "image": "i", "name": None, "labels": {}, "correlation_id": str(ID), "requested_at": TIME, "added_later": [1],
+}  # fmt: skip
+
+
+def allocation(status: str, **more: object) -> dict[str, object]:
+    return {**CREATED, "tenant_id": str(ID), "gpu_model": "H100", "row_version": 1, "status": status, **more}
+
+
+def problem(status: int, code: str, outcome: str = "not_done", **more: object) -> Scripted:
+    body = {"type": "t", "title": "T", "status": status, "code": code, "detail": "d", "outcome": outcome, **more}
+    return Scripted(status, body)
+
+
+def create(to: Client, **more: Any) -> berth.CreatedAllocation:
+    return to.create_allocation(sku="s", gpus=1, region="eu-1", ssh_key_ids=[ID], **more)
+
+
+TROUBLE = [
+    problem(503, "database_unavailable"),
+    problem(503, "overloaded"),
+    problem(503, "outcome_unknown", "unknown"),
+    problem(409, "operation_in_progress", "in_progress"),
+    Scripted(hang_up=True),
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda t: "hang_up" if t.hang_up else t.body["code"])
+def test_a_write_is_repeated_with_its_first_key(trouble: Scripted) -> None:
+    with serving(trouble, trouble, Scripted(201, CREATED)) as server, Client(server.address) as client:
+        assert create(client).allocation_id == ID
+    keys = {asked.key for asked in server.asked}
+    assert len(server.asked) == 3
+    assert len(keys) == 1
+    assert None not in keys
+    assert len({repr(asked.body) for asked in server.asked}) == 1
+
+
+def test_keys_are_client_sequence_nonce_and_never_the_same() -> None:
+    with serving(Scripted(201, CREATED)) as server, Client(server.address) as client:
+        for _ in range(3):
+            create(client)
+        create(client, idempotency_key="mine")
+    keys = [asked.key or "" for asked in server.asked]
+    assert keys[3] == "mine"
+    parts = [key.split(":") for key in keys[:3]]
+    assert [part[1] for part in parts] == ["1", "2", "3"]
+    assert len({part[0] for part in parts}) == 1
+    assert len({part[2] for part in parts}) == 3
+
+
+def test_a_read_carries_no_key_and_is_repeated() -> None:
+    with serving(Scripted(hang_up=True), Scripted(200, allocation("active"))) as server:
+        with Client(server.address) as client:
+            assert client.get_allocation(ID).status == "active"
+    assert [asked.key for asked in server.asked] == [None, None]
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_every_code_is_a_named_error(code: str) -> None:
+    answer = problem(418, code, reason="busy_now", state="released")
+    with serving(answer) as server, Client(server.address, retry_seconds=0) as client:
+        with pytest.raises(BY_CODE[code]) as raised:
+            create(client)
+    assert (raised.value.code, raised.value.status, raised.value.detail) == (code, 418, "d")
+    assert raised.value.extra["reason"] == "busy_now"
+    assert raised.value.extra["idempotency_key"] == server.asked[0].key
+    assert type(raised.value) is not berth.BerthError
+
+
+@pytest.mark.parametrize("code", ["sku_unavailable", "quota_exceeded", "operation_conflict", "invalid", "not_found"])
+def test_a_definite_refusal_is_not_repeated(code: str) -> None:
+    with serving(problem(409, code)) as server, Client(server.address) as client, pytest.raises(BY_CODE[code]):
+        create(client)
+    assert len(server.asked) == 1
+
+
+def test_retry_after_is_obeyed_or_the_request_given_up() -> None:
+    answer = Scripted(503, {"code": "overloaded", "outcome": "not_done"}, {"Retry-After": "3600"})
+    with serving(answer) as server, Client(server.address) as client, pytest.raises(berth.Overloaded) as raised:
+        create(client)
+    assert raised.value.retry_after_seconds == 3600
+    assert len(server.asked) == 1
+
+
+def test_nobody_there_is_not_done() -> None:
+    with Client(f"http://127.0.0.1:{free_port()}", retry_seconds=0) as client:
+        with pytest.raises(berth.Unavailable) as raised:
+            create(client)
+    assert (raised.value.code, raised.value.outcome) == ("unreachable", "not_done")
+
+
+def test_a_lost_answer_is_an_unknown_outcome_with_its_key() -> None:
+    with serving(Scripted(hang_up=True)) as server, Client(server.address, retry_seconds=0) as client:
+        with pytest.raises(berth.OutcomeUnknown) as raised:
+            create(client)
+    assert raised.value.outcome == "unknown"
+    assert raised.value.extra["idempotency_key"] == server.asked[0].key
+
+
+def test_once_uncertain_a_later_refusal_to_serve_does_not_say_not_done() -> None:
+    # Retry-After of an hour ends the retrying at the second answer.
+    busy = Scripted(503, {"code": "overloaded", "outcome": "not_done", "detail": "d"}, {"Retry-After": "3600"})
+    with serving(Scripted(hang_up=True), busy) as server, Client(server.address) as client:
+        with pytest.raises(berth.OutcomeUnknown):
+            create(client)
+    assert len(server.asked) == 2
+
+
+def test_an_answer_that_is_no_answer_is_an_error_with_a_sentence() -> None:
+    with serving(Scripted(201, {"hello": "world"})) as server, Client(server.address) as client:
+        with pytest.raises(berth.BerthError) as raised:
+            create(client)
+    assert raised.value.code == "unreadable_answer"
+    assert raised.value.outcome == "unknown"
+
+
+def test_lists_are_followed_to_their_last_page() -> None:
+    pages = [{"items": [{"name": n, "display_name": n}], "next_cursor": c} for n, c in (("a", "x/y"), ("b", None))]
+    with serving(*(Scripted(200, page) for page in pages)) as server, Client(server.address) as client:
+        assert [region.name for region in client.iterate_regions(limit=1)] == ["a", "b"]
+    assert [asked.path for asked in server.asked] == ["/api/v1/regions?limit=1", "/api/v1/regions?limit=1&cursor=x%2Fy"]
+
+
+def test_waiting_sees_every_answer_until_the_state_comes() -> None:
+    states = ["requested", "provisioning", "active"]
+    seen: list[str] = []
+    with serving(*(Scripted(200, allocation(state)) for state in states)) as server, Client(server.address) as client:
+        found = client.wait_for(ID, {"active"}, 30, progress=lambda answer: seen.append(answer.status))
+    assert found.status == "active"
+    assert seen == states
+
+
+def test_waiting_ends_where_the_state_cannot_come_any_more() -> None:
+    failed = allocation("failed", failure={"code": "lease_conflict", "detail": "slot 3"})
+    with serving(Scripted(200, failed)) as server, Client(server.address) as client:
+        with pytest.raises(berth.StateUnreachable, match="lease_conflict"):
+            client.wait_for(ID, {"active"}, 30)
+
+
+def test_waiting_ends_when_the_time_is_up() -> None:
+    with serving(Scripted(200, allocation("provisioning"))) as server, Client(server.address) as client:
+        with pytest.raises(berth.WaitTimeout) as raised:
+            client.wait_for(ID, {"active"}, 0.01)
+    assert raised.value.extra["state"] == "provisioning"
+
+
+def test_the_asynchronous_client_does_the_same() -> None:
+    async def play(address: str) -> tuple[str, list[str]]:
+        async with AsyncClient(address) as client:
+            made = await client.create_allocation(sku="s", gpus=1, region="eu-1", ssh_key_ids=[ID])
+            found = await client.wait_for(made.allocation_id, {"active"}, 30)
+            return found.status, [region.name async for region in client.iterate_regions()]
+
+    answers = (
+        Scripted(hang_up=True), Scripted(201, CREATED), Scripted(200, allocation("active")),
+        Scripted(200, {"items": [{"name": "a", "display_name": "A"}]}),
+    )  # fmt: skip
+    with serving(*answers) as server:
+        assert asyncio.run(play(server.address)) == ("active", ["a"])
+    assert server.asked[0].key == server.asked[1].key
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def methods(of: type) -> dict[str, list[str]]:
+        found = {name: member for name, member in vars(of).items() if not name.startswith("_") and callable(member)}
+        return {name: list(inspect.signature(member).parameters) for name, member in found.items()}
+
+    assert methods(Client) == methods(AsyncClient)
+    assert len(methods(Client)) > 40
+
+
+@given(
+    status=st.integers(400, 599),
+    body=st.dictionaries(
+        st.sampled_from(["code", "detail", "outcome", "title", "errors", "x"]), st.text() | st.integers()
+    ),
+    retry_after=st.none() | st.text(max_size=8),
+)
+def test_any_problem_becomes_an_error(status: int, body: dict[str, Any], retry_after: str | None) -> None:
+    error = error_from_problem(status, body, retry_after)
+    make: Callable[[], str] = lambda: f"{error} {error.code} {error.outcome} {error.retry_after_seconds}"  # noqa: E731
+    assert make()
+    assert error.status == status
