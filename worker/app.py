@@ -23,6 +23,7 @@ from worker.consumers.pulling import Puller
 from worker.health import Health
 from worker.problems import CannotRun
 from worker.settings import Settings
+from worker.sweepers.census import CensusTaker
 from worker.sweepers.overdue import sweep_overdue
 from worker.sweepers.retirement import sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
@@ -123,6 +124,7 @@ async def _supervise(
         "overdue": lambda: sweep_overdue(context, starter, grace, batch),
         "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
         "operations": lambda: sweep_operations(context),
+        "census": CensusTaker(context, settings.census_seconds).take,
     }
     async with make_worker(client, context, settings):
         loops = {

@@ -21,3 +21,9 @@ COMMAND_SECONDS = Histogram(
 CONCLUSIONS = Counter("berth_worker_conclusions_total", "How parts of the lifecycle ended", ["state", "code"])
 SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"])
 SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
+ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations that are not over, by state", ["state"])
+OLDEST_WAIT_SECONDS = Gauge(
+    "berth_worker_oldest_wait_seconds", "Longest time an allocation has been waiting", ["state"]
+)
+NODES = Gauge("berth_worker_nodes", "Nodes by state and whether they answer", ["state", "online"])
+GPUS = Gauge("berth_worker_gpus", "GPUs by pool: placeable now, and in all", ["region", "gpu_model", "shape", "kind"])

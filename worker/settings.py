@@ -57,6 +57,7 @@ class Settings(BaseSettings):
     sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
     sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")
+    census_seconds: float = Field(15.0, gt=0, description="how often the gauges of what lives are renewed")
     node_silent_seconds: float = Field(30.0, gt=0, description="a node not heard of for so long is offline")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")

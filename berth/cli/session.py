@@ -140,7 +140,7 @@ def _advice(error: BerthError) -> str:
     if error.code == "unauthenticated":
         return "; check BERTH_API_KEY, or make a key with `berth key create`"
     if error.code == "forbidden":
-        return "; this needs an admin key"
+        return "; name it with --tenant" if "tenant_id" in error.detail else "; this needs an admin key"
     if isinstance(error, NotFound):
         return "; with an admin key, name the owner with --tenant"
     if error.outcome == "unknown" and "idempotency_key" in error.extra:

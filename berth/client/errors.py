@@ -33,7 +33,7 @@ class BerthError(Exception):
     def retry_after_seconds(self) -> float | None:
         """How long the server asked to wait, if it did."""
         value = self.extra.get("retry_after_seconds")
-        return float(value) if value is not None else None
+        return float(value) if isinstance(value, int | float) else None
 
 
 class SkuUnavailable(BerthError):
@@ -132,7 +132,8 @@ def error_from_problem(status: int, problem: Mapping[str, Any], retry_after: str
     """The named error for a problem document; unknown codes fall back to the status, then to `BerthError`."""
     code = str(problem.get("code") or f"http_{status}")
     extra = {key: value for key, value in problem.items() if key not in KNOWN_MEMBERS}
-    if retry_after is not None and retry_after.replace(".", "", 1).isdigit():
+    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
+        # RFC 9110 also allows a date there; Berth sends whole seconds.
         extra["retry_after_seconds"] = float(retry_after)
     kind = BY_CODE.get(code) or BY_STATUS.get(status, BerthError)
     outcome = str(problem.get("outcome") or ("unknown" if status >= 500 else "not_done"))

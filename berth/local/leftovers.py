@@ -7,6 +7,8 @@ those that are still there, and only those: a pid that meanwhile belongs to some
 from __future__ import annotations
 
 import signal
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -101,9 +103,28 @@ def _end(record: Record, process: psutil.Process) -> None:
     try:
         family = [process, *process.children(recursive=True)]
         process.send_signal(record.stop_signal)
-        _, left = psutil.wait_procs(family, timeout=STOP_SECONDS_MAX)
-        for member in left:
-            member.kill()
-        psutil.wait_procs(left, timeout=STOP_SECONDS_MAX)
     except psutil.NoSuchProcess:
         return
+    for member in _left_after(STOP_SECONDS_MAX, family):
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    _left_after(STOP_SECONDS_MAX, family)
+
+
+def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run when all have ended or the time is up.
+
+    They are not our children, so somebody else collects their status, perhaps late and in a container perhaps never:
+    a zombie has ended.
+    """
+    deadline = time.monotonic() + seconds
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

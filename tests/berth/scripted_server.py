@@ -69,10 +69,11 @@ def serving(*answers: Scripted) -> Iterator[ScriptedServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
-
-        def log_message(self, format: str, *arguments: Any) -> None:
+        def log_message(self, *_: Any) -> None:
             """Tests read `asked`, not a log."""
+
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler._answer)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     script.address = f"http://127.0.0.1:{server.server_address[1]}"

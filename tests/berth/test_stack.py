@@ -51,15 +51,11 @@ def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> 
             with Client(admin.exchange.address, key.key) as berth_client:
                 public = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
                 ssh_key = berth_client.add_ssh_key(name="k", public_key=public)
-                made = berth_client.create_allocation(
-                    sku="h100.slice", gpus=1, region="eu-1", ssh_key_ids=[ssh_key.id]
-                )
+                made = berth_client.create_allocation(sku="h100.slice", gpus=1, region="eu-1", ssh_key_ids=[ssh_key.id])
                 berth_client.wait_for(made.allocation_id, {"active"}, 60)
 
         # A second one is told who holds the directory, and disturbs nothing.
-        assert_one_sentence(
-            berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir"
-        )
+        assert_one_sentence(berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir")
         assert len(first.children()) == 8
 
         left = first.families()

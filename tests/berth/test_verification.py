@@ -105,11 +105,7 @@ def test_an_operator_may_state_the_cleanup(planting: psycopg.Connection) -> None
 
 
 def test_what_never_reached_a_node_needs_no_proof(planting: psycopg.Connection) -> None:
-    planting.execute(
-        sql_of(
-            "delete from node_tasks where allocation_id = {unstarted}"
-        )
-    )
+    planting.execute(sql_of("delete from node_tasks where allocation_id = {unstarted}"))
     assert broken(judged(planting)) == {}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+import httpx
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
@@ -92,6 +93,12 @@ class Whole:
             row = connection.execute("select count(*) from outbox").fetchone()
             assert row is not None
             return int(row[0])
+
+    def gauge(self, series: str) -> float:
+        """What the worker's metrics say now; 0 for a series that is not there."""
+        (worker,) = [child for child in self.stack._children if child.name == "worker"]
+        text = httpx.get(f"http://127.0.0.1:{worker.plan.metrics_port}/metrics").text
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series))
 
     def violations(self) -> list[str]:
         """What `berth verify` finds, once the outbox is empty."""

@@ -109,6 +109,18 @@ def test_a_failure_has_its_code_and_its_gpus_come_back_clean(
     eventually(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
 
 
+def test_what_lives_is_counted(whole: Whole, tenant: Tenant) -> None:
+    made = tenant.create(gpus=2)
+    tenant.wait(made, "active")
+    eventually(lambda: whole.gauge('berth_worker_allocations{state="active"}') >= 1, "the allocation is counted")
+    assert whole.gauge('berth_worker_nodes{online="true",state="active"}') == 3
+    pool = 'gpu_model="H100",kind="{}",region="eu-1",shape="gpu_slice"'
+    total, free = (whole.gauge(f"berth_worker_gpus{{{pool.format(kind)}}}") for kind in ("total", "free"))
+    assert (total, free <= 6) == (8, True)
+    tenant.client.release_allocation(made.allocation_id)
+    tenant.wait(made, "released")
+
+
 def test_everything_that_was_promised_was_kept(whole: Whole) -> None:
     eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []

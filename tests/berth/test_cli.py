@@ -1,0 +1,275 @@
+"""The command line: help everywhere, errors as one sentence with a stable exit code, JSON that stays JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from berth.cli.main import app
+from berth.local.servers import LocalPostgres, free_port
+from tests.api.calling import insert_admin_key, ssh_key
+from tests.api.processes import public_process
+from tests.berth.commands import assert_one_sentence, berth
+from tests.berth.scripted import LOST, Reply, ScriptedServer, problem
+
+RUNNER = CliRunner()
+
+
+def command_paths() -> list[tuple[str, ...]]:
+    """Every group and command, by name."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(command: Any, path: tuple[str, ...]) -> None:
+        found.append(path)
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*path, name))
+
+    walk(typer.main.get_command(app), ())
+    return found
+
+
+COMMANDS = command_paths()
+LISTS = ["alloc list --tenant all", "node list", "tenant list", "key list", "sku list", "image list",
+         "region list"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No setting of whoever runs the tests, and no stack of theirs in the directory."""
+    for name in [name for name in os.environ if name.startswith("BERTH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(line: str, **settings: str) -> Result:
+    """One command line, in this process."""
+    return RUNNER.invoke(app, shlex.split(line), env=settings)
+
+
+def against(server: str, line: str, key: str = "berth_aaaaaaaa_key") -> Result:
+    """One command line against an API."""
+    return run(line, BERTH_API_URL=server, BERTH_API_KEY=key)
+
+
+def test_there_are_the_commands_that_the_manual_names() -> None:
+    names = {" ".join(path) for path in COMMANDS}
+    assert {"up", "demo", "verify", "doctor", "migrate", "alloc create", "alloc wait", "alloc release", "node list",
+            "force-release", "admin-key create"} <= names  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: " ".join(path) or "berth")
+def test_help(path: tuple[str, ...]) -> None:
+    result = RUNNER.invoke(app, [*path, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+    assert result.stderr == ""
+
+
+def test_help_of_the_program_itself() -> None:
+    done = berth("--help")
+    assert done.returncode == 0, done.stderr
+    assert "Exit codes:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no-such-command", "alloc no-such", "alloc list --no-such-option", "alloc show not-a-uuid", "alloc create",
+        "alloc wait 01900000-0000-7000-8000-000000000002 --state asleep", "up --agents 65", "up --port 0",
+        "verify --output xml", "key create name", "key create name --role admin --tenant acme",
+        "alloc create --sku s --gpus 0 --region r",
+    ],
+)  # fmt: skip
+def test_wrong_usage(line: str) -> None:
+    result = against("http://127.0.0.1:1", line)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_nothing_is_known() -> None:
+    result = run("alloc list")
+    assert result.exit_code == 3
+    assert "berth up" in result.stderr
+    assert "BERTH_API_URL" in result.stderr
+
+
+def test_an_address_without_a_key() -> None:
+    result = run("alloc list", BERTH_API_URL="http://127.0.0.1:1")
+    assert (result.exit_code, "BERTH_API_KEY" in result.stderr) == (1, True)
+
+
+def test_an_api_that_is_not_there() -> None:
+    port = free_port()
+    settings = {"BERTH_API_URL": f"http://127.0.0.1:{port}", "BERTH_API_KEY": "berth_aaaaaaaa_key"}
+    assert_one_sentence(berth("sku", "list", **settings), 3, "cannot reach the API", str(port), "berth doctor")
+
+
+@pytest.mark.parametrize("line", ["verify", "migrate", "admin-key create --name first"])
+def test_a_database_that_is_not_there(line: str) -> None:
+    result = run(line, BERTH_DATABASE_URL=f"postgresql://x@127.0.0.1:{free_port()}/x")
+    assert result.exit_code == 3, result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "exit_code", "code"),
+    [
+        (problem(401, "unauthenticated"), 1, "unauthenticated"),
+        (problem(403, "forbidden"), 1, "forbidden"),
+        (problem(404, "not_found"), 1, "not_found"),
+        (problem(503, "database_unavailable", retry_after="60"), 3, "database_unavailable"),
+        (problem(503, "overloaded", retry_after="60"), 3, "overloaded"),
+        (LOST, 4, "outcome_unknown"),
+        (problem(422, "invalid", errors=[{"field": "name", "message": "too long"}]), 1, "invalid"),
+        (Reply(200, {"what": "is this"}), 1, "unreadable_answer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_the_api_says_becomes_an_exit_code(reply: Reply, exit_code: int, code: str) -> None:
+    with ScriptedServer([reply]) as server:
+        text = against(server.address, "tenant create acme")
+        as_json = against(server.address, "tenant create acme --output json")
+    assert text.exit_code == as_json.exit_code == exit_code, text.output
+    assert text.stdout == ""
+    assert text.stderr.startswith("berth: ")
+    assert "Traceback" not in text.stderr
+    error = json.loads(as_json.stdout)["error"]
+    assert error["code"] == code
+    assert error["detail"]
+    assert as_json.stderr == ""
+    if exit_code == 4:
+        assert error["idempotency_key"] in server.keys
+        assert error["outcome"] == "unknown"
+
+
+def test_waiting_too_long() -> None:
+    shown = {
+        "allocation_id": str(uuid.uuid4()), "tenant_id": str(uuid.uuid4()), "status": "requested", "sku": "s",
+        "shape": "gpu_slice", "gpu_model": "H100", "gpus": 1, "region": "r", "image": "i", "row_version": 1,
+        "correlation_id": str(uuid.uuid4()), "requested_at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    with ScriptedServer([Reply(200, shown)]) as server:
+        result = against(server.address, f"alloc wait {shown['allocation_id']} --timeout 0 --output json")
+    assert result.exit_code == 5, result.output
+    assert json.loads(result.stdout)["error"]["code"] == "wait_timeout"
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str, str]]:
+    """The address of a real API, an admin key, and its database."""
+    name = f"cli_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name} template {migrated_template}".encode())
+    url = postgres_server.url(name)
+    with public_process(url, tmp_path_factory.mktemp("cli")) as http:
+        yield str(http.base_url), insert_admin_key(url), url
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_an_empty_list(api: tuple[str, str, str], line: str) -> None:
+    address, key, _ = api
+    text, as_json = against(address, line, key), against(address, f"{line} --output json", key)
+    assert text.exit_code == as_json.exit_code == 0, text.output + as_json.output
+    assert isinstance(json.loads(as_json.stdout)["items"], list)
+    assert text.stdout.strip()
+
+
+def test_making_and_showing(api: tuple[str, str, str], tmp_path: Path) -> None:
+    address, admin, _ = api
+
+    def made(line: str, key: str = admin) -> Any:
+        result = against(address, f"{line} --output json", key)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    tenant = made("tenant create 'a [b]c[/b] tenant' --gpus-limit 4")
+    assert tenant["gpus_limit"] == 4
+    key = made("key create k --tenant 'a [b]c[/b] tenant'")
+    assert key["tenant_id"] == tenant["id"]
+    (tmp_path / "id.pub").write_text(ssh_key() + "\n")
+    made(f"ssh-key add laptop {tmp_path / 'id.pub'}", key["key"])
+    assert [entry["name"] for entry in made("ssh-key list", key["key"])["items"]] == ["laptop"]
+    # Names of people are data: nothing in them is markup.
+    assert "a [b]c[/b] tenant" in against(address, "tenant list", admin).stdout
+
+    gone = uuid.uuid4()
+    unknown = against(address, f"alloc show {gone}", key["key"])
+    assert (unknown.exit_code, len(unknown.stderr.strip().splitlines())) == (1, 1)
+    assert "--tenant" in unknown.stderr
+    forbidden = against(address, "tenant list", key["key"])
+    assert forbidden.exit_code == 1
+    assert "admin key" in forbidden.stderr
+    wrong = against(address, "sku list", "berth_aaaaaaaa_wrong")
+    assert wrong.exit_code == 1
+    assert "BERTH_API_KEY" in wrong.stderr
+    unnamed = against(address, "alloc list", admin)
+    assert unnamed.exit_code == 1
+    assert unnamed.stderr.strip().endswith("name it with --tenant")
+    nobody = against(address, "key create k --tenant nobody", admin)
+    assert nobody.exit_code == 1
+    assert "no tenant called nobody" in nobody.stderr
+
+    assert made(f"key revoke {key['id']}")["revoked"] is True
+    assert against(address, "sku list", key["key"]).exit_code == 1
+
+
+def test_a_private_key_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    with ScriptedServer([Reply(200, {})]) as server:
+        result = against(server.address, f"ssh-key add laptop {tmp_path / 'id'}")
+    assert result.exit_code == 2
+    assert ".pub" in result.stderr
+    assert server.asked == []
+
+
+def test_verify(api: tuple[str, str, str]) -> None:
+    url = api[2]
+    kept = run("verify --output json", BERTH_DATABASE_URL=url)
+    assert kept.exit_code == 0, kept.output
+    told = json.loads(kept.stdout)
+    assert told["kept"] is True
+    assert {check["promise"] for check in told["checks"]} == {"P1", "P2", "P3", "P6", "P8", "fit", "quota"}
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("update log_head set version = version + 1")
+        try:
+            text = run("verify", BERTH_DATABASE_URL=url)
+            as_json = run("verify --output json", BERTH_DATABASE_URL=url)
+        finally:
+            connection.execute("update log_head set version = version - 1")
+    assert text.exit_code == as_json.exit_code == 1
+    assert "VIOLATED" in text.stdout
+    assert text.stderr.strip() == "berth: violated: P3"
+    assert json.loads(as_json.stdout)["kept"] is False
+
+
+def test_the_first_admin_key_works_once_it_is_made(api: tuple[str, str, str]) -> None:
+    address, _, url = api
+    result = run("admin-key create --name first --output json", BERTH_DATABASE_URL=url)
+    assert result.exit_code == 0, result.output
+    assert against(address, "tenant list", json.loads(result.stdout)["key"]).exit_code == 0
+
+
+def test_an_empty_database_is_told_to_be_migrated(postgres_server: LocalPostgres) -> None:
+    name = f"empty_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name}".encode())
+    result = run("verify", BERTH_DATABASE_URL=postgres_server.url(name))
+    assert result.exit_code == 1
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "schema" in result.stderr

@@ -1,0 +1,38 @@
+"""Keeps the gauges of what lives now: how many allocations wait in each state, since when, and what is free."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.domain.states import FINAL_STATES, AllocationState
+from orchestrator.execution import Context
+from orchestrator.queries.take_census import take_census
+from worker.metrics import ALLOCATIONS, GPUS, NODES, OLDEST_WAIT_SECONDS
+
+LIVE_STATES = [state.value for state in AllocationState if state not in FINAL_STATES]
+
+
+class CensusTaker:
+    """Takes the census at most once in `seconds`, however often it is asked to: one pass over the fleet has its price."""
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+        self._due = float("-inf")
+
+    async def take(self) -> None:
+        """Set every gauge from one snapshot; what has gone is no longer shown."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + self._seconds
+        census = await take_census(self._context.database)
+        for state in LIVE_STATES:
+            ALLOCATIONS.labels(state).set(census.allocations.get(state, 0))
+            OLDEST_WAIT_SECONDS.labels(state).set(census.oldest_wait_seconds.get(state, 0.0))
+        NODES.clear()
+        for (state, online), count in census.nodes.items():
+            NODES.labels(state, str(online).lower()).set(count)
+        GPUS.clear()
+        for pool, (free, total) in census.gpus.items():
+            GPUS.labels(*pool, "free").set(free)
+            GPUS.labels(*pool, "total").set(total)
