@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import platform
+import signal
 import sys
 
 MODULES = {
@@ -15,6 +16,7 @@ MODULES = {
     "relay": "benchmarks.relay_figures",
     "dispatch": "benchmarks.dispatch",
     "memory": "benchmarks.memory",
+    "verify": "benchmarks.verify",
 }
 
 
@@ -27,6 +29,7 @@ def main() -> int:
     unknown = set(options.names) - set(MODULES)
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with us
     load = os.getloadavg()[0]
     print(f"# {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load before {load:.2f}")
     kept = True

@@ -22,6 +22,7 @@ PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60
+PHASES_MAX = 32
 STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
 
 
@@ -195,12 +196,19 @@ class ResultAnswer(Wire):
     reason: Literal["superseded", "already_applied"] | None = None
 
 
-class ProgressReport(Wire):
-    """Body of `POST /node/v1/tasks/{id}/progress`: one phase of a running task."""
+class Phase(Wire):
+    """One phase that a running task has completed, `seconds_ago` by the node's monotonic clock."""
 
-    fence: int
     phase: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
     detail: Annotated[str, Field(max_length=500, pattern=STORABLE)] = ""
+    seconds_ago: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+
+
+class ProgressReport(Wire):
+    """Body of `POST /node/v1/tasks/{id}/progress`: phases of a running task, in the order in which they ended."""
+
+    fence: int
+    phases: Annotated[list[Phase], Field(min_length=1, max_length=PHASES_MAX)]
 
 
 class Heartbeat(Wire):

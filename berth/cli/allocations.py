@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from berth.cli import ssh_login
+from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, show_list, show_one
-from berth.cli.session import USAGE, Refused, Session, command
+from berth.cli.session import Session, command
 from berth.cli.waiting import wait_with_progress
-from berth.client import Allocation, Client, TimelineEntry
+
+if TYPE_CHECKING:
+    from berth.client import Allocation, Client, TimelineEntry
 
 app = typer.Typer(no_args_is_help=True, help="Allocations: what a tenant runs on.")
 
 AllocationId = Annotated[UUID, typer.Argument(help="the allocation's id")]
 TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", min=0, help="seconds to wait")]
+
+
+def _log_in(allocation: Allocation) -> str | None:
+    where = allocation.connection
+    if where is None or allocation.status != "active":
+        return None
+    return f"{where.user}@{where.host} port {where.port}"
+
 
 STATES = ("requested", "provisioning", "active", "releasing", "released", "release_failed", "failed")
 COLUMNS: list[Column] = [
@@ -31,7 +42,7 @@ ROWS: list[Column] = [
     ("gpus", lambda a: f"{a.gpus} x {a.gpu_model}"), ("region", lambda a: a.region), ("image", lambda a: a.image),
     ("name", lambda a: a.name), ("labels", lambda a: a.labels or None),
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
-    ("log in", lambda a: f"{a.connection.user}@{a.connection.host} port {a.connection.port}" if a.connection else None),
+    ("log in", _log_in),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
     ("release", lambda a: {k: v for k, v in a.release_result.items() if k != "evidence"} if a.release_result else None),
@@ -194,10 +205,9 @@ def ssh(
     with session.client() as client:
         allocation = client.get_allocation(allocation_id, tenant_id=session.tenant_id(client, tenant))
     if allocation.connection is None or allocation.status != "active":
-        raise Refused(
-            f"{allocation_id} is {allocation.status}, so nobody can log in; `berth alloc wait {allocation_id}`",
-            code="invalid_state",
-        )
+        coming = allocation.status in ("requested", "provisioning")
+        advice = f"; `berth alloc wait {allocation_id}`" if coming else ""
+        raise Refused(f"{allocation_id} is {allocation.status}, so nobody can log in{advice}", code="invalid_state")
     raise typer.Exit(ssh_login.log_in(allocation.connection, identity, remote or []))
 
 

@@ -10,11 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from berth.cli.session import FAILED, INTERRUPTED, Refused, Session
+from berth.cli.endings import FAILED, INTERRUPTED, Refused
+from berth.cli.session import Session
 from berth.cli.up import View, stopping_on_signals
-from berth.demo.play import REPORT, play, write_report
-from berth.local.fleet import DEMO_AGENTS
-from berth.local.stack import Stack, StackOptions
 from berth.local.state import MARK, StateDirectory
 
 
@@ -26,6 +24,11 @@ def demo(
 
     Starts its own stack with six nodes in --state-dir (default: var/demo) and stops it at the end.
     """
+    # The stack and asyncssh, for this command alone: start-up stays light for all others.
+    from berth.demo.play import REPORT, play, write_report
+    from berth.local.fleet import DEMO_AGENTS
+    from berth.local.stack import Stack, StackOptions
+
     directory = session.state_dir if session.state_dir != Path("var") else Path("var") / "demo"
     if (directory / MARK).exists() and not fresh:
         raise Refused(f"{directory} holds a stack's state; the demo starts from nothing: add --fresh")

@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-import migrations
 from berth.cli.session import Session, command
-from berth.database.admin_key import create_admin_key
 
 admin_keys = typer.Typer(no_args_is_help=True, help="The first admin key, made directly in the database.")
 
 
 def migrate(session: Session, to: Annotated[str, typer.Option(help="revision; default: the newest")] = "head") -> None:
     """Bring the database to the newest schema. Safe to repeat; never touches a database that is not Berth's."""
+    # Alembic and SQLAlchemy, for this command alone: start-up stays light for all others.
+    import migrations
+
     url = session.database_url()
     before = migrations.current_revision(url)
     after = migrations.upgrade(url, to)
@@ -29,6 +30,9 @@ def migrate(session: Session, to: Annotated[str, typer.Option(help="revision; de
 @command(admin_keys, "create")
 def create(session: Session, name: Annotated[str, typer.Option(help="what or whom it is for")]) -> None:
     """Make an admin key without the API. It is shown once; later ones come from `berth key create --role admin`."""
+    # psycopg, for this command alone: start-up stays light for all others.
+    from berth.database.admin_key import create_admin_key
+
     key = create_admin_key(session.database_url(), name)
     if session.json:
         session.console.print_json(data={"name": name, "role": "admin", "key": key})

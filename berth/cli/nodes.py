@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from berth.cli.printing import Column, as_json, cell, show_list, show_one
+from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
-from berth.client import Client, Node
+
+if TYPE_CHECKING:
+    from berth.client import Client, Node
 
 app = typer.Typer(no_args_is_help=True, help="Nodes of the fleet (admin keys only).")
 
@@ -54,13 +55,11 @@ def show_node(session: Session, node: Name) -> None:
         found = client.get_node(node)
     show_one(session, found, ROWS)
     if not session.json and found.slots:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("slot", "unit", "half", "state", "held by"):
-            table.add_column(title)
+        rows: list[tuple[list[str], str | None]] = [(["slot", "unit", "half", "state", "held by"], "bold")]
         for slot in found.slots:
             state = f"{slot.state} ({slot.reason})" if slot.reason else slot.state
-            table.add_row(*map(cell, (slot.index, slot.unit, slot.numa_half, state, slot.holder)))
-        session.console.print(table, markup=False)
+            rows.append(([cell(v) for v in (slot.index, slot.unit, slot.numa_half, state, slot.holder)], None))
+        print_aligned(session, rows)
 
 
 @command(app, "add")
@@ -104,8 +103,9 @@ def _show_token(session: Session, client: Client, node: Node, hardware_id: str |
     session.console.print(f"node {node.name} ({node.id}) is {node.state}", markup=False)
     session.console.print(f"enrolment token, until {cell(made.expires_at)}: {made.token}", markup=False, soft_wrap=True)
     session.console.print(
-        "put it in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent` there", style="dim"
-    )
+        "put it in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent` there",
+        style="dim", soft_wrap=True,
+    )  # fmt: skip
 
 
 @command(app, "cordon")

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
 
 from berth.cli.session import Session
 
@@ -49,13 +49,8 @@ def show_list(session: Session, items: Iterable[Item], columns: Sequence[Column]
     if not found:
         session.console.print(empty, style="dim", markup=False)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, _ in columns:
-        table.add_column(title, overflow="fold")
-    for item in found:
-        style = STATE_STYLES.get(str(getattr(item, "status", getattr(item, "state", ""))))
-        table.add_row(*(cell(read(item)) for _, read in columns), style=style)
-    session.console.print(table, markup=False)
+    rows = [([cell(read(item)) for _, read in columns], _style(item)) for item in found]
+    print_aligned(session, [([title for title, _ in columns], "bold"), *rows])
 
 
 def show_one(session: Session, item: BaseModel, rows: Sequence[Column]) -> None:
@@ -63,11 +58,20 @@ def show_one(session: Session, item: BaseModel, rows: Sequence[Column]) -> None:
     if session.json:
         session.console.print_json(data=as_json(item))
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for title, read in rows:
-        value = read(item)
-        if value is not None:
-            table.add_row(title, cell(value))
-    session.console.print(table, markup=False)
+    read_rows = [(title, read(item)) for title, read in rows]
+    print_aligned(session, [([title, cell(value)], None) for title, value in read_rows if value is not None])
+
+
+def print_aligned(session: Session, rows: Sequence[tuple[Sequence[str], str | None]]) -> None:
+    """Print rows of cells under one another, each row in its style.
+
+    A row is one line, however narrow the terminal is: names and ids stay whole, to be copied and searched for.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(*(cells for cells, _ in rows), strict=True)]
+    for cells, style in rows:
+        line = "  ".join(set_cell_size(text, width) for text, width in zip(cells, widths, strict=True))
+        session.console.print(line.rstrip(), style=style, markup=False, soft_wrap=True)
+
+
+def _style(item: BaseModel) -> str | None:
+    return STATE_STYLES.get(str(getattr(item, "status", getattr(item, "state", ""))))

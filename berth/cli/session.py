@@ -1,8 +1,4 @@
-"""What every command gets: where to connect, how to print, and which exit code an error becomes.
-
-Exit codes: 0 done; 1 refused, failed, or a check found something; 2 wrong usage; 3 a server cannot be reached;
-4 the outcome of a write is unknown; 5 the time to wait was up; 130 interrupted.
-"""
+"""What every command gets: where to connect and how to print. `endings` says which exit code an error becomes."""
 
 from __future__ import annotations
 
@@ -12,27 +8,24 @@ import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSpec
 from uuid import UUID
 
-import psycopg
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from berth.client import BerthError, Client, NotFound, OutcomeUnknown, Overloaded, Unavailable, WaitTimeout
+from berth.cli.endings import INTERRUPTED, UNREACHABLE, USAGE, Ending, Refused, ending_of
 from berth.local.endpoint_file import KnownStack, read_stack
-from berth.local.servers import ServerProblem
 from berth.local.settings import Settings
-from berth.local.state import StackProblem
-from migrations import SchemaProblem
+
+if TYPE_CHECKING:
+    from berth.client import Client
 
 Arguments = ParamSpec("Arguments")
 
 # Somebody sits in front of it: do not keep them waiting for a server that is not there.
 RETRY_SECONDS = 3.0
-
-FAILED, USAGE, UNREACHABLE, UNKNOWN, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 
 class Output(StrEnum):
@@ -40,16 +33,6 @@ class Output(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class Refused(Exception):
-    """A command cannot do what was asked; the message says what to do. `code` is stable, for `--output json`."""
-
-    def __init__(self, detail: str, *, code: str = "failed", exit_code: int = FAILED) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.code = code
-        self.exit_code = exit_code
 
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs")]
@@ -95,6 +78,9 @@ class Session:
             key = self.stack.admin_key
         if key is None:
             raise Refused(f"no key for {address}: set BERTH_API_KEY", code="no_key")
+        # Start-up stays light for the commands that ask no API.
+        from berth.client import Client
+
         return Client(address, key, retry_seconds=RETRY_SECONDS)
 
     def database_url(self) -> str:
@@ -125,62 +111,14 @@ class Session:
         raise Refused(f"there is no tenant called {tenant}; `berth tenant list` shows them", code="not_found")
 
 
-def exit_with(session: Session, code: int, error_code: str, detail: str, **extra: Any) -> NoReturn:
+def end_with(session: Session, ending: Ending) -> NoReturn:
     """Say what went wrong, once, and end."""
     if session.json:
-        session.console.print_json(data={"error": {"code": error_code, "detail": detail, **extra}}, default=str)
+        content = {"error": {"code": ending.code, "detail": ending.detail, **ending.extra}}
+        session.console.print_json(data=content, default=str)
     else:
-        session.errors.print(f"berth: {detail}", style="red", markup=False, soft_wrap=True)
-    raise typer.Exit(code)
-
-
-def _advice(error: BerthError) -> str:
-    if isinstance(error, Unavailable) and error.code == "unreachable":
-        return "; is the stack running? `berth doctor` tells more"
-    if error.code == "unauthenticated":
-        return "; check BERTH_API_KEY, or make a key with `berth key create`"
-    if error.code == "forbidden":
-        return "; name it with --tenant" if "tenant_id" in error.detail else "; this needs an admin key"
-    if isinstance(error, NotFound):
-        return "; with an admin key, name the owner with --tenant"
-    if error.outcome == "unknown" and "idempotency_key" in error.extra:
-        return f"; repeat with the idempotency key {error.extra['idempotency_key']} to find out"
-    fields = error.extra.get("errors")
-    if isinstance(fields, list) and fields:
-        return ": " + "; ".join(f"{entry.get('field')}: {entry.get('message')}" for entry in fields)
-    return ""
-
-
-def _end(session: Session, error: Exception) -> NoReturn:
-    if isinstance(error, BerthError):
-        code = FAILED
-        if isinstance(error, OutcomeUnknown):
-            code = UNKNOWN
-        elif isinstance(error, Unavailable | Overloaded):
-            code = UNREACHABLE
-        elif isinstance(error, WaitTimeout):
-            code = TIMED_OUT
-        extra = {key: value for key, value in error.extra.items() if key != "allocation"}
-        detail = error.detail.rstrip(".") + _advice(error)
-        exit_with(session, code, error.code, detail, outcome=error.outcome, status=error.status, **extra)
-    if isinstance(error, Refused):
-        exit_with(session, error.exit_code, error.code, error.detail)
-    if isinstance(error, SchemaProblem):
-        exit_with(session, UNREACHABLE if "cannot connect" in str(error) else FAILED, "schema", str(error))
-    if isinstance(error, psycopg.OperationalError):
-        reason = str(error).strip().splitlines()[0]
-        exit_with(session, UNREACHABLE, "database_unreachable", f"cannot use the database: {reason}")
-    if isinstance(error, psycopg.Error):
-        reason = str(error).strip().splitlines()[0]
-        exit_with(session, FAILED, "database_error", f"the database refused: {reason}; is it at the newest schema?")
-    if isinstance(error, StackProblem | ServerProblem):
-        exit_with(session, FAILED, "stack", str(error))
-    if isinstance(error, OSError):
-        exit_with(session, FAILED, "system", f"{error.filename or 'system'}: {error.strerror or error}")
-    raise error
-
-
-FORESEEN = (BerthError, Refused, SchemaProblem, psycopg.Error, StackProblem, ServerProblem, OSError)
+        session.errors.print(f"berth: {ending.detail}", style="red", markup=False, soft_wrap=True)
+    raise typer.Exit(ending.exit_code)
 
 
 def command(
@@ -214,8 +152,13 @@ def command(
                 os._exit(0)
             except KeyboardInterrupt as interrupt:
                 raise typer.Exit(INTERRUPTED) from interrupt
-            except FORESEEN as error:
-                _end(session, error)
+            except (typer.Exit, typer.Abort):
+                raise
+            except Exception as error:
+                ending = ending_of(error)
+                if ending is None:
+                    raise
+                end_with(session, ending)
 
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__

@@ -9,11 +9,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import asyncssh
+from berth.cli.endings import UNREACHABLE, Refused
 
-from berth.cli.session import UNREACHABLE, Refused
-from berth.client import Connection
+if TYPE_CHECKING:
+    from berth.client import Connection
 
 CONNECT_SECONDS = 15
 
@@ -49,6 +50,9 @@ def ssh_command(
 
 
 async def _with_asyncssh(connection: Connection, identity: Path | None, remote: Sequence[str]) -> int:
+    # Only where the system has no `ssh`; loading it takes longer than all the rest.
+    import asyncssh
+
     options = {} if identity is None else {"client_keys": [str(identity)]}
     try:
         async with asyncssh.connect(

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import typer
 
+from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, show_list, show_one
-from berth.cli.session import USAGE, Refused, Session, command
+from berth.cli.session import Session, command
 
 tenants = typer.Typer(no_args_is_help=True, help="Tenants (admin keys only).")
 keys = typer.Typer(no_args_is_help=True, help="API keys (admin keys only).")

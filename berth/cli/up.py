@@ -9,14 +9,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from berth.cli.session import Refused, Session
-from berth.local.stack import Part, Stack, StackOptions
+from berth.cli.endings import Refused
+from berth.cli.session import Session
+
+if TYPE_CHECKING:
+    from berth.local.stack import Part
 
 STYLES = {"ready": "green", "outside": "cyan", "failed": "red", "starting": "yellow", "stopped": "dim"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -83,6 +86,9 @@ def up(
     fresh: Annotated[bool, typer.Option("--fresh", help="delete the state directory's content first")] = False,
 ) -> None:
     """Start PostgreSQL, NATS, Temporal and every process of Berth here, until Ctrl-C. A restart continues."""
+    # Everything that the stack needs, for this command alone: start-up stays light for all others.
+    from berth.local.stack import Stack, StackOptions
+
     settings = session.settings
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,

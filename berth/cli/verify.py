@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from berth.cli.session import FAILED, UNREACHABLE, Refused, Session
-from berth.verification import Verdict, run_checks
-from berth.verification.stream import StreamUnreachable, check_stream
+import typer
+
+from berth.cli.endings import FAILED, UNREACHABLE, Refused
+from berth.cli.session import Session
+
+if TYPE_CHECKING:
+    from berth.verification import Verdict
 
 
 def verify(session: Session) -> None:
@@ -27,13 +31,17 @@ def verify(session: Session) -> None:
                 session.console.print("    and more", markup=False)
     broken = [verdict.promise for verdict in verdicts if not verdict.kept]
     if broken and session.json:
-        raise SystemExit(FAILED)
+        raise typer.Exit(FAILED)
     if broken:
         raise Refused(f"violated: {', '.join(broken)}", code="violated")
 
 
 def collect(database_url: str, nats_url: str | None) -> list[Verdict]:
     """All verdicts; the stream is compared where NATS is known."""
+    # psycopg and nats-py, for this command alone: start-up stays light for all others.
+    from berth.verification import run_checks
+    from berth.verification.stream import StreamUnreachable, check_stream
+
     verdicts = run_checks(database_url)
     if nats_url is not None:
         try:

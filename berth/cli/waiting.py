@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from berth.cli.session import Session
-from berth.client import Allocation, Client
+
+if TYPE_CHECKING:
+    from berth.client import Allocation, Client
 
 RETRY_SECONDS = 30.0
 

@@ -15,10 +15,13 @@ from berth.demo.stage import Player, Stage
 from berth.demo.trace import Job, read_jobs
 from berth.local import fleet
 
-SPAN_SECONDS = 30.0
+SPAN_SECONDS = 25.0
+# A tenant submits so many at once and queues the rest itself, as a scheduler would: thousands of creates that are
+# refused because everything is busy would keep a small machine from finishing what runs.
+JOBS_IN_FLIGHT_MAX = 10
 WAIT_SECONDS = 120.0
 BUSY_SECONDS_MAX = 90.0
-BUSY_PAUSE_SECONDS = 1.0
+BUSY_PAUSE_SECONDS_FIRST, BUSY_PAUSE_SECONDS_MAX = 0.2, 2.0
 PROGRESS_SECONDS = 5.0
 
 
@@ -29,12 +32,14 @@ async def replay(stage: Stage, act: Act, say: Say) -> Act:
     ends: Counter[str] = Counter()
     too_large: Counter[str] = Counter()
     clients = [stage.client(player) for player in stage.players]
+    rooms = [asyncio.Semaphore(JOBS_IN_FLIGHT_MAX) for _ in stage.players]
     began = time.monotonic()
 
     async def play(job: Job) -> None:
         turn = job.number % len(clients)
         await asyncio.sleep(max(0.0, job.arrives_seconds - (time.monotonic() - began)))
-        end = await _one_job(clients[turn], stage.players[turn], job, act)
+        async with rooms[turn]:
+            end = await _one_job(clients[turn], stage.players[turn], job, act)
         ends[end] += 1
         if job.gpus > fleet.SLOTS:
             too_large[end] += 1
@@ -85,7 +90,8 @@ async def _one_job(berth: AsyncClient, player: Player, job: Job, act: Act) -> st
             reason = refusal.reason
             if reason == "no_node_large_enough" or began > patience_until:
                 return f"refused: {reason}"
-            await asyncio.sleep(BUSY_PAUSE_SECONDS * random.uniform(0.5, 1.5))
+            pause = min(BUSY_PAUSE_SECONDS_MAX, BUSY_PAUSE_SECONDS_FIRST * 1.5**attempt)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             continue
         act.create_ms.append((time.monotonic() - began) * 1000)
         active = await berth.wait_for(made.allocation_id, {"active"}, WAIT_SECONDS)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from berth.local import secret_files
-from berth.local.processes import Endpoints
 from berth.local.state import StateDirectory
+
+if TYPE_CHECKING:
+    from berth.local.processes import Endpoints
 
 FILE = "endpoints.json"
 

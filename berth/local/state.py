@@ -26,6 +26,8 @@ from berth.local.servers import answers
 PORTS_FIRST, PORTS_LAST = 20000, 32000
 PUBLIC_PORT_WISHED = 8080
 MARK = "state.json"
+LOCK = "stack.lock"
+NEW = ".new"
 
 
 class StackProblem(Exception):
@@ -34,13 +36,18 @@ class StackProblem(Exception):
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace a file so that a reader, or a crash, sees the old content or the new, never half."""
-    beside = path.with_name(path.name + ".new")
+    beside = path.with_name(path.name + NEW)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _is_stacks(entry: Path) -> bool:
+    """Whether this is another stack's own directory, as var/demo inside var."""
+    return (entry / MARK).exists() or (entry / LOCK).exists()
 
 
 class StateDirectory:
@@ -69,10 +76,15 @@ class StateDirectory:
         return self.path / "agents" / name
 
     def prepare(self) -> None:
-        """Make the directory and what is in it; raises `StackProblem` where that is not possible."""
+        """Make the directory and what is in it.
+
+        Raises `StackProblem` where that is not possible, and where somebody else's files are.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not (self.path / MARK).exists():
+                # Whatever is in a directory with the mark goes with the next --fresh.
+                self._require_nothing_else()
                 self.write(MARK, {})
             for folder in (self.secrets, self.path / "agents"):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -83,17 +95,24 @@ class StateDirectory:
             raise StackProblem(f"cannot use {self.path} as state directory: {error.strerror}") from error
 
     def start_over(self) -> None:
-        """Delete everything in the directory but the lock; refuses a directory that is not a stack's."""
+        """Delete everything in the directory but the lock and other stacks' directories.
+
+        Raises `StackProblem` for a directory that is not a stack's.
+        """
         if not self.path.exists():
             return
-        inside = [entry for entry in self.path.iterdir() if entry.name != "stack.lock"]
-        if inside and not (self.path / MARK).exists():
-            raise StackProblem(f"{self.path} holds files that are not a stack's; name another --state-dir")
+        if not (self.path / MARK).exists():
+            self._require_nothing_else()
+        inside = [entry for entry in self.path.iterdir() if entry.name != LOCK and not _is_stacks(entry)]
         for entry in inside:
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+
+    def _require_nothing_else(self) -> None:
+        if any(entry.name not in (LOCK, MARK + NEW) and not _is_stacks(entry) for entry in self.path.iterdir()):
+            raise StackProblem(f"{self.path} holds files that are not a stack's; name another --state-dir")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -103,7 +122,7 @@ class StateDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / "stack.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StackProblem(f"cannot use {self.path} as state directory: {error.strerror}") from error
         try:

@@ -1,7 +1,8 @@
 """Create allocations: a list in, one answer each, one transaction (DESIGN §4 step 1, §5).
 
-The API combines creates that arrive together; one is the ordinary case. Items do not see each other: each has its own
-savepoint, and one that is refused leaves nothing but its own refusal, stored alone in a second transaction (DESIGN §6).
+The API combines creates that arrive together; one is the ordinary case. Items do not see each other: one that is refused
+leaves nothing but its own refusal, stored alone in a second transaction (DESIGN §6), and when a constraint refuses one, the
+list goes back to its savepoint and each is placed under its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Places creates: the claim, the allocation, its operation and its event commit together (P1, P2).
 
-One server-side call (`place_allocations`, migrations) does a whole batch, a savepoint each. What to try is decided by the
-pure placement package; this hands the decision over and reads the answers.
+One server-side call (`place_allocations`, migrations) does a whole batch under one savepoint, and each item under its own
+when a constraint refuses one. What to try is decided by the pure placement package; this hands the decision over and
+reads the answers.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from berth.local.servers import free_port
+
 WAIT_SECONDS_MAX = 90.0
 
 
@@ -54,11 +56,13 @@ class UpProcess:
 
     def __init__(self, directory: Path, *, agents: int = 1) -> None:
         self.directory = directory
+        # Its own port at first, and then the remembered one: others on this machine may want the usual one.
+        port = [] if (directory / "state.json").exists() else ["--port", str(free_port())]
         self._out = directory.with_name(f"{directory.name}-{time.monotonic_ns()}.out")
         with self._out.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "berth.cli", "up", "--state-dir", str(directory), "--agents", str(agents),
-                 "--output", "json"],
+                 "--output", "json", *port],
                 env=environment(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
 

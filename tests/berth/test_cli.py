@@ -13,8 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import typer
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from berth.cli.main import app
 from berth.local.servers import LocalPostgres, free_port

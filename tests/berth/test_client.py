@@ -17,7 +17,7 @@ from berth import client as berth
 from berth.client import AsyncClient, Client
 from berth.client.errors import BY_CODE, error_from_problem
 from berth.local.servers import free_port
-from tests.berth.scripted_server import Scripted, ScriptedServer, serving
+from tests.berth.scripted import LOST, Reply, ScriptedServer
 
 ID = uuid.UUID(int=7)
 TIME = "2026-01-01T00:00:00.000000Z"
@@ -31,9 +31,9 @@ def allocation(status: str, **more: object) -> dict[str, object]:
     return {**CREATED, "tenant_id": str(ID), "gpu_model": "H100", "row_version": 1, "status": status, **more}
 
 
-def problem(status: int, code: str, outcome: str = "not_done", **more: object) -> Scripted:
+def problem(status: int, code: str, outcome: str = "not_done", **more: object) -> Reply:
     body = {"type": "t", "title": "T", "status": status, "code": code, "detail": "d", "outcome": outcome, **more}
-    return Scripted(status, body)
+    return Reply(status, body)
 
 
 def create(to: Client, **more: Any) -> berth.CreatedAllocation:
@@ -41,9 +41,9 @@ def create(to: Client, **more: Any) -> berth.CreatedAllocation:
 
 
 @contextmanager
-def connected(*answers: Scripted, retry_seconds: float = 30.0) -> Iterator[tuple[ScriptedServer, Client]]:
+def connected(*answers: Reply, retry_seconds: float = 30.0) -> Iterator[tuple[ScriptedServer, Client]]:
     """A server that answers so, and a client of it."""
-    with serving(*answers) as server, Client(server.address, retry_seconds=retry_seconds) as client:
+    with ScriptedServer(answers) as server, Client(server.address, retry_seconds=retry_seconds) as client:
         yield server, client
 
 
@@ -52,13 +52,13 @@ TROUBLE = [
     problem(503, "overloaded"),
     problem(503, "outcome_unknown", "unknown"),
     problem(409, "operation_in_progress", "in_progress"),
-    Scripted(hang_up=True),
+    LOST,
 ]
 
 
-@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda t: "hang_up" if t.hang_up else t.body["code"])
-def test_a_write_is_repeated_with_its_first_key(trouble: Scripted) -> None:
-    with connected(trouble, trouble, Scripted(201, CREATED)) as (server, client):
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda t: "lost" if t.lost else t.body["code"])
+def test_a_write_is_repeated_with_its_first_key(trouble: Reply) -> None:
+    with connected(trouble, trouble, Reply(201, CREATED)) as (server, client):
         assert create(client).allocation_id == ID
     keys = {asked.key for asked in server.asked}
     assert len(server.asked) == 3
@@ -68,7 +68,7 @@ def test_a_write_is_repeated_with_its_first_key(trouble: Scripted) -> None:
 
 
 def test_keys_are_client_sequence_nonce_and_never_the_same() -> None:
-    with connected(Scripted(201, CREATED)) as (server, client):
+    with connected(Reply(201, CREATED)) as (server, client):
         for _ in range(3):
             create(client)
         create(client, idempotency_key="mine")
@@ -81,7 +81,7 @@ def test_keys_are_client_sequence_nonce_and_never_the_same() -> None:
 
 
 def test_a_read_carries_no_key_and_is_repeated() -> None:
-    with connected(Scripted(hang_up=True), Scripted(200, allocation("active"))) as (server, client):
+    with connected(LOST, Reply(200, allocation("active"))) as (server, client):
         assert client.get_allocation(ID).status == "active"
     assert [asked.key for asked in server.asked] == [None, None]
 
@@ -105,7 +105,7 @@ def test_a_definite_refusal_is_not_repeated(code: str) -> None:
 
 
 def test_retry_after_is_obeyed_or_the_request_given_up() -> None:
-    answer = Scripted(503, {"code": "overloaded", "outcome": "not_done"}, {"Retry-After": "3600"})
+    answer = Reply(503, {"code": "overloaded", "outcome": "not_done"}, {"Retry-After": "3600"})
     with connected(answer) as (server, client), pytest.raises(berth.Overloaded) as raised:
         create(client)
     assert raised.value.retry_after_seconds == 3600
@@ -121,7 +121,7 @@ def test_nobody_there_is_not_done() -> None:
 
 def test_a_lost_answer_is_an_unknown_outcome_with_its_key() -> None:
     with (
-        connected(Scripted(hang_up=True), retry_seconds=0) as (server, client),
+        connected(LOST, retry_seconds=0) as (server, client),
         pytest.raises(berth.OutcomeUnknown) as raised,
     ):
         create(client)
@@ -131,14 +131,14 @@ def test_a_lost_answer_is_an_unknown_outcome_with_its_key() -> None:
 
 def test_once_uncertain_a_later_refusal_to_serve_does_not_say_not_done() -> None:
     # Retry-After of an hour ends the retrying at the second answer.
-    busy = Scripted(503, {"code": "overloaded", "outcome": "not_done", "detail": "d"}, {"Retry-After": "3600"})
-    with connected(Scripted(hang_up=True), busy) as (server, client), pytest.raises(berth.OutcomeUnknown):
+    busy = Reply(503, {"code": "overloaded", "outcome": "not_done", "detail": "d"}, {"Retry-After": "3600"})
+    with connected(LOST, busy) as (server, client), pytest.raises(berth.OutcomeUnknown):
         create(client)
     assert len(server.asked) == 2
 
 
 def test_an_answer_that_is_no_answer_is_an_error_with_a_sentence() -> None:
-    with connected(Scripted(201, {"hello": "world"})) as (_server, client), pytest.raises(berth.BerthError) as raised:
+    with connected(Reply(201, {"hello": "world"})) as (_server, client), pytest.raises(berth.BerthError) as raised:
         create(client)
     assert raised.value.code == "unreadable_answer"
     assert raised.value.outcome == "unknown"
@@ -146,7 +146,7 @@ def test_an_answer_that_is_no_answer_is_an_error_with_a_sentence() -> None:
 
 def test_lists_are_followed_to_their_last_page() -> None:
     pages = [{"items": [{"name": n, "display_name": n}], "next_cursor": c} for n, c in (("a", "x/y"), ("b", None))]
-    with connected(*(Scripted(200, page) for page in pages)) as (server, client):
+    with connected(*(Reply(200, page) for page in pages)) as (server, client):
         assert [region.name for region in client.iterate_regions(limit=1)] == ["a", "b"]
     assert [asked.path for asked in server.asked] == ["/api/v1/regions?limit=1", "/api/v1/regions?limit=1&cursor=x%2Fy"]
 
@@ -154,7 +154,7 @@ def test_lists_are_followed_to_their_last_page() -> None:
 def test_waiting_sees_every_answer_until_the_state_comes() -> None:
     states = ["requested", "provisioning", "active"]
     seen: list[str] = []
-    with connected(*(Scripted(200, allocation(state)) for state in states)) as (_server, client):
+    with connected(*(Reply(200, allocation(state)) for state in states)) as (_server, client):
         found = client.wait_for(ID, {"active"}, 30, progress=lambda answer: seen.append(answer.status))
     assert found.status == "active"
     assert seen == states
@@ -163,7 +163,7 @@ def test_waiting_sees_every_answer_until_the_state_comes() -> None:
 def test_waiting_ends_where_the_state_cannot_come_any_more() -> None:
     failed = allocation("failed", failure={"code": "lease_conflict", "detail": "slot 3"})
     with (
-        connected(Scripted(200, failed)) as (_server, client),
+        connected(Reply(200, failed)) as (_server, client),
         pytest.raises(berth.StateUnreachable, match="lease_conflict"),
     ):
         client.wait_for(ID, {"active"}, 30)
@@ -171,7 +171,7 @@ def test_waiting_ends_where_the_state_cannot_come_any_more() -> None:
 
 def test_waiting_ends_when_the_time_is_up() -> None:
     with (
-        connected(Scripted(200, allocation("provisioning"))) as (_server, client),
+        connected(Reply(200, allocation("provisioning"))) as (_server, client),
         pytest.raises(berth.WaitTimeout) as raised,
     ):
         client.wait_for(ID, {"active"}, 0.01)
@@ -186,10 +186,10 @@ def test_the_asynchronous_client_does_the_same() -> None:
             return found.status, [region.name async for region in client.iterate_regions()]
 
     answers = (
-        Scripted(hang_up=True), Scripted(201, CREATED), Scripted(200, allocation("active")),
-        Scripted(200, {"items": [{"name": "a", "display_name": "A"}]}),
+        LOST, Reply(201, CREATED), Reply(200, allocation("active")),
+        Reply(200, {"items": [{"name": "a", "display_name": "A"}]}),
     )  # fmt: skip
-    with serving(*answers) as server:
+    with ScriptedServer(answers) as server:
         assert asyncio.run(play(server.address)) == ("active", ["a"])
     assert server.asked[0].key == server.asked[1].key
 

@@ -39,6 +39,7 @@ def _ports(directory: Path) -> str:
     return (directory / "state.json").read_text()
 
 
+@pytest.mark.timeout(300)
 def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> None:
     directory.parent.mkdir(parents=True)
     first = UpProcess(directory)
@@ -90,6 +91,7 @@ def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> 
         second.process.kill()
 
 
+@pytest.mark.full
 def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
     stack = UpProcess(directory.parent / "other")
     try:

@@ -58,7 +58,7 @@ P1 = [
         " false, false, clock_timestamp(), null, null, 0 from claims where id = {early.claim}",
     ),
     _of(
-        "a right hidden behind a longer one in history", "P1", "has the right to unit",
+        "a right hidden behind a longer one in history", "P1", "from 2003-01-01",
         # Sorted by start, the short one lies between: only the running maximum remembers the long one's end.
         OTHER_CLAIM + "select node_id, tenant_id, 'reservation', uuidv7(), units, d, false, false,"
         " timestamptz '2005-01-01', null, null, 0 from claims, (values (tstzrange('2001-01-01', '2004-01-01')),"
@@ -193,6 +193,15 @@ P6 = [
         "released without proof by anyone", "P6", "nothing proves the cleanup",
         "update allocations set release_result = null where name = 'early';"
         " update node_tasks set result = '{}' where allocation_id = {early} and state = 'completed'",
+    ),
+    _of(
+        "released with every trace of proof swept", "P6", "nothing proves the cleanup",
+        "update allocations set release_result = null where name = 'early';"
+        " delete from node_tasks where allocation_id = {early}",
+    ),
+    _of(
+        "freed, and its allocation and tasks are gone", "P6 P2", "nothing proves the cleanup",
+        "delete from node_tasks where allocation_id = {early}; delete from allocations where name = 'early'",
     ),
     _of(
         "released, not wiped", "P6", "without a release result",

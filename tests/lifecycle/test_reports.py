@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.protocol import FailureCode, ProgressReport, ResultReport, TaskFailure
+from node_agent.protocol import FailureCode, Phase, ProgressReport, ResultReport, TaskFailure
 from orchestrator.commands.accept_task_result import accept_task_result
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.begin_release import begin_release
@@ -45,7 +45,7 @@ def test_a_task_of_another_node_is_unknown(database_url: str) -> None:
         await begin_provisioning(context, allocation_id, "wf")
         task = task_of(database_url, allocation_id)
         other = next(node.id for node in seeded.nodes if node.id != task["node_id"])
-        progress = ProgressReport(fence=task["fence"], phase="boot")
+        progress = ProgressReport(fence=task["fence"], phases=[Phase(phase="boot")])
         with pytest.raises(NotFound):
             await accept_task_result(context, other, 1, task["id"], completed(task, PROVISIONED))
         with pytest.raises(NotFound):
@@ -104,7 +104,7 @@ def test_a_late_result_after_cancel_is_noted_once_and_changes_nothing(database_u
         for _ in range(3):
             answer = await report(context, task, completed(task, PROVISIONED))
             assert (answer.applied, answer.reason) == (False, "superseded")
-        progress = ProgressReport(fence=task["fence"], phase="boot")
+        progress = ProgressReport(fence=task["fence"], phases=[Phase(phase="boot")])
         assert not await record_task_progress(context, task["node_id"], task["id"], progress)
         assert isinstance(await finish_provisioning(context, allocation_id), Superseded)
         assert allocation_of(database_url, allocation_id) == before
@@ -191,7 +191,7 @@ def test_progress_is_bounded(database_url: str) -> None:
     async def way(context: Context) -> list[bool]:
         await begin_provisioning(context, allocation_id, "wf")
         task = task_of(database_url, allocation_id)
-        report_ = ProgressReport(fence=task["fence"], phase="image", detail="still loading")
+        report_ = ProgressReport(fence=task["fence"], phases=[Phase(phase="image", detail="still loading")])
         return [
             await record_task_progress(context, task["node_id"], task["id"], report_)
             for _ in range(PROGRESS_PER_TASK_MAX + 2)

@@ -221,7 +221,7 @@ class ControlPlane:
             return 200, self._credentials(CertificateRequest.model_validate_json(content).csr_pem)
         task_id, what = UUID(path.split("/")[-2]), path.split("/")[-1]
         if what == "progress":
-            self.progress[task_id].append(ProgressReport.model_validate_json(content).phase)
+            self.progress[task_id] += [one.phase for one in ProgressReport.model_validate_json(content).phases]
             return 204, None
         return self._result(task_id, ResultReport.model_validate_json(content))
 

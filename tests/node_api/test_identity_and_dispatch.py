@@ -47,7 +47,7 @@ def test_the_certificate_and_not_the_request_chooses_the_node(listener: NodeList
     task = listener.queue_task(other)
     node = listener.node(mine)
     assert node.wait() == []
-    for body in ({"fence": 1, "outcome": "completed", "result": {}}, {"fence": 1, "phase": "lease"}):
+    for body in ({"fence": 1, "outcome": "completed", "result": {}}, {"fence": 1, "phases": [{"phase": "lease"}]}):
         verb = "result" if "outcome" in body else "progress"
         refused = node.http.post(f"/node/v1/tasks/{task}/{verb}", json=body)
         assert (refused.status_code, refused.json()["code"]) == (404, "not_found")

@@ -1,0 +1,113 @@
+"""`berth verify` over 100,000 allocations that are all over, with all that they left: the limit is 10 s (DESIGN §10).
+
+Claims, timelines, tasks, operations and events are there as the commands leave them, several generations on each unit, so
+that every check has its whole history to look at. A verdict that is not kept fails the benchmark: it measured nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psycopg
+
+from benchmarks.figures import Figure
+from benchmarks.running import bench
+from berth.verification import run_checks
+
+ALLOCATIONS = 100_000
+NODES = 2_000
+SECONDS_MAX = 10.0
+
+# Generation g of a unit lives from g minutes to g minutes and 50 seconds after the beginning, so that none overlap.
+_PLAN = """
+create unlogged table planned as
+select n, uuidv7() as id, uuidv7() as correlation, s.unit, s.node_id, t.id as tenant_id, 'key-' || n as key,
+       clock_timestamp() - interval '12 hours' + make_interval(mins => (n / units)::integer) as asked
+from generate_series(0, %(count)s - 1) n
+cross join (select count(*) as units from slots) total
+join (select unit, node_id, row_number() over (order by unit) - 1 as place from slots) s on s.place = n %% units
+join (select id, row_number() over (order by id) - 1 as place, count(*) over () as tenants from tenants) t
+     on t.place = n %% t.tenants
+order by n
+"""
+_WIPED = """{"released": true, "hard_stopped": false, "wiped": true, "leases_released": true}"""
+_FILL = f"""
+alter table allocations disable trigger user;
+insert into claims (id, node_id, tenant_id, owner_kind, owner_id, units, during, booked, occupied, fence, created_at,
+                    closed_at, occupied_from, occupied_until)
+overriding system value
+select n + 1, node_id, tenant_id, 'allocation', id, int8multirange(int8range(unit, unit + 1)), tstzrange(asked, null),
+       false, false, n + 1, asked, asked + interval '50 s', asked, asked + interval '50 s'
+from planned;
+insert into allocations (id, tenant_id, state, row_version, sku, shape, gpu_model, gpus, region, image, price_version,
+    ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at, active_at,
+    releasing_at, released_at, release_result)
+select id, tenant_id, 'released', 5, 'h100.slice', 'gpu_slice', 'H100', 1, 'eu-1', 'ubuntu-24.04', 1, array['ssh-ed25519 A'],
+       node_id, n + 1, key, decode(repeat('00', 32), 'hex'), correlation, asked, asked + interval '20 s',
+       asked + interval '40 s', asked + interval '50 s', '{_WIPED}'
+from planned;
+alter table allocations enable trigger user;
+insert into allocation_timeline (allocation_id, at, kind, from_state, to_state, row_version, actor_kind, fence)
+select id, asked + make_interval(secs => step.at), 'transition', step.came, step.went, step.version, 'worker', n + 1
+from planned cross join (values (1, 0, null, 'requested'), (2, 1, 'requested', 'provisioning'),
+    (3, 20, 'provisioning', 'active'), (4, 40, 'active', 'releasing'), (5, 50, 'releasing', 'released'))
+    step(version, at, came, went)
+order by n, step.version;
+insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, state, envelope, not_before, expires_at,
+                        queued_at, dispatched_at, finished_at, result)
+select uuidv7(), node_id, 1, kind.type, id, n + 1, 'completed', '{{}}', asked, asked + interval '5 min', asked,
+       asked, asked + interval '10 s', kind.result::jsonb
+from planned cross join (values
+    ('slice.vm_provision', '{{"connection": {{}}}}'), ('slice.vm_release', '{_WIPED}')) kind(type, result);
+insert into operations (scope, key, fingerprint, status, code, body, subject_id, created_at, retire_after)
+select tenant_id, key, decode(repeat('00', 32), 'hex'), 201, 'ok', jsonb_build_object('allocation_id', id)::text, id,
+       asked, asked + interval '1 day'
+from planned;
+insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, payload)
+select kind.type, asked + make_interval(secs => kind.at), correlation, tenant_id, 'allocations/' || id, key,
+       jsonb_build_object('allocation_id', id)
+from planned cross join (values (0, 'provisioning.requested'), (20, 'provisioning.active'),
+    (40, 'provisioning.releasing.requested'), (50, 'provisioning.releasing.completed')) kind(at, type)
+order by n, kind.at;
+drop table planned;
+"""
+
+
+def seed_history(database_url: str, allocations: int) -> None:
+    """Put so many finished allocations into a database with a fleet and tenants."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("set synchronous_commit = off")
+        connection.execute(_PLAN, {"count": allocations})
+        connection.execute(_FILL.encode())
+        while connection.execute("select log_advance(50000)").fetchone() != (0,):
+            pass
+        connection.execute("vacuum (analyze)")
+
+
+def run(quick: bool) -> list[Figure]:
+    """One figure; `quick` looks at a tenth, without a limit."""
+    count = ALLOCATIONS // 10 if quick else ALLOCATIONS
+    with bench() as servers:
+        url, _ = servers.fleet(NODES)
+        seed_history(url, count)
+        began = time.perf_counter()
+        verdicts = run_checks(url)
+        seconds = time.perf_counter() - began
+    broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
+    if broken:
+        raise RuntimeError(f"the seeded history is not as commands leave it: {broken}")
+    slowest = max(verdicts, key=lambda verdict: verdict.seconds)
+    return [
+        Figure(
+            f"verify_{count}_allocations", seconds, "s", None if quick else SECONDS_MAX,
+            note=f"slowest: {slowest.promise}, {slowest.seconds:.2f} s",
+        )
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    figures = run("--quick" in sys.argv)
+    for figure in figures:
+        print(figure.line())
+    sys.exit(0 if all(figure.ok for figure in figures) else 1)

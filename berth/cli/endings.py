@@ -1,0 +1,140 @@
+"""Which exit code and which sentence an error becomes.
+
+Exit codes: 0 done; 1 refused, failed, or a check found something; 2 wrong usage; 3 a server cannot be reached;
+4 the outcome of a write is unknown; 5 the time to wait was up; 130 interrupted.
+
+Libraries that only some commands use (httpx, psycopg, alembic) are not imported here: an error of a library that
+nobody has loaded cannot have been raised.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from berth.local.servers import ServerProblem
+from berth.local.state import StackProblem
+
+if TYPE_CHECKING:
+    from berth.client import BerthError
+
+FAILED, USAGE, UNREACHABLE, UNKNOWN, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+EXTRA_OF_LIBRARY = {"httpx": "cli", "nats": "cli", "psycopg": "cli"}
+REASON_ADVICE = {
+    "unknown_sku": "`berth sku list` shows what is sold",
+    "none_in_region": "`berth region list` shows the regions",
+    "busy_now": "try again later, or elsewhere",
+}
+
+
+class Refused(Exception):
+    """A command cannot do what was asked; the message says what to do. `code` is stable, for `--output json`."""
+
+    def __init__(self, detail: str, *, code: str = "failed", exit_code: int = FAILED) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ends that did not do what was asked. `extra` is for programs."""
+
+    exit_code: int
+    code: str
+    detail: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def ending_of(error: Exception) -> Ending | None:
+    """The ending for a foreseen error; None for any other, which is a defect and shows its traceback."""
+    if isinstance(error, Refused):
+        return Ending(error.exit_code, error.code, error.detail)
+    if isinstance(error, StackProblem | ServerProblem):
+        return Ending(FAILED, "stack", str(error))
+    if isinstance(error, ModuleNotFoundError):
+        return _not_installed(error)
+    ending = _of_client(error) or _of_schema(error) or _of_database(error)
+    if ending is None and isinstance(error, OSError):
+        return Ending(FAILED, "system", f"{error.filename or 'system'}: {error.strerror or error}")
+    return ending
+
+
+def _not_installed(error: ModuleNotFoundError) -> Ending:
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF_LIBRARY.get(library, "local")
+    return Ending(FAILED, "not_installed", f"this needs {library}, which is not here; install `berth[{extra}]`")
+
+
+def _of_client(error: Exception) -> Ending | None:
+    if "berth.client" not in sys.modules:
+        return None
+    # Loaded already by whoever raised; start-up stays light.
+    from berth.client import BerthError, OutcomeUnknown, Overloaded, Unavailable, WaitTimeout
+
+    if not isinstance(error, BerthError):
+        return None
+    code = FAILED
+    if isinstance(error, OutcomeUnknown):
+        code = UNKNOWN
+    elif isinstance(error, Unavailable | Overloaded):
+        code = UNREACHABLE
+    elif isinstance(error, WaitTimeout):
+        code = TIMED_OUT
+    extra = {key: value for key, value in error.extra.items() if key != "allocation"}
+    advice = _advice(error)
+    detail = error.detail.rstrip(".") + (f"; {advice}" if advice else "")
+    return Ending(code, error.code, detail, {"outcome": error.outcome, "status": error.status, **extra})
+
+
+def _advice(error: BerthError) -> str | None:
+    """What to do about it, where the server's own sentence does not say."""
+    if error.outcome == "unknown" and "idempotency_key" in error.extra:
+        return f"repeat with the idempotency key {error.extra['idempotency_key']} to find out"
+    if error.code == "unreachable":
+        return "is the stack running? `berth doctor` tells more"
+    if error.code == "unauthenticated":
+        return "check BERTH_API_KEY, or make a key with `berth key create`"
+    if error.code == "forbidden" and "tenant_id" in error.detail:
+        return "name it with --tenant"
+    if error.code == "forbidden":
+        if "tenant" in error.detail:
+            return "set BERTH_API_KEY to one; `berth key create NAME --tenant TENANT` makes one"
+        return "set BERTH_API_KEY to an admin key, or unset it to use the local stack's"
+    if error.code == "quota_exceeded":
+        return "release something, or have an operator raise the limit"
+    if error.code == "not_found" and "allocation" in error.detail:
+        return "with an admin key, name the owner with --tenant"
+    return REASON_ADVICE.get(str(error.extra.get("reason")))
+
+
+def _of_schema(error: Exception) -> Ending | None:
+    if "migrations" not in sys.modules:
+        return None
+    # Loaded already by whoever raised; start-up stays light.
+    from alembic.util import CommandError
+
+    from migrations import SchemaProblem
+
+    if isinstance(error, CommandError):
+        return Ending(FAILED, "schema", f"the schema cannot be moved: {error}")
+    if isinstance(error, SchemaProblem):
+        return Ending(UNREACHABLE if "cannot connect" in str(error) else FAILED, "schema", str(error))
+    return None
+
+
+def _of_database(error: Exception) -> Ending | None:
+    if "psycopg" not in sys.modules:
+        return None
+    # Loaded already by whoever raised; start-up stays light.
+    import psycopg
+
+    if not isinstance(error, psycopg.Error):
+        return None
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, psycopg.OperationalError):
+        return Ending(UNREACHABLE, "database_unreachable", f"cannot use the database: {reason}")
+    return Ending(FAILED, "database_error", f"the database refused: {reason}; is it at the newest schema?")

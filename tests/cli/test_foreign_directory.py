@@ -1,0 +1,30 @@
+"""A state directory is the stack's own: nothing of anybody else is ever deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from berth.local.state import StackProblem, StateDirectory
+
+
+def test_a_directory_with_other_files_is_never_marked_as_a_stacks(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    state = StateDirectory(tmp_path)
+    for act in (state.prepare, state.start_over):
+        with pytest.raises(StackProblem, match="not a stack's"):
+            act()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_starting_over_leaves_another_stacks_directory_alone(tmp_path: Path) -> None:
+    inner = StateDirectory(tmp_path / "demo")
+    inner.prepare()
+    outer = StateDirectory(tmp_path)
+    outer.prepare()
+    (outer.log / "api.log").write_text("old")
+    outer.start_over()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["demo"]
+    assert inner.read("state.json") == {}
+    assert (inner.path / "secrets").is_dir()

@@ -1,0 +1,83 @@
+"""Creates placed together: one that loses harms no other, and what a batch writes at its end is what it decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.placement.fleet import Fleet, create_of
+from tests.placement.test_creating import body_of, run, word_of
+
+UNKNOWN_CLAIM = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
+select id, gen_random_uuid(), 'allocation', gen_random_uuid(),
+       int8multirange(int8range(unit_base, unit_base + 8)), tstzrange(clock_timestamp(), null), true, clock_timestamp(), 1
+from nodes order by placement_rank, id limit 1
+returning node_id
+"""
+FITS_THAT_LIE = """
+with derived as (
+    select s.node_id, sum((1::bigint << s.slot_index)) filter (where not exists (
+               select from claims c where c.node_id = s.node_id and c.closed_at is null and c.units @> s.unit)) as mask
+    from slots s group by s.node_id
+)
+select count(*) from nodes n join derived d on d.node_id = n.id
+where n.free_mask <> coalesce(d.mask, 0)
+   or n.fit_class <> bit_count((n.free_mask & 15)::bit(64)) * 64 + bit_count((n.free_mask >> 4)::bit(64))
+"""
+
+
+def test_a_fit_that_lies_costs_nobody_a_place_and_is_corrected(database_url: str) -> None:
+    """The first node's units are taken, but its fit says free: the batch goes back, and each finds its place alone."""
+    fleet = Fleet(database_url, slice_nodes=3)
+    tenants = [fleet.tenant(), fleet.tenant()]
+    full = fleet.one(UNKNOWN_CLAIM)
+
+    results = run(database_url, [create_of(tenants[i % 2], gpus=2) for i in range(8)])
+
+    assert Counter(map(word_of, results)) == {"201": 8}
+    assert fleet.one("select free_mask from nodes where id = %s", full) == 0
+    assert fleet.one("select count(*) from allocations where node_id = %s", full) == 0
+    assert fleet.overlaps() == 0
+    assert fleet.one(FITS_THAT_LIE) == 0
+    assert fleet.one("select count(*) from operations where status = 201") == 8
+    assert fleet.one("select sum(gpus_used) from tenant_quotas") == 16
+
+
+def test_a_creation_from_long_ago_is_answered_among_new_ones(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=2)
+    tenant = fleet.tenant()
+    old = create_of(tenant, gpus=2)
+    (first,) = run(database_url, [old])
+    fleet.connection.execute("delete from operations")
+
+    fresh = [create_of(tenant), create_of(tenant)]
+    before, again, after = run(database_url, [fresh[0], old, fresh[1]])
+
+    assert body_of(again) == body_of(first)
+    assert [word_of(before), word_of(after)] == ["201", "201"]
+    assert fleet.one("select count(*) from allocations") == 3
+    assert fleet.one("select gpus_used from tenant_quotas") == 4
+
+
+def test_whatever_is_placed_together_every_fit_is_what_the_claims_say(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=5)
+
+    @given(st.lists(st.lists(st.sampled_from([1, 1, 2, 4, 8]), min_size=1, max_size=12), min_size=1, max_size=4))
+    @settings(max_examples=15, deadline=None)
+    def holds(lists: list[list[int]]) -> None:
+        tenant = fleet.tenant()
+
+        results = run(database_url, *([create_of(tenant, gpus=gpus) for gpus in together] for together in lists))
+
+        placed = sum(body_of(result)["gpus"] for result in results if word_of(result) == "201")
+        assert fleet.overlaps() == 0
+        assert fleet.one(FITS_THAT_LIE) == 0
+        assert fleet.one("select gpus_used from tenant_quotas where tenant_id = %s", tenant.id) == placed
+        assert fleet.one("select coalesce(sum(gpus), 0) from allocations where tenant_id = %s", tenant.id) == placed
+        fleet.connection.execute("truncate claims, allocations, allocation_timeline, operations, outbox")
+        fleet.connection.execute("select refresh_node_fit(id) from nodes")
+
+    holds()
