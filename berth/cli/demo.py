@@ -58,30 +58,42 @@ def demo(
 
 
 def table(report: dict[str, Any]) -> Table:
-    """The report for a person."""
-    shown = Table(title=f"berth demo, {report['seconds']} s", title_justify="left")
-    for title in ("act", "", "checks", "seconds", "create p50/p99 ms", "to active p50/p99 ms", "figures"):
-        shown.add_column(title, overflow="fold")
+    """The report for a person; it fits a terminal of 80 columns."""
+    heading = f"berth demo, {report['seconds']} s; latencies in milliseconds, p50/p99"
+    shown = Table(title=heading, title_justify="left", show_lines=True)
+    for title, widest in (("act", 18), ("held", 5), ("s", 5), ("create", 8), ("to active", 9), ("figures", None)):
+        shown.add_column(title, max_width=widest)
     for act in report["acts"]:
         held = sum(1 for check in act["checks"] if check["held"])
         shown.add_row(
-            act["act"], act["title"], f"{held} of {len(act['checks'])}", str(act["seconds"]), _pair(act["create_ms"]),
-            _pair(act["post_to_active_ms"]), _figures(act), style=None if act["held"] else "red",
+            f"({act['act']}) {act['title']}", f"{held}/{len(act['checks'])}", f"{act['seconds']:.1f}",
+            _pair(act["create_ms"]), _pair(act["post_to_active_ms"]), _figures(act),
+            style=None if act["held"] else "red",
         )  # fmt: skip
-    all_ = ("", "all", "held" if report["held"] else "FAILED", str(report["seconds"]))
-    events = f"{report['events_published']} events published, overlaps {report['overlaps_found']}"
-    shown.add_section()
-    shown.add_row(*all_, _pair(report["create_ms"]), _pair(report["post_to_active_ms"]), events)
+    events = f"{report['events_published']} events published, {report['overlaps_found']} overlaps"
+    shown.add_row(
+        "all acts", "yes" if report["held"] else "NO", f"{report['seconds']:.1f}",
+        _pair(report["create_ms"]), _pair(report["post_to_active_ms"]), events,
+    )  # fmt: skip
     return shown
 
 
 def _pair(spread: dict[str, Any]) -> str:
-    return f"{spread['p50']} / {spread['p99']}" if spread["count"] else "-"
+    return f"{spread['p50']:.0f}/{spread['p99']:.0f}" if spread["count"] else "-"
 
 
 def _figures(act: dict[str, Any]) -> str:
-    shown = ("capacity", "placed", "refused", "overlaps", "jobs", "ends", "proof", "versions_contiguous")
-    return ", ".join(f"{name} {act[name]}" for name in shown if name in act)
+    """What the act counted, as a person would say it."""
+    said: list[str] = []
+    for name in ("capacity", "placed", "jobs", "overlaps", "timeline_entries"):
+        if name in act:
+            said.append(f"{act[name]} {name.replace('_', ' ')}")
+    for name in ("refused", "ends"):
+        said += [f"{count} {end.replace('_', ' ')}" for end, count in act.get(name, {}).items()]
+    said += [item.replace("_", " ") for item, held in act.get("proof", {}).items() if held]
+    if act.get("versions_contiguous"):
+        said.append("versions contiguous")
+    return ", ".join(said)
 
 
 def _print_failures(session: Session, report: dict[str, Any]) -> None:

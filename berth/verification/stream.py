@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 from berth.verification.verdict import Verdict
 
 STREAM = "BERTH_LOG"
-COMPARED_MAX = 1000
+COMPARED_MAX = 5000
 CATCH_UP_SECONDS = 5.0
 CONNECT_SECONDS = 3.0
 
@@ -29,7 +29,7 @@ class StreamUnreachable(Exception):
 def check_stream(database_url: str, nats_url: str) -> Verdict:
     """The stream's last sequence is the log's head, and messages carry the event ids of their versions.
 
-    All messages of a small log are compared, else a random sample of 1,000 with both ends. Publishing follows
+    All messages of a small log are compared, else a random sample of 5,000 with both ends. Publishing follows
     sequencing, so the stream gets five seconds to catch up. Raises `StreamUnreachable`.
     """
     began = time.monotonic()
