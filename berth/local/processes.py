@@ -57,6 +57,14 @@ class ProcessPlan:
     arguments: tuple[str, ...] = ()
     where: str = ""
     ports: Mapping[str, int] = field(default_factory=dict)
+    launcher: str | None = None
+    """A module that starts ours: `python -m launcher module arguments`. None in every stack but a test's."""
+
+    @property
+    def command(self) -> list[str]:
+        """The command line."""
+        through = () if self.launcher is None else (self.launcher,)
+        return [sys.executable, "-m", *through, self.module, *self.arguments]
 
 
 def orchestrator_plan(
@@ -137,16 +145,16 @@ class ChildProcess:
         """The plan's name."""
         return self.plan.name
 
-    def spawn(self) -> None:
-        """Start without waiting. Raises `ServerProblem` if one of its ports is busy."""
+    def spawn(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start without waiting, this once with more `environment`. Raises `ServerProblem` if a port of its is busy."""
         for name, port in {**self.plan.ports, f"metrics of {self.name}": self.plan.metrics_port}.items():
             require_free_port(port, name)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.plan.module, *self.plan.arguments],
+                self.plan.command,
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**inherited, **self.plan.environment, "PYTHONUNBUFFERED": "1"},
+                env={**inherited, **self.plan.environment, **(environment or {}), "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
         self.spawned(self.process.pid)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -57,6 +57,10 @@ class StackOptions:
     nats_url: str | None = None
     temporal_address: str | None = None
     trust_domain: str = "berth.local"
+    launcher: str | None = None
+    """A module that starts each process of ours (`ProcessPlan.launcher`); for tests."""
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """More variables for a process of ours, by the process's name."""
 
 
 @dataclass
@@ -169,7 +173,7 @@ class Stack:
     def _start_children(self, plans: list[ProcessPlan]) -> None:
         """Spawn all, then wait for each: Python takes a second to start, and they wait for one another if they must."""
         children = []
-        for plan in plans:
+        for plan in map(self._as_asked, plans):
             child = ChildProcess(plan, self.state.log / f"{plan.name.replace(' ', '-')}.log")
             child.spawned = lambda pid, name=plan.name: self._records.add(record_of(name, pid, signal.SIGTERM))  # type: ignore[misc]
             self._children.append(child)
@@ -186,6 +190,10 @@ class Stack:
                 self._tell(part)
                 raise
             self._ready(part)
+
+    def _as_asked(self, plan: ProcessPlan) -> ProcessPlan:
+        environment = {**plan.environment, **self.options.environment.get(plan.name, {})}
+        return replace(plan, launcher=self.options.launcher, environment=environment)
 
     @staticmethod
     def _where(plan: ProcessPlan) -> str:

@@ -1,0 +1,67 @@
+"""`python -m tests.testbuild <module> [arguments]`: as `python -m <module> [arguments]`, with what the environment asks for.
+
+BERTH_CRASH_AT=<label>:<n>   the process kills itself (SIGKILL) when the label is reached for the n-th time
+BERTH_PLANTED_BUG=<name>     one bug of `planted_bugs.py` is planted before the module runs
+Exit status 2 with one sentence if the module, the label, the number or the name is unknown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+
+from tests.testbuild.killing import kill_at
+from tests.testbuild.planted_bugs import PLANTED_BUGS
+
+CRASH_POINTS = {
+    "orchestrator": "orchestrator.crash_points",
+    "worker": "orchestrator.crash_points",
+    "outbox_relay": "outbox_relay.crash_points",
+    "node_agent": "node_agent.crash_points",
+}
+
+
+class Unknown(Exception):
+    """The environment or the arguments ask for something that there is not; the message says what there is."""
+
+
+def arm(module: str, wanted: str) -> None:
+    """Install the kill at `wanted`, `<label>:<n>`. Raises `Unknown`."""
+    points = importlib.import_module(CRASH_POINTS[module])
+    label, _, number = wanted.rpartition(":")
+    known = [str(point) for point in points.CrashPoint]
+    if label not in known:
+        raise Unknown(f"{module} has no crash point {label or wanted!r}; it has {', '.join(known)}")
+    if not number.isdecimal() or int(number) < 1:
+        raise Unknown(f"BERTH_CRASH_AT={wanted}: the number after the label counts from 1")
+    points.install(kill_at(label, int(number)))
+
+
+def plant(name: str) -> None:
+    """Plant one bug. Raises `Unknown`."""
+    if name not in PLANTED_BUGS:
+        raise Unknown(f"there is no planted bug {name!r}; there are {', '.join(sorted(PLANTED_BUGS)) or 'none'}")
+    PLANTED_BUGS[name]()
+
+
+def main() -> None:
+    """Prepare, then become the module."""
+    module, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
+    try:
+        if module not in CRASH_POINTS:
+            raise Unknown(f"python -m tests.testbuild <module>: {module!r} is none of {', '.join(CRASH_POINTS)}")
+        if crash_at := os.environ.get("BERTH_CRASH_AT"):
+            arm(module, crash_at)
+        if bug := os.environ.get("BERTH_PLANTED_BUG"):
+            plant(bug)
+    except Unknown as unknown:
+        sys.stderr.write(f"testbuild: {unknown}\n")
+        sys.exit(2)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
