@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 
 from node_agent.admission import PROVISIONS, RELEASES
+from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.interface import Driver, DriverFailure, ProvisionOrder, ReleaseOrder
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import (
@@ -119,6 +120,7 @@ class Effects:
 
         def timed(phase: str, detail: str) -> None:
             nonlocal last
+            reach(CrashPoint.EFFECT_AT_PHASE)
             now = time.monotonic()
             self._metrics.phases.labels(phase).observe(now - last)
             last = now

@@ -22,6 +22,7 @@ from node_agent.connection import (
     ask_time,
     enrol,
 )
+from node_agent.crash_points import CrashPoint, reach
 from node_agent.identity import IdentityStore, StoredIdentity, new_key_pem, request_pem, token_digest, validity
 from node_agent.problems import CannotStart, IdentityLost
 from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
@@ -85,6 +86,7 @@ class Enrolment:
         private_key_pem = new_key_pem()
         request = CertificateRequest(csr_pem=request_pem(private_key_pem))
         credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
+        reach(CrashPoint.RENEWAL_AFTER_ANSWER)
         await self._save(credentials, private_key_pem, self.identity.token_sha256)
         log.info("certificate_renewed", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
 
@@ -107,8 +109,11 @@ class Enrolment:
             hardware_id=self._store.hardware_id(self._settings.hardware_id),
             csr_pem=request_pem(private_key_pem),
         )
+        reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
         credentials = await self._answered(request)
+        reach(CrashPoint.ENROLMENT_AFTER_ANSWER)
         await self._save(credentials, private_key_pem, token_digest(token))
+        reach(CrashPoint.ENROLMENT_AFTER_STORED)
         log.info("enrolled", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
 
     async def _answered(self, request: EnrolRequest) -> Credentials:

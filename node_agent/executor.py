@@ -17,6 +17,7 @@ import structlog
 from node_agent.admission import PROVISIONS, RELEASES, Admitted, Refused, Trust, Untrusted, admit, time_objection
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import NodeConnection
+from node_agent.crash_points import CrashPoint, reach
 from node_agent.effects import Effects
 from node_agent.journal import Journal
 from node_agent.journal_records import Accepted, Finished, Started
@@ -95,10 +96,12 @@ class Executor:
                     self._metrics.tasks.labels(body.type, "refused").inc()
                     refusals.append((body.task_id, report))
                 case Admitted(body):
+                    reach(CrashPoint.TASK_BEFORE_ACCEPTED)
                     self._journal.append(Accepted(envelope=handed.envelope))
                     runs.append(Run(body))
         await self._journal.sync()
         for run in runs:
+            reach(CrashPoint.TASK_AFTER_ACCEPTED)
             self._begin(run)
         for task_id, report in refusals:
             self._deliver(task_id, report)
@@ -130,6 +133,7 @@ class Executor:
                 await earlier.ended.wait()
             progress = TaskProgress(body.task_id, body.fence, self._connection, self._metrics)
             report = await self._report_of(run, progress)
+            reach(CrashPoint.EFFECT_AFTER_END)
             self._journal.append(Finished(task_id=body.task_id, report=report))
             await self._journal.sync()
             self._metrics.tasks.labels(body.type, report.outcome).inc()
@@ -159,8 +163,10 @@ class Executor:
         if objection is not None:
             return failed(run.body.fence, FailureCode.TASK_REFUSED, objection)
         if not run.began_before:
+            reach(CrashPoint.EFFECT_BEFORE_JOURNALED)
             self._journal.append(Started(task_id=run.body.task_id))
             await self._journal.sync()
+        reach(CrashPoint.EFFECT_BEFORE_BEGINNING)
         return await self._effects.carry_out(run.body, run.interrupted, progress.offer)
 
     def _leave(self, lane_name: str, run: Run) -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from node_agent.backoff import Backoff
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
+from node_agent.crash_points import CrashPoint, reach
 from node_agent.journal import Journal
 from node_agent.journal_records import Reported
 from node_agent.metrics import AgentMetrics
@@ -55,6 +56,7 @@ class Reporter:
         while True:
             try:
                 async with self._places:
+                    reach(CrashPoint.REPORT_BEFORE_SEND)
                     answer = await self._connection.post(f"/node/v1/tasks/{task_id}/result", report, ResultAnswer)
             except (Unreachable, CredentialsRefused) as error:
                 self._metrics.report_retries.inc()
@@ -65,6 +67,8 @@ class Reporter:
                 log.error("report_refused", task_id=str(task_id), why=str(refused))
             else:
                 log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)
+            reach(CrashPoint.REPORT_AFTER_ANSWER)
             # Not synced: losing this line repeats a report that the server absorbs.
             self._journal.append(Reported(task_id=task_id))
+            reach(CrashPoint.REPORT_AFTER_JOURNALED)
             return

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
+from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
 from orchestrator.store import operations, refusals
 from orchestrator.store.database import Database, Transaction, TransactionConflict
@@ -87,7 +88,10 @@ async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]
     for _ in range(TRIES_MAX):
         try:
             async with context.database.transaction() as tx:
-                return await work(tx)
+                done = await work(tx)
+                reach_commit(work, "before_commit")
+            reach_commit(work, "after_commit")
+            return done
         except TransactionConflict:
             continue
     raise Overloaded("rivals for the same objects kept this from running; try again")
@@ -100,7 +104,12 @@ async def _attempt(context: Context, operation: Operation, effect: Effect) -> An
             return stored
         done = await effect(tx)
         body = "" if done.body is None else json.dumps(done.body, default=json_value)
-        return await operations.conclude(tx, operation, status=done.status, code="ok", body=body, subject=done.subject)
+        answer = await operations.conclude(
+            tx, operation, status=done.status, code="ok", body=body, subject=done.subject
+        )
+        reach_commit(effect, "before_commit")
+    reach_commit(effect, "after_commit")
+    return answer
 
 
 async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Answer | Problem]:
@@ -114,7 +123,10 @@ async def remember_refusals(context: Context, refused: Sequence[Refused]) -> lis
     for _ in range(TRIES_MAX):
         try:
             async with context.database.transaction() as tx:
-                return await refusals.store_refusals(tx, refused)
+                answers = await refusals.store_refusals(tx, refused)
+                reach(CrashPoint.REFUSAL_BEFORE_COMMIT)
+            reach(CrashPoint.REFUSAL_AFTER_COMMIT)
+            return answers
         except TransactionConflict:
             continue
         except OperationInProgress as held:

@@ -13,7 +13,7 @@ from enum import StrEnum
 class CrashPoint(StrEnum):
     """Labels, in the order in which an event passes them."""
 
-    SEQUENCING_BEFORE_COMMIT = "sequencing.before_commit"
+    STREAM_AFTER_MADE = "stream.after_made"
     SEQUENCING_AFTER_COMMIT = "sequencing.after_commit"
     PUBLISHING_BEFORE_SEND = "publishing.before_send"
     PUBLISHING_AFTER_SEND = "publishing.after_send"

@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
+from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.messages import Event, Fence, Subjects, frames
 from outbox_relay.problems import ServerUnavailable, first_line
 from outbox_relay.settings import Settings
@@ -146,9 +147,11 @@ class NatsLink:
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(self._settings.relay_publish_timeout_seconds):
+                reach(CrashPoint.PUBLISHING_BEFORE_SEND)
                 await self._write(
                     frames(events, f"{self._inbox[-6:]}{self._batches}", Fence(last_version, reply), self._subjects)
                 )
+                reach(CrashPoint.PUBLISHING_AFTER_SEND)
                 message = await answer
         except LOST as error:
             raise ServerUnavailable("nats", f"no answer to a publish ({first_line(error)})") from error

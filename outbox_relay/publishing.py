@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
 from outbox_relay.link import Answer, NatsLink, Outcome
 from outbox_relay.messages import Event
@@ -123,6 +124,7 @@ class _Session:
             standing = await self._reader.standing()
             first = standing.lowest_kept or standing.head + 1
             await self._link.make_stream(first)
+            reach(CrashPoint.STREAM_AFTER_MADE)
             log.info("stream_made", stream=self._settings.log_stream_name, first_version=first)
             found = await self._link.stream()
             if found is None:
@@ -165,6 +167,7 @@ class _Session:
         self._under_way.append(_UnderWay(events, answer, time.perf_counter()))
 
     def _count(self, sent: _UnderWay) -> None:
+        reach(CrashPoint.PUBLISHING_AFTER_STORED)
         self._metrics.publish_seconds.observe(time.perf_counter() - sent.began)
         self._metrics.publish_batch_events.observe(len(sent.events))
         self._metrics.published.inc(len(sent.events))

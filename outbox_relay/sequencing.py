@@ -15,6 +15,7 @@ import structlog
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus
 
+from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.metrics import Metrics
 from outbox_relay.pauses import Backoff
 from outbox_relay.postgres import PASSING_ERRORS, bounded_address
@@ -88,6 +89,7 @@ class Sequencer:
         result = self._run(connection, lambda: connection.pgconn.exec_prepared(STATEMENT, parameters))
         moved, head = int(result.get_value(0, 0) or b"0"), int(result.get_value(0, 1) or b"0")
         if moved:
+            reach(CrashPoint.SEQUENCING_AFTER_COMMIT)
             self._metrics.sequence_seconds.observe(time.perf_counter() - began)
             self._metrics.sequence_batch_events.observe(moved)
             self._metrics.sequenced.inc(moved)

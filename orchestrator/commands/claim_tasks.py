@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.execution import Context
 from orchestrator.store.dispatch import Dispatched, claim_queued_tasks, nodes_with_queued_tasks
 
@@ -24,4 +25,7 @@ async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, 
     if not waiting:
         return []
     async with context.database.statement() as tx:
-        return await claim_queued_tasks(tx, waiting, batch_max=batch_max)
+        reach(CrashPoint.CLAIM_TASKS_BEFORE_COMMIT)
+        dispatched = await claim_queued_tasks(tx, waiting, batch_max=batch_max)
+    reach(CrashPoint.CLAIM_TASKS_AFTER_COMMIT)
+    return dispatched

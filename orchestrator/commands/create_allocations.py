@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
 from orchestrator.execution import TRIES_MAX, Context, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
@@ -106,7 +107,10 @@ async def _place_together(context: Context, placements: list[Placement]) -> list
     for _ in range(TRIES_MAX):
         try:
             async with context.database.statement() as tx:
-                return await place_all(tx, placements, quota_first=quota_first)
+                reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
+                outcomes = await place_all(tx, placements, quota_first=quota_first)
+            reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)
+            return outcomes
         except QuotaMoved:
             quota_first = True
         except TransactionConflict:

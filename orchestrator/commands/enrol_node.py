@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, Unauthenticated
 from orchestrator.domain.events import Event, EventType
 from orchestrator.domain.states import Actor, ActorKind
@@ -42,7 +43,10 @@ async def enrol_node(
     token_hash = hashlib.sha256(token.encode()).digest()
     try:
         async with context.database.transaction() as tx:
-            return await _enrol(tx, authority, key, token_hash, hardware_id, request_id)
+            enrolled = await _enrol(tx, authority, key, token_hash, hardware_id, request_id)
+            reach(CrashPoint.ENROL_NODE_BEFORE_COMMIT)
+        reach(CrashPoint.ENROL_NODE_AFTER_COMMIT)
+        return enrolled
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress
 from orchestrator.execution import Context
 from orchestrator.store.clock import read_clock
@@ -48,6 +49,9 @@ async def renew_certificate(
                 not_after=issued.not_after,
             )
             await revoke_surplus(tx, node_id, serial)
-            return Renewed(node_id, standing.epoch, issued.pem, await read_clock(tx))
+            renewed = Renewed(node_id, standing.epoch, issued.pem, await read_clock(tx))
+            reach(CrashPoint.RENEW_CERTIFICATE_BEFORE_COMMIT)
+        reach(CrashPoint.RENEW_CERTIFICATE_AFTER_COMMIT)
+        return renewed
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error

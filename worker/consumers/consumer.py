@@ -9,6 +9,7 @@ import structlog
 from nats.aio.msg import Msg
 from temporalio.service import RPCError
 
+from orchestrator.crash_points import CrashPoint, reach
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
 from worker.consumers.pulling import Puller
@@ -57,6 +58,7 @@ class EventConsumer:
             log.error("event_unreadable", subject=message.subject, why=str(error), excerpt=excerpt)
             await message.term()
             return
+        reach(CrashPoint.EVENT_BEFORE_DISPATCH)
         try:
             outcome = await dispatch(self._starter, event)
         except RPCError as error:
@@ -64,7 +66,9 @@ class EventConsumer:
             log.warning("event_failed", **_ids(event), why=f"{error.status.name}: {error.message}")
             await message.nak(delay=self._retry_seconds)
             return
+        reach(CrashPoint.EVENT_BEFORE_ACKNOWLEDGEMENT)
         await message.ack()
+        reach(CrashPoint.EVENT_AFTER_ACKNOWLEDGEMENT)
         EVENTS.labels(event.type, outcome).inc()
         EVENT_AGE_SECONDS.labels(event.type).observe(max(0.0, event.age_seconds()))
         log.info("event_handled", outcome=outcome, **_ids(event))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from orchestrator.commands.fail_unstarted import fail_unstarted
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.states import AllocationState
 from orchestrator.execution import Context
 from orchestrator.queries.find_neglected import find_overdue_allocations
@@ -25,9 +26,12 @@ async def _go_on(context: Context, starter: WorkflowStarter, overdue: Overdue) -
     allocation_id = overdue.allocation_id
     log.warning("allocation_overdue", allocation_id=str(allocation_id), state=overdue.state.value)
     SWEPT.labels(f"overdue_{overdue.state.value}").inc()
+    reach(CrashPoint.RESCUE_BEFORE_START)
     if overdue.state is AllocationState.PROVISIONING:
         await starter.start_rescue("provisioning", f"provisioning-overdue-{allocation_id}", allocation_id)
+        reach(CrashPoint.RESCUE_AFTER_START)
         return
     if overdue.state is AllocationState.REQUESTED and not await fail_unstarted(context, allocation_id):
         return
     await starter.start_rescue("release", f"releasing-overdue-{allocation_id}", allocation_id)
+    reach(CrashPoint.RESCUE_AFTER_START)
