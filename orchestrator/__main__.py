@@ -20,6 +20,7 @@ from orchestrator.domain.errors import Problem
 from orchestrator.observability import configure_logging
 from orchestrator.queries.find_schema_revision import require_schema
 from orchestrator.settings import Settings
+from orchestrator.tracing import start_tracing
 
 log = structlog.get_logger("orchestrator")
 
@@ -62,6 +63,7 @@ async def _wait_for_database(services: Services) -> None:
 
 async def _run(settings: Settings, listen: str) -> None:
     services = application.build_services(settings)
+    stop_tracing = start_tracing("orchestrator", settings.otlp_endpoint, settings.trace_sample_ratio)
     await _wait_for_database(services)
     listeners: list[_Listener] = []
     if listen in ("public", "both"):
@@ -87,6 +89,7 @@ async def _run(settings: Settings, listen: str) -> None:
                 group.create_task(listener.serve())
     finally:
         await services.context.database.close()
+        stop_tracing()
 
 
 def main() -> int:

@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(None, ge=1, le=65535, description="port of the metrics and health listener")
     graceful_stop_seconds: int = Field(3, ge=0, description="how long requests may run on after SIGTERM")
     startup_seconds_max: float = Field(60.0, gt=0, description="how long to wait for the database at start")
+    otlp_endpoint: str | None = Field(None, description="http(s):// address of an OTLP collector; default: no traces")
+    trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")
 
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     node_ca_certificate_file: Path | None = Field(None, description="PEM certificate of the node CA")

@@ -15,6 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from orchestrator.observability import configure_logging
+from orchestrator.tracing import start_tracing
 from worker.app import run_worker
 from worker.health import Health, served
 from worker.problems import CannotRun
@@ -30,8 +31,12 @@ async def work(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     health = Health()
+    stop_tracing = start_tracing("worker", settings.otlp_endpoint, settings.trace_sample_ratio)
     with served(settings.metrics_host, settings.metrics_port, health):
-        await run_worker(settings, health, stop)
+        try:
+            await run_worker(settings, health, stop)
+        finally:
+            stop_tracing()
     log.info("worker_stopped")
 
 

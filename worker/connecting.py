@@ -12,8 +12,10 @@ import nats.errors
 import structlog
 from nats.aio.client import Client as NatsClient
 from temporalio.client import Client as TemporalClient
+from temporalio.client import Interceptor
 from temporalio.service import RPCError
 
+from orchestrator import tracing
 from orchestrator.domain.errors import Problem
 from orchestrator.queries.find_schema_revision import require_schema
 from orchestrator.store.database import Database
@@ -84,7 +86,19 @@ async def connect_temporal(settings: Settings) -> TemporalClient:
     """A client of the namespace; Temporal's SDK connects again by itself."""
 
     def connect() -> Awaitable[TemporalClient]:
-        return TemporalClient.connect(settings.temporal_address, namespace=settings.temporal_namespace)
+        return TemporalClient.connect(
+            settings.temporal_address, namespace=settings.temporal_namespace, interceptors=_interceptors()
+        )
 
     what = f"Temporal at {settings.temporal_address}"
     return await _patiently(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
+
+
+def _interceptors() -> list[Interceptor]:
+    """Workflows and their commands join the trace that they were started in, if traces are wanted."""
+    tracer = tracing.tracer()
+    if tracer is None:
+        return []
+    from temporalio.contrib.opentelemetry import TracingInterceptor
+
+    return [TracingInterceptor(tracer)]

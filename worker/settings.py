@@ -26,6 +26,8 @@ class Settings(BaseSettings):
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
     startup_seconds_max: float = Field(60.0, gt=0, description="how long to wait for each server at start")
+    otlp_endpoint: str | None = Field(None, description="http(s):// address of an OTLP collector; default: no traces")
+    trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")
 
     log_stream_name: str = Field("BERTH_LOG", pattern=r"^[A-Za-z0-9_-]{1,100}$", description="JetStream stream")
     worker_task_queue: str = Field("berth-lifecycle", min_length=1, description="Temporal task queue")

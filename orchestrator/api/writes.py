@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
 from fastapi import Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
+from orchestrator import tracing
 from orchestrator.api.authentication import authenticate, require_admin, require_tenant
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_of
 from orchestrator.api.services import Parts, Services
@@ -49,6 +53,15 @@ class Write:
             {"body": document, "query": query} if query else document,
             self.parts.settings.operation_retention_seconds,
         )
+
+    async def in_story(self, name: str, answering: Awaitable[Answer]) -> Answer:
+        """The awaited answer; its time is told in the trace of the allocation that the answer shows."""
+        began = datetime.now(UTC)
+        answer = await answering
+        if tracing.tracer() is not None and answer.status < 400:
+            correlation_id = UUID(orjson.loads(answer.body)["correlation_id"])
+            tracing.tell_story(correlation_id, name, began, datetime.now(UTC), {"berth.replayed": answer.replayed})
+        return answer
 
     def sealer(self) -> Sealer:
         """Seals secrets in answers for this caller."""

@@ -55,7 +55,7 @@ ended as (
                             failure_code = :code, failure_detail = :detail
     from at
     where t.id = :id and t.state in ('queued', 'dispatched')
-    returning t.id, t.allocation_id, t.type, t.fence, t.notify, t.node_id
+    returning t.id, t.allocation_id, t.type, t.fence, t.notify, t.node_id, t.queued_at
 ), told as (
     insert into allocation_timeline (allocation_id, at, kind, code, detail, actor_kind, actor_id, fence)
     select e.allocation_id, at.now, 'note', coalesce(:code, 'task_completed'), coalesce(:detail, e.type),
@@ -65,7 +65,8 @@ ended as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)
     select :event_type, at.now, :correlation_id, null, 'tasks/' || e.id,
            jsonb_build_object('task_id', e.id, 'allocation_id', e.allocation_id, 'type', e.type,
-                              'outcome', cast(:state as text), 'fence', e.fence, 'notify', e.notify)
+                              'outcome', cast(:state as text), 'fence', e.fence, 'notify', e.notify,
+                              'queued_at', e.queued_at)
     from ended e, at
 )
 select count(*) from ended

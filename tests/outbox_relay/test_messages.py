@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from psycopg.rows import args_row
 
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event, Fence, Subjects, frames, is_publishable
+from orchestrator.tracing import traceparent
 from tests.outbox_relay.relays import leave_events, log_rows
 
 TOKEN = re.compile(rb"[^\s.*>]+(\.[^\s.*>]+)*")
@@ -42,7 +43,8 @@ def test_documents_are_cloudevents(database: psycopg.Connection) -> None:
         assert read_back.get_data() == row["payload"]
         extensions = {
             "version": str(row["version"]), "prevversion": str(row["prev_version"]),
-            "correlationid": str(row["correlation_id"]), "leaderid": row["leader_id"],
+            "correlationid": str(row["correlation_id"]), "traceparent": traceparent(row["correlation_id"]),
+            "leaderid": row["leader_id"],
             "tenantid": str(row["tenant_id"]) if row["tenant_id"] else None,
             "operationkey": row["operation_key"], "requestid": row["request_id"] or None,
         }  # fmt: skip

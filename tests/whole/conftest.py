@@ -20,6 +20,7 @@ from berth.client import Allocation, Client, CreatedAllocation
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
 from berth.verification.all_checks import run_checks
+from tests.whole.collector import Collector, collecting
 
 WAIT_SECONDS = 90.0
 
@@ -30,6 +31,7 @@ class Tenant:
 
     client: Client
     id: uuid.UUID
+    api_key: str
     api_key_id: uuid.UUID
     private_key: asyncssh.SSHKey
     ssh_key_id: uuid.UUID
@@ -62,7 +64,7 @@ class Whole:
         private = asyncssh.generate_private_key("ssh-ed25519")
         client = Client(self.stack.endpoints.api_url, key.key)
         ssh_key = client.add_ssh_key(name="test", public_key=private.export_public_key().decode().strip())
-        return Tenant(client, made.id, key.id, private, ssh_key.id)
+        return Tenant(client, made.id, key.key, key.id, private, ssh_key.id)
 
     def kill(self, name: str) -> None:
         """SIGKILL a process of ours."""
@@ -131,9 +133,18 @@ def logs_in(allocation: Allocation, key: asyncssh.SSHKey, command: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def whole(server_directory: Path) -> Iterator[Whole]:
+def collector() -> Iterator[Collector]:
+    """Where the stack's processes send their traces."""
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def whole(server_directory: Path, collector: Collector) -> Iterator[Whole]:
     """Three nodes: a slice node in each region and a bare-metal one in eu-1."""
-    with Stack(StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None)) as stack:
+    traced = {name: {"BERTH_OTLP_ENDPOINT": collector.url} for name in ("api", "node-api", "worker")}
+    options = StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None, environment=traced)
+    with Stack(options) as stack:
         yield Whole(stack)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
+from opentelemetry.trace import SpanKind
 from temporalio.service import RPCError
 
+from orchestrator import tracing
 from orchestrator.crash_points import CrashPoint, reach
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
@@ -60,7 +64,8 @@ class EventConsumer:
             return
         reach(CrashPoint.EVENT_BEFORE_DISPATCH)
         try:
-            outcome = await dispatch(self._starter, event)
+            with _told(event):
+                outcome = await dispatch(self._starter, event)
         except RPCError as error:
             EVENTS.labels(event.type, "failed").inc()
             log.warning("event_failed", **_ids(event), why=f"{error.status.name}: {error.message}")
@@ -72,6 +77,19 @@ class EventConsumer:
         EVENTS.labels(event.type, outcome).inc()
         EVENT_AGE_SECONDS.labels(event.type).observe(max(0.0, event.age_seconds()))
         log.info("event_handled", outcome=outcome, **_ids(event))
+
+
+def _told(event: ConsumedEvent) -> AbstractContextManager[object]:
+    """The event in its allocation's trace: its way here, the node's task if it ended one, and what it leads to."""
+    if tracing.tracer() is None:
+        return nullcontext()
+    about = {"berth.event_id": str(event.id), "berth.allocation_id": str(event.allocation_id)}
+    tracing.tell_story(event.correlation_id, f"deliver {event.type}", event.occurred_at, datetime.now(UTC), about)
+    if event.task is not None:
+        task = {"berth.task_id": str(event.task.id), "berth.outcome": event.task.outcome, **about}
+        began, ended = event.task.queued_at, event.occurred_at
+        tracing.tell_story(event.correlation_id, f"task {event.task.type}", began, ended, task)
+    return tracing.add_to_story(event.correlation_id, f"handle {event.type}", about, kind=SpanKind.CONSUMER)
 
 
 def _ids(event: ConsumedEvent) -> dict[str, str]:

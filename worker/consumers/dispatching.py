@@ -14,7 +14,7 @@ async def dispatch(starter: WorkflowStarter, event: ConsumedEvent) -> str:
     if event.type == RELEASING_REQUESTED and event.allocation_id is not None:
         started = await starter.start("release", f"releasing-{event.id}", event.allocation_id)
         return "started" if started else "repeated"
-    if event.notify is None or event.task_id is None:
+    if event.task is None or event.task.notify is None:
         return "nobody_waits"
-    woken = await starter.wake(event.notify, event.task_id)
+    woken = await starter.wake(event.task.notify, event.task.id)
     return "woken" if woken else "nobody_waits"

@@ -23,15 +23,26 @@ class UnreadableEvent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class FinishedTask:
+    """What `task.finished` says of a task; `notify` is the workflow that waits for it."""
+
+    id: UUID
+    type: str
+    outcome: str
+    notify: str | None
+    queued_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumedEvent:
-    """What the worker needs of an event. `task_id` and `notify` are those of a finished task."""
+    """What the worker needs of an event. `task` is that of a `task.finished`."""
 
     id: UUID
     type: str
     occurred_at: datetime
+    correlation_id: UUID
     allocation_id: UUID | None
-    task_id: UUID | None = None
-    notify: str | None = None
+    task: FinishedTask | None = None
 
     def age_seconds(self) -> float:
         """How long ago it was written, by this machine's clock; for measurement only."""
@@ -43,16 +54,30 @@ def read_event(body: bytes) -> ConsumedEvent:
     try:
         document = orjson.loads(body)
         event_type = str(document["type"]).removeprefix(TYPE_PREFIX)
-        event = UUID(document["id"]), event_type, datetime.fromisoformat(document["time"])
-        return _read_payload(*event, document["data"])
+        if event_type not in CONSUMED_TYPES:
+            raise UnreadableEvent(f"events of type {event_type} are not for the worker")
+        data = document["data"]
+        return ConsumedEvent(
+            id=UUID(document["id"]),
+            type=event_type,
+            occurred_at=datetime.fromisoformat(document["time"]),
+            correlation_id=UUID(document["correlationid"]),
+            allocation_id=_allocation(event_type, data),
+            task=_task(data) if event_type == TASK_FINISHED else None,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableEvent(f"{type(error).__name__}: {error}") from error
 
 
-def _read_payload(event_id: UUID, event_type: str, occurred_at: datetime, data: dict[str, Any]) -> ConsumedEvent:
-    if event_type in (PROVISIONING_REQUESTED, RELEASING_REQUESTED):
-        return ConsumedEvent(event_id, event_type, occurred_at, UUID(data["allocation_id"]))
-    if event_type == TASK_FINISHED:
-        allocation_id = None if data["allocation_id"] is None else UUID(data["allocation_id"])
-        return ConsumedEvent(event_id, event_type, occurred_at, allocation_id, UUID(data["task_id"]), data["notify"])
-    raise UnreadableEvent(f"events of type {event_type} are not for the worker")
+def _allocation(event_type: str, data: dict[str, Any]) -> UUID | None:
+    """Tasks that are for no allocation exist; the other events are always about one."""
+    if event_type == TASK_FINISHED and data["allocation_id"] is None:
+        return None
+    return UUID(data["allocation_id"])
+
+
+def _task(data: dict[str, Any]) -> FinishedTask:
+    return FinishedTask(
+        UUID(data["task_id"]), str(data["type"]), str(data["outcome"]), data["notify"],
+        datetime.fromisoformat(data["queued_at"]),
+    )  # fmt: skip

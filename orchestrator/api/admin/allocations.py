@@ -36,6 +36,5 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
 @router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
     """Release from any state that is not over, also one that is stuck; on the record."""
-    return answer_response(
-        await force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
-    )
+    releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
+    return answer_response(await write.in_story("POST /api/v1/admin/allocations/{id}/force-release", releasing))

@@ -84,6 +84,5 @@ async def release(
 ) -> Response:
     """End an allocation, or cancel it before it has begun; repeating it is harmless."""
     tenant_id = tenant_meant(write.caller, query.tenant_id)
-    return answer_response(
-        await release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
-    )
+    releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
+    return answer_response(await write.in_story("POST /api/v1/allocations/{id}/release", releasing))

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from orchestrator import tracing
 from orchestrator.api.authentication import TenantCaller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_in
@@ -34,6 +35,7 @@ async def place_create(
 ) -> Answer:
     """The answer to a create of a tenant's. Raises the `Problem` that it met."""
     assert caller.tenant_id is not None
+    correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
         operation=operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds),
@@ -47,6 +49,11 @@ async def place_create(
         name=body.name,
         labels=body.labels,
         user_data=body.user_data,
-        correlation_id=uuid.uuid4(),
+        correlation_id=correlation_id,
     )
-    return await parts.gatherer.create(create)
+    asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
+    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+        answer = await parts.gatherer.create(create)
+        if span is not None:
+            span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
+    return answer
