@@ -32,7 +32,7 @@ def build_services(settings: Settings) -> Services:
         application="berth-orchestrator",
     )
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
-    context = Context(database, settings.limits(), signer)
+    context = Context(database, settings.limits(), signer, settings.fault_labels_allowed)
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     return Services(
         settings=settings,

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.domain.retries import Retries
 from orchestrator.store import operations, refusals
 from orchestrator.store.database import Database, Transaction, TransactionConflict
 from orchestrator.store.operations import Answer, Operation
@@ -33,18 +34,40 @@ class Limits:
 
     requested_seconds_max: float = 300.0
     provision_seconds_max: float = 900.0
+    provision_attempts_max: int = 3
+    provision_retry_first_seconds: float = 2.0
+    provision_retry_seconds_max: float = 30.0
     release_seconds_max: float = 300.0
     release_attempts_max: int = 3
+    release_retry_first_seconds: float = 1.0
+    release_retry_seconds_max: float = 30.0
+    release_graceful_seconds: float = 10.0
     operation_retention_seconds: float = 86_400.0
+
+    @property
+    def provision_retries(self) -> Retries:
+        """How often and how far apart a provision is tried."""
+        return Retries(
+            self.provision_attempts_max, self.provision_retry_first_seconds, self.provision_retry_seconds_max
+        )
+
+    @property
+    def release_retries(self) -> Retries:
+        """How often and how far apart a release is tried."""
+        return Retries(self.release_attempts_max, self.release_retry_first_seconds, self.release_retry_seconds_max)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What commands work with. `signer` is absent in processes that issue no tasks."""
+    """What commands work with. `signer` is absent in processes that issue no tasks.
+
+    `fault_labels_allowed`: labels of an allocation may throw the sandbox's fault switches (domain/fault_labels.py).
+    """
 
     database: Database
     limits: Limits
     signer: TaskSigner | None = None
+    fault_labels_allowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

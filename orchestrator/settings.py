@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
     operation_retention_seconds: float = Field(86_400.0, gt=0, description="how long an operation's answer is kept (W)")
+    fault_labels_allowed: bool = Field(
+        False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
+    )
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

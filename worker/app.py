@@ -48,7 +48,7 @@ def make_context(settings: Settings) -> Context:
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-worker",
     )
-    return Context(database, settings.limits(), signer)
+    return Context(database, settings.limits(), signer, settings.fault_labels_allowed)
 
 
 def sandbox() -> SandboxedWorkflowRunner:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from orchestrator.domain.failures import Code
+
 LATENCIES_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 EVENTS = Counter("berth_worker_events_total", "Events taken from the log", ["type", "outcome"])
@@ -21,6 +23,9 @@ COMMAND_SECONDS = Histogram(
 CONCLUSIONS = Counter("berth_worker_conclusions_total", "How parts of the lifecycle ended", ["state", "code"])
 SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"])
 SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
+FAILURES = Counter("berth_allocation_failures_total", "What went wrong with allocations (docs/failures.md)", ["code"])
+for code in Code:
+    FAILURES.labels(code.value)
 ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations that are not over, by state", ["state"])
 OLDEST_WAIT_SECONDS = Gauge(
     "berth_worker_oldest_wait_seconds", "Longest time an allocation has been waiting", ["state"]

@@ -65,7 +65,17 @@ class Settings(BaseSettings):
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
-    release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
+    release_attempts_max: int = Field(3, ge=1, le=1_000, description="release attempts before `release_failed`")
+    release_retry_first_seconds: float = Field(
+        1.0, gt=0, description="pause after the first release attempt; doubles with each"
+    )
+    release_retry_seconds_max: float = Field(30.0, gt=0, description="longest pause between release attempts")
+    release_graceful_seconds: float = Field(
+        10.0, ge=0, le=3_600, description="how long a guest may take to stop before it is destroyed"
+    )
+    fault_labels_allowed: bool = Field(
+        False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
+    )
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""
@@ -73,5 +83,16 @@ class Settings(BaseSettings):
             requested_seconds_max=self.requested_seconds_max,
             provision_seconds_max=self.provision_seconds_max,
             release_seconds_max=self.release_seconds_max,
+    provision_attempts_max: int = Field(3, ge=1, le=1_000, description="provision attempts, where a failure may pass")
+    provision_retry_first_seconds: float = Field(
+        2.0, gt=0, description="pause after the first such failure; doubles with each"
+    )
+    provision_retry_seconds_max: float = Field(30.0, gt=0, description="longest pause between provision attempts")
             release_attempts_max=self.release_attempts_max,
         )
+            provision_attempts_max=self.provision_attempts_max,
+            provision_retry_first_seconds=self.provision_retry_first_seconds,
+            provision_retry_seconds_max=self.provision_retry_seconds_max,
+            release_retry_first_seconds=self.release_retry_first_seconds,
+            release_retry_seconds_max=self.release_retry_seconds_max,
+            release_graceful_seconds=self.release_graceful_seconds,

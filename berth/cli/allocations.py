@@ -45,6 +45,7 @@ ROWS: list[Column] = [
     ("log in", _log_in),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
+    ("next step", lambda a: a.failure.next_step if a.failure else None),
     ("release", lambda a: {k: v for k, v in a.release_result.items() if k != "evidence"} if a.release_result else None),
     ("requested", lambda a: a.requested_at), ("active", lambda a: a.active_at), ("releasing", lambda a: a.releasing_at),
     ("released", lambda a: a.released_at), ("release failed", lambda a: a.release_failed_at),

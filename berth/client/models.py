@@ -52,10 +52,11 @@ class Connection(Answer):
 
 
 class Failure(Answer):
-    """Why an allocation failed: a stable code and a sentence."""
+    """What went wrong with an allocation: a stable code, a sentence, and what a person does next."""
 
     code: str
     detail: str | None = None
+    next_step: str | None = None
 
 
 class Waits(Answer):
@@ -114,6 +115,7 @@ class TimelineEntry(Answer):
     phase: str | None = None
     code: str | None = None
     detail: str | None = None
+    next_step: str | None = None
     actor: Actor
     fence: int | None = None
 

@@ -85,6 +85,8 @@ def orchestrator_plan(
         "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
         "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        # Everybody here may break things on purpose (docs/sandbox-driver.md).
+        "BERTH_FAULT_LABELS_ALLOWED": "true",
     }
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
@@ -109,6 +111,8 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_NATS_URL": endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        # Everybody here may break things on purpose (docs/sandbox-driver.md).
+        "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("worker", "worker", metrics_port, environment)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.domain.outcomes import Begun, Superseded
-from orchestrator.domain.provision_retries import may_try_again
 from orchestrator.domain.states import Actor, ActorKind, AllocationState
 from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, transact
@@ -14,6 +13,7 @@ from orchestrator.store.claims import draw_fence
 from orchestrator.store.database import Transaction
 from orchestrator.store.tasks import PROVISION_TYPES, issue_task, provision_parameters, read_instructions
 from orchestrator.store.timeline import note
+from orchestrator.store.waiting import wait_in_state
 
 
 async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
@@ -41,11 +41,13 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         return Superseded(subject.state)
     task = subject.task
     assert task is not None, "provisioning began with a task"
-    seconds_left = subject.seconds_until(subject.waits_until)
-    if may_try_again(task.failure_code, task.attempt) and seconds_left > 0:
+    if subject.may_be_tried_again(context.limits.provision_retries):
+        seconds_left = subject.seconds_until(subject.provision_until)
         fence = await draw_fence(tx, subject.claim_id)
         await note(tx, subject.id, worker, "provision_attempt", f"attempt {task.attempt + 1}", fence)
-        return await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+        begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+        await wait_in_state(tx, subject, Wait.NODE, begun.wait_seconds)
+        return begun
     return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
 
 
@@ -54,12 +56,13 @@ async def _issue(
 ) -> Begun:
     assert context.signer is not None, "only processes with a signing key begin tasks"
     told = await read_instructions(tx, subject.id)
+    faults = told.faults_for(context.fault_labels_allowed)
     issued = await issue_task(
         tx,
         context.signer,
         subject,
         PROVISION_TYPES[subject.shape],
-        provision_parameters(subject, told),
+        provision_parameters(subject, told, faults),
         node_epoch=told.node_epoch,
         fence=fence,
         attempt=attempt,

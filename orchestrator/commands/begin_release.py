@@ -37,12 +37,13 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     attempt = subject.release_attempts + 1
     fence = await draw_fence(tx, subject.claim_id)
     told = await read_instructions(tx, subject.id)
+    faults = told.faults_for(context.fault_labels_allowed)
     issued = await issue_task(
         tx,
         context.signer,
         subject,
         RELEASE_TYPES[subject.shape],
-        release_parameters(told),
+        release_parameters(told, faults, context.limits.release_graceful_seconds),
         node_epoch=told.node_epoch,
         fence=fence,
         attempt=attempt,

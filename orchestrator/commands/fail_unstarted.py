@@ -5,14 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.domain.events import EventType
+from orchestrator.domain.failures import Code
 from orchestrator.domain.states import Actor, ActorKind, AllocationState
 from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, transact
 from orchestrator.store.allocations import Change, advance_if, lock_allocation
 from orchestrator.store.claims import end_right
 from orchestrator.store.database import Transaction
-
-CODE_NOT_STARTED = "not_started"
 
 
 async def fail_unstarted(context: Context, allocation_id: UUID) -> bool:
@@ -35,8 +34,8 @@ async def _fail(context: Context, tx: Transaction, allocation_id: UUID) -> bool:
         AllocationState.FAILED,
         fence,
         EventType.PROVISIONING_FAILED,
-        {"code": CODE_NOT_STARTED, "detail": detail, "node_id": subject.node_id},
-        code=CODE_NOT_STARTED,
+        {"node_id": subject.node_id},
+        code=Code.NOT_STARTED,
         detail=detail,
     )
     await advance_if(tx, subject, change, Actor(ActorKind.WORKER, "sweeper"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.domain.events import EventType
+from orchestrator.domain.failures import silence
 from orchestrator.domain.outcomes import Concluded, Retry, Superseded, Waiting
-from orchestrator.domain.provision_retries import RETRY_AFTER_SECONDS, may_try_again
 from orchestrator.domain.states import Actor, ActorKind, AllocationState, TaskState
 from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, transact
@@ -14,8 +14,7 @@ from orchestrator.store.allocations import Change, Subject, advance_if, lock_all
 from orchestrator.store.claims import end_right
 from orchestrator.store.database import Transaction
 from orchestrator.store.tasks import expire_task
-
-CODE_EXPIRED = "task_expired"
+from orchestrator.store.waiting import wait_in_state
 
 Outcome = Concluded | Waiting | Retry | Superseded
 
@@ -47,10 +46,18 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Out
         if seconds_left > 0:
             return Waiting(seconds_left)
         await expire_task(tx, task.id)
-        return await _fail(context, tx, subject, CODE_EXPIRED, "the node did not finish its task in time")
-    if may_try_again(task.failure_code, task.attempt) and subject.seconds_until(subject.waits_until) > 0:
-        return Retry(RETRY_AFTER_SECONDS)
-    return await _fail(context, tx, subject, task.failure_code or CODE_EXPIRED, task.failure_detail or task.state.value)
+        return await _fail(context, tx, subject, *silence(subject.node_online))
+    if task.failure_code is None:
+        return await _fail(context, tx, subject, *silence(subject.node_online))
+    retries = context.limits.provision_retries
+    if not subject.may_be_tried_again(retries):
+        return await _fail(context, tx, subject, task.failure_code, task.failure_detail or task.failure_code)
+    if subject.waits_for is Wait.RETRY:
+        return Retry(subject.seconds_until(subject.waits_until))
+    # Never past the deadline of the whole: then the next look fails it.
+    pause_seconds = min(retries.pause_seconds(task.attempt), subject.seconds_until(subject.provision_until))
+    await wait_in_state(tx, subject, Wait.RETRY, pause_seconds)
+    return Retry(pause_seconds)
 
 
 async def _activate(tx: Transaction, subject: Subject) -> Concluded:
@@ -82,7 +89,7 @@ async def _fail(context: Context, tx: Transaction, subject: Subject, code: str, 
         AllocationState.FAILED,
         fence,
         EventType.PROVISIONING_FAILED,
-        {"code": code, "detail": detail, "node_id": subject.node_id},
+        {"node_id": subject.node_id},
         code=code,
         detail=detail,
     )

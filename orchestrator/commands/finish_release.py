@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.domain.events import EventType
+from orchestrator.domain.events import Event, EventType
+from orchestrator.domain.failures import FAILURES, Code, silence
 from orchestrator.domain.outcomes import Concluded, Retry, Superseded, Waiting
 from orchestrator.domain.release_proof import is_proven
 from orchestrator.domain.states import Actor, ActorKind, AllocationState, TaskState
@@ -14,14 +15,10 @@ from orchestrator.execution import Context, transact
 from orchestrator.store.allocations import Change, LatestTask, Subject, advance_if, lock_allocation
 from orchestrator.store.claims import close_claim, keep_waiting
 from orchestrator.store.database import Transaction
+from orchestrator.store.outbox import append_event
 from orchestrator.store.tasks import expire_task
 from orchestrator.store.timeline import note
 from orchestrator.store.waiting import wait_for
-
-CODE_EXHAUSTED = "release_exhausted"
-CODE_CLEANUP_EXHAUSTED = "cleanup_exhausted"
-RETRY_SECONDS_FIRST = 1.0
-RETRY_SECONDS_MAX = 30.0
 
 Outcome = Concluded | Waiting | Retry | Superseded
 
@@ -55,8 +52,9 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify
         await expire_task(tx, task.id)
     if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
         return await _conclude(tx, subject, task)
-    if subject.release_attempts < context.limits.release_attempts_max:
-        seconds = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2 ** (subject.release_attempts - 1))
+    retries = context.limits.release_retries
+    if retries.left_after(subject.release_attempts):
+        seconds = retries.pause_seconds(subject.release_attempts)
         await wait_for(tx, subject, Wait.RETRY, seconds, release_attempts=subject.release_attempts)
         return Retry(seconds)
     return await _give_up(tx, subject, task)
@@ -70,7 +68,7 @@ def _ended(subject: Subject) -> Outcome | None:
         case AllocationState.FAILED if subject.claim_closed:
             return Concluded(subject.state)
         case AllocationState.FAILED if subject.claim_waits_for is Wait.OPERATOR:
-            return Concluded(subject.state, code=CODE_CLEANUP_EXHAUSTED)
+            return Concluded(subject.state, code=Code.CLEANUP_EXHAUSTED, repeated=True)
         case AllocationState.FAILED | AllocationState.RELEASING:
             return None
         case _:
@@ -83,8 +81,12 @@ async def _conclude(tx: Transaction, subject: Subject, task: LatestTask) -> Conc
     if subject.state is AllocationState.FAILED:
         await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
         return Concluded(AllocationState.FAILED)
+    hard_stopped = task.result["hard_stopped"] is True
+    if hard_stopped:
+        how = FAILURES[Code.HARD_STOPPED].happened
+        await note(tx, subject.id, _worker(task), Code.HARD_STOPPED, how, subject.fence)
     payload = {
-        "hard_stopped": task.result["hard_stopped"],
+        "hard_stopped": hard_stopped,
         "active_at": rfc3339(subject.active_at),
         "releasing_at": rfc3339(subject.releasing_at),
     }
@@ -92,30 +94,52 @@ async def _conclude(tx: Transaction, subject: Subject, task: LatestTask) -> Conc
         AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=task.result
     )
     await advance_if(tx, subject, change, _worker(task))
-    return Concluded(AllocationState.RELEASED)
+    return Concluded(AllocationState.RELEASED, code=Code.HARD_STOPPED if hard_stopped else None)
 
 
 async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
-    why = task.failure_detail or ("the node's report proves no cleanup" if task.result else "no report in time")
-    detail = f"{subject.release_attempts} attempts failed; the last: {why}"
+    detail = f"{subject.release_attempts} attempts failed; the last: {_why(subject, task)}"
     if subject.state is AllocationState.FAILED:
-        await wait_for(tx, subject, Wait.OPERATOR, None, release_attempts=subject.release_attempts)
-        await note(tx, subject.id, _worker(task), CODE_CLEANUP_EXHAUSTED, detail, subject.fence)
-        return Concluded(AllocationState.FAILED, code=CODE_CLEANUP_EXHAUSTED)
+        await _block(tx, subject, task, detail)
+        return Concluded(AllocationState.FAILED, code=Code.CLEANUP_EXHAUSTED)
     await keep_waiting(tx, subject.claim_id, Wait.FORCE_RELEASE)
-    payload = {"attempts": subject.release_attempts, "code": CODE_EXHAUSTED, "detail": detail}
     change = Change(
         AllocationState.RELEASE_FAILED,
         subject.fence,
         EventType.RELEASE_FAILED,
-        payload,
+        {"attempts": subject.release_attempts},
         waits_for=Wait.FORCE_RELEASE,
-        code=CODE_EXHAUSTED,
+        code=Code.RELEASE_EXHAUSTED,
         detail=detail,
         release_result=task.result,
     )
     await advance_if(tx, subject, change, _worker(task))
-    return Concluded(AllocationState.RELEASE_FAILED, code=CODE_EXHAUSTED)
+    return Concluded(AllocationState.RELEASE_FAILED, code=Code.RELEASE_EXHAUSTED)
+
+
+def _why(subject: Subject, task: LatestTask) -> str:
+    """Why the last attempt proved nothing: its code and a sentence."""
+    if task.failure_code is not None:
+        return f"{task.failure_code}, {task.failure_detail}"
+    if task.result is not None:
+        return f"{Code.CLEANUP_FAILED}, the node's report proves no cleanup"
+    return ", ".join(silence(subject.node_online))
+
+
+async def _block(tx: Transaction, subject: Subject, task: LatestTask, detail: str) -> None:
+    """No transition, the allocation is over: its slots are `cleanup_blocked` until an operator acts, who is told."""
+    await wait_for(tx, subject, Wait.OPERATOR, None, release_attempts=subject.release_attempts)
+    await note(tx, subject.id, _worker(task), Code.CLEANUP_EXHAUSTED, detail, subject.fence)
+    payload = {
+        "node_id": str(subject.node_id),
+        "allocation_id": str(subject.id),
+        "code": Code.CLEANUP_EXHAUSTED,
+        "detail": detail,
+        "next_step": FAILURES[Code.CLEANUP_EXHAUSTED].next_step,
+        "fence": subject.fence,
+    }
+    node = f"nodes/{subject.node_id}"
+    await append_event(tx, Event(EventType.NODE_CLEANUP_BLOCKED, node, subject.correlation_id, None, payload))
 
 
 def _worker(task: LatestTask) -> Actor:

@@ -26,6 +26,8 @@ class EventType(StrEnum):
     NODE_UNCORDONED = "node.uncordoned"
     NODE_DRAINING = "node.draining"
     NODE_CERTIFICATES_REVOKED = "node.certificates_revoked"
+    NODE_CLEANUP_BLOCKED = "node.cleanup_blocked"
+    NODE_RETIRED = "node.retired"
     OPERATION_REFUSED = "operation.refused"
 
 

@@ -40,8 +40,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """This part of the lifecycle is over. `code` says why, where it went wrong; `cleanup` that cleanup must follow."""
+    """This part of the lifecycle is over. `code` says why, where it went wrong; `cleanup` that cleanup must follow.
+
+    `repeated` if an earlier call had concluded it, so that nobody counts it twice.
+    """
 
     state: AllocationState
     code: str | None = None
     cleanup: bool = False
+    repeated: bool = False

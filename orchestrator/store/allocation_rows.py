@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Row
 
+from orchestrator.domain.failures import next_step_of
 from orchestrator.domain.states import AllocationState
 from orchestrator.domain.times import rfc3339
 from orchestrator.store.database import Reading
@@ -80,7 +81,8 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         waits = {"for": row.waits_for, "since": rfc3339(row.waits_since), "until": rfc3339(row.waits_until)}
     failure = None
     if row.failure_code is not None:
-        failure = {"code": row.failure_code, "detail": row.failure_detail}
+        step = next_step_of(row.failure_code)
+        failure = {"code": row.failure_code, "detail": row.failure_detail, "next_step": step}
     return {
         "allocation_id": str(row.id),
         "tenant_id": str(row.tenant_id),
@@ -121,6 +123,7 @@ def timeline_entry(row: Row[Any]) -> dict[str, Any]:
         "phase": row.phase,
         "code": row.code,
         "detail": row.detail,
+        "next_step": next_step_of(row.code),
         "actor": {"kind": row.actor_kind, "id": row.actor_id},
         "fence": row.fence,
     }

@@ -14,6 +14,8 @@ from uuid import UUID
 
 from orchestrator.domain.errors import InvalidState
 from orchestrator.domain.events import EventType
+from orchestrator.domain.failures import may_pass, next_step_of
+from orchestrator.domain.retries import Retries
 from orchestrator.domain.states import FINAL_STATES, LIVE_TASK_STATES, Actor, AllocationState, Shape, TaskState, allowed
 from orchestrator.domain.waits import Wait
 from orchestrator.store.database import Transaction, TransactionConflict
@@ -58,12 +60,15 @@ class Subject:
     correlation_id: UUID
     active_at: datetime | None
     releasing_at: datetime | None
+    waits_for: Wait | None
     waits_until: datetime | None
+    provision_until: datetime | None
     release_attempts: int
     fence: int
     claim_closed: bool
     claim_waits_for: Wait | None
     claim_waits_until: datetime | None
+    node_online: bool
     clock: datetime
     task: LatestTask | None
 
@@ -76,6 +81,13 @@ class Subject:
         """Seconds left until `deadline`, never negative; no deadline leaves none."""
         return 0.0 if deadline is None else max(0.0, (deadline - self.clock).total_seconds())
 
+    def may_be_tried_again(self, retries: Retries) -> bool:
+        """Whether its provision ended with a failure that may pass, and attempts and time are left."""
+        task = self.task
+        if task is None or task.live or not may_pass(task.failure_code):
+            return False
+        return retries.left_after(task.attempt) and self.seconds_until(self.provision_until) > 0
+
 
 _LOCK_NODE = """
 select id from nodes
@@ -85,7 +97,8 @@ for no key update
 """
 _LOCK_ALLOCATION = """
 select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, a.shape, a.gpus, a.region,
-       a.price_version, a.correlation_id, a.active_at, a.releasing_at, a.waits_until, a.release_attempts,
+       a.price_version, a.correlation_id, a.active_at, a.releasing_at, a.waits_for, a.waits_until,
+       coalesce(a.provision_until, a.waits_until) as provision_until, a.release_attempts, n.online as node_online,
        c.fence, c.closed_at is not null as claim_closed, c.waits_for as claim_waits_for,
        c.waits_until as claim_waits_until, clock_timestamp() as clock,
        t.id as task_id, t.type as task_type, t.state as task_state, t.fence as task_fence, t.notify as task_notify,
@@ -93,6 +106,7 @@ select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, 
        t.failure_code as task_failure_code, t.failure_detail as task_failure_detail
 from allocations a
 join claims c on c.id = a.claim_id
+join nodes n on n.id = a.node_id
 left join lateral (select * from node_tasks where allocation_id = a.id order by fence desc limit 1) t on true
 where a.id = :allocation_id and a.node_id = :node_id
 for no key update of a, c
@@ -111,6 +125,7 @@ async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID 
     task = {key.removeprefix("task_"): values.pop(key) for key in list(values) if key.startswith("task_")}
     values["state"] = AllocationState(values["state"])
     values["shape"] = Shape(values["shape"])
+    values["waits_for"] = Wait(values["waits_for"]) if values["waits_for"] else None
     values["claim_waits_for"] = Wait(values["claim_waits_for"]) if values["claim_waits_for"] else None
     if task["id"] is not None:
         task["state"] = TaskState(task["state"])
@@ -121,8 +136,8 @@ async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID 
 class Change:
     """A transition: to where, told by which event, what is waited for next, and what is learnt on the way.
 
-    `code` and `detail` say what went wrong, if something did. `fence` is the newest one of the claim. `wait_seconds`
-    None means that there is no deadline.
+    `code` and `detail` say what went wrong, if something did; its event then also says what to do next. `fence` is the
+    newest one of the claim. `wait_seconds` None means that there is no deadline.
     """
 
     to_state: AllocationState
@@ -156,6 +171,8 @@ moved as (
         connection = coalesce(cast(:connection as jsonb), a.connection),
         release_result = coalesce(cast(:release_result as jsonb), a.release_result),
         release_attempts = case when :to_state = 'releasing' then 0 else a.release_attempts end,
+        provision_until = case when :to_state = 'provisioning'
+                               then at.now + make_interval(secs => cast(:wait_seconds as float8)) else a.provision_until end,
         waits_for = :waits_for,
         waits_since = case when cast(:waits_for as text) is not null then at.now end,
         waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
@@ -216,7 +233,8 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
             "operation_key": change.operation_key,
             "request_id": change.request_id,
             "payload": json.dumps(
-                {"allocation_id": subject.id, **(change.payload or {}), "fence": change.fence}, default=str
+                {"allocation_id": subject.id, **_failure(change), **(change.payload or {}), "fence": change.fence},
+                default=str,
             ),
         },
     )
@@ -226,6 +244,12 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
     if change.to_state in FINAL_STATES:
         await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus, "tenant_id": subject.tenant_id})
     return row_version
+
+
+def _failure(change: Change) -> dict[str, str | None]:
+    if change.code is None:
+        return {}
+    return {"code": change.code, "detail": change.detail, "next_step": next_step_of(change.code)}
 
 
 def _json_or_null(value: dict[str, Any] | None) -> str | None:

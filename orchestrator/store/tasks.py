@@ -17,6 +17,7 @@ from node_agent.protocol import (
     TaskBody,
     TaskType,
 )
+from orchestrator.domain.fault_labels import switches_of
 from orchestrator.domain.states import Shape
 from orchestrator.store.allocations import Subject
 from orchestrator.store.database import Reading, Transaction
@@ -35,6 +36,7 @@ class Instructions:
 
     node_epoch: int
     faults: dict[str, str]
+    labels: dict[str, str]
     slots: list[int]
     name: str | None
     gpu_model: str
@@ -43,6 +45,10 @@ class Instructions:
     image: str
     image_url: str
     image_sha256: str
+
+    def faults_for(self, labels_allowed: bool) -> dict[str, str]:
+        """The fault switches of the node and, where labels may throw them, of the allocation, which win."""
+        return {**self.faults, **switches_of(self.labels)} if labels_allowed else self.faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Issued:
 
 
 _READ_INSTRUCTIONS = """
-select n.epoch as node_epoch, n.faults,
+select n.epoch as node_epoch, n.faults, a.labels,
        array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
              order by unit) as slots,
        a.name, a.gpu_model, a.user_data, a.ssh_public_keys,
@@ -84,7 +90,7 @@ async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructio
     return Instructions(**row._mapping)
 
 
-def provision_parameters(subject: Subject, told: Instructions) -> ProvisionParameters:
+def provision_parameters(subject: Subject, told: Instructions, faults: dict[str, str]) -> ProvisionParameters:
     """What the node needs to make the allocation usable. The host's name is the allocation's id (RFC 1123)."""
     return ProvisionParameters(
         slots=told.slots,
@@ -93,13 +99,13 @@ def provision_parameters(subject: Subject, told: Instructions) -> ProvisionParam
         ssh_public_keys=told.ssh_public_keys,
         user_data=told.user_data,
         hostname=f"berth-{subject.id}",
-        faults=told.faults,
+        faults=faults,
     )
 
 
-def release_parameters(told: Instructions) -> ReleaseParameters:
+def release_parameters(told: Instructions, faults: dict[str, str], graceful_seconds: float) -> ReleaseParameters:
     """What the node needs to take the allocation down."""
-    return ReleaseParameters(slots=told.slots, faults=told.faults)
+    return ReleaseParameters(slots=told.slots, graceful_seconds=graceful_seconds, faults=faults)
 
 
 async def issue_task(

@@ -1,4 +1,4 @@
-"""What an ended or releasing allocation waits for, kept on its claim, and on its own row while it is not final (P9)."""
+"""What an allocation waits for between transitions (P9): on its row while it is not final, on its claim while that ends."""
 
 from __future__ import annotations
 
@@ -24,6 +24,23 @@ from at
 where a.id = :id and a.row_version = :row_version
 returning a.row_version
 """
+
+_WAIT_IN_STATE = """
+with at as materialized (select clock_timestamp() as now)
+update allocations a set
+    row_version = a.row_version + 1, waits_for = :waits_for, waits_since = at.now,
+    waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
+from at
+where a.id = :id and a.row_version = :row_version
+returning a.row_version
+"""
+
+
+async def wait_in_state(tx: Transaction, subject: Subject, waits_for: Wait, wait_seconds: float) -> int:
+    """Record the next wait of an allocation whose right goes on; answers the new row version."""
+    values = {"id": subject.id, "row_version": subject.row_version, "waits_for": waits_for.value}
+    row_version: int = (await tx.execute(_WAIT_IN_STATE, {**values, "wait_seconds": wait_seconds})).scalar_one()
+    return row_version
 
 
 async def wait_for(

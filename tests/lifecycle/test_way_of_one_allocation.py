@@ -246,7 +246,7 @@ def test_a_task_past_its_time_is_expired(database_url: str) -> None:
         await begin_provisioning(context, allocation_id, "wf")
         while isinstance(outcome := await finish_provisioning(context, allocation_id), Waiting):
             assert outcome.seconds <= 0.05
-        assert outcome == Concluded(AllocationState.FAILED, code="task_expired", cleanup=True)
+        assert outcome == Concluded(AllocationState.FAILED, code="agent_silent", cleanup=True)
         late = task_of(database_url, allocation_id)
         answer = await report(context, late, completed(late, PROVISIONED))
         assert (answer.applied, answer.reason) == (False, "superseded")

@@ -85,6 +85,6 @@ def test_a_silent_node_cannot_hold_a_workflow_for_ever(processes: Processes) -> 
     allocation_id = create_allocation(url, seeded)
     wait_until(lambda: state_of(url, allocation_id) == "failed", "the provision to fail")
     wait_until(lambda: claim_of(url, allocation_id)["waits_for"] == "operator", "cleanup to be given up")
-    assert allocation_of(url, allocation_id)["failure_code"] == "task_expired"
+    assert allocation_of(url, allocation_id)["failure_code"] == "agent_silent"
     assert claim_of(url, allocation_id)["occupied"] is True
     assert violations(url) == []

@@ -6,11 +6,12 @@ import structlog
 
 from orchestrator.commands.fail_unstarted import fail_unstarted
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain.failures import Code
 from orchestrator.domain.states import AllocationState
 from orchestrator.execution import Context
 from orchestrator.queries.find_neglected import find_overdue_allocations
 from orchestrator.store.sweeping import Overdue
-from worker.metrics import SWEPT
+from worker.metrics import FAILURES, SWEPT
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
@@ -31,7 +32,9 @@ async def _go_on(context: Context, starter: WorkflowStarter, overdue: Overdue) -
         await starter.start_rescue("provisioning", f"provisioning-overdue-{allocation_id}", allocation_id)
         reach(CrashPoint.RESCUE_AFTER_START)
         return
-    if overdue.state is AllocationState.REQUESTED and not await fail_unstarted(context, allocation_id):
-        return
+    if overdue.state is AllocationState.REQUESTED:
+        if not await fail_unstarted(context, allocation_id):
+            return
+        FAILURES.labels(Code.NOT_STARTED).inc()
     await starter.start_rescue("release", f"releasing-overdue-{allocation_id}", allocation_id)
     reach(CrashPoint.RESCUE_AFTER_START)

@@ -63,10 +63,11 @@ class Connection(BaseModel):
 
 
 class Failure(BaseModel):
-    """Why it failed."""
+    """What went wrong, and what a person does next (docs/failures.md)."""
 
     code: str
     detail: str | None
+    next_step: str | None
 
 
 class Waits(BaseModel):
@@ -129,6 +130,7 @@ class TimelineEntry(BaseModel):
     phase: str | None
     code: str | None
     detail: str | None
+    next_step: str | None
     actor: Actor
     fence: int | None
 

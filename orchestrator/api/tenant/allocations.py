@@ -9,12 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from orchestrator import tracing
 from orchestrator.api.authentication import TenantCaller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_in
 from orchestrator.api.schemas.allocations import CreateAllocation, CreatedAllocation
 from orchestrator.api.services import Parts, Services
+from orchestrator.domain.errors import Invalid
+from orchestrator.domain.fault_labels import fault_labels
 from orchestrator.domain.states import Principal
 from orchestrator.store.operations import Answer
 from orchestrator.store.placing import Create
@@ -35,7 +36,7 @@ async def place_create(
 ) -> Answer:
     """The answer to a create of a tenant's. Raises the `Problem` that it met."""
     assert caller.tenant_id is not None
-    correlation_id = uuid.uuid4()
+    _require_permitted_labels(parts, body)
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
         operation=operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds),
@@ -49,11 +50,15 @@ async def place_create(
         name=body.name,
         labels=body.labels,
         user_data=body.user_data,
-        correlation_id=correlation_id,
+        correlation_id=uuid.uuid4(),
     )
-    asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
-    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
-        answer = await parts.gatherer.create(create)
-        if span is not None:
-            span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
-    return answer
+    return await parts.gatherer.create(create)
+
+
+def _require_permitted_labels(parts: Services, body: CreateAllocation) -> None:
+    """Labels that throw fault switches are refused where the deployment does not allow them, rather than ignored."""
+    refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.labels)
+    if refused:
+        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        errors = [{"field": f"labels.{name}", "message": message} for name in refused]
+        raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)

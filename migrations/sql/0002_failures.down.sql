@@ -1,0 +1,2 @@
+drop index claims_blocked;
+alter table allocations drop column provision_until;

@@ -1,0 +1,5 @@
+-- Failures: the deadline of a whole provisioning, whatever its attempts wait for; and units blocked until somebody acts.
+
+alter table allocations add column provision_until timestamptz;
+
+create index claims_blocked on claims (node_id) where waits_for in ('operator', 'force_release');
