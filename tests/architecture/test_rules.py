@@ -18,6 +18,7 @@ SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|
 MAY_HOLD_SQL = (
     "orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py",
 )  # fmt: skip
+MAY_BE_IMPORTED = {"node_agent": "node_agent.protocol", "berth": "berth.client"}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
 
 
@@ -90,6 +91,22 @@ def calls_another_command(tree: ast.Module) -> Iterator[int]:
             yield node.lineno
 
 
+def reaches_past_the_protocol(tree: ast.Module) -> Iterator[int]:
+    """Lines that import of the agent anything but the wire types, or of `berth` anything but the client."""
+    for node in ast.walk(tree):
+        names = (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+        for name in names:
+            package = name.split(".")[0]
+            if package in MAY_BE_IMPORTED and not f"{name}.".startswith(f"{MAY_BE_IMPORTED[package]}."):
+                yield node.lineno
+
+
 def without_docstring(tree: ast.Module) -> Iterator[int]:
     """The first line of a module without a docstring."""
     if ast.get_docstring(tree) is None:
@@ -121,6 +138,7 @@ def test_sql_is_in_the_store() -> None:
         (awaits_beside, ("orchestrator", "worker")),
         (acts_at_import, ("berth", "orchestrator", "worker", "outbox_relay", "node_agent")),
         (calls_another_command, ("orchestrator/commands",)),
+        (reaches_past_the_protocol, ("orchestrator", "worker")),
         (without_docstring, PACKAGES),
     ],
 )
@@ -136,6 +154,9 @@ def test_no_module_breaks(rule: Callable[[ast.Module], Iterator[int]], packages:
         (acts_at_import, "engine = create_engine('x')"),
         (acts_at_import, "import os\nurl = os.environ['X']"),
         (calls_another_command, "from orchestrator.commands.release_allocation import release_allocation"),
+        (reaches_past_the_protocol, "from node_agent.journal import Journal"),
+        (reaches_past_the_protocol, "import berth.local.stack"),
+        (reaches_past_the_protocol, "from node_agent import protocol, journal"),
         (without_docstring, "x = 1"),
     ],
 )
