@@ -48,13 +48,14 @@ class View:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("part", "state", "where", "pid", "up", "log"):
-            table.add_column(title, overflow="fold")
+        for title in ("part", "state", "where", "pid", "up"):
+            table.add_column(title, overflow="fold", no_wrap=title != "where")
         for part in self._parts.values():
             up = f"{time.monotonic() - part.started:.0f} s" if part.state in ("ready", "starting") else ""
-            log = part.log.name if part.log else ""
-            row = (part.name, part.state, part.where, str(part.pid or ""), up, log)
-            table.add_row(*row, style=STYLES[part.state])
+            table.add_row(part.name, part.state, part.where, str(part.pid or ""), up, style=STYLES[part.state])
+        logs = [part.log for part in self._parts.values() if part.log]
+        if logs:
+            table.caption, table.caption_justify = f"logs: a file per part in {logs[0].parent}", "left"
         return table
 
 

@@ -142,7 +142,7 @@ def test_the_tour_works_when_pasted(tmp_path: Path) -> None:
         done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hello from the guest" in done.stdout
-    assert "berth.provisioning.releasing.completed" in done.stdout
+    assert "  provisioning.releasing.completed" in done.stdout
     assert "VIOLATED" not in done.stdout
 
 
