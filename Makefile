@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 STATE_DIR ?= var
+MINUTES ?= 10
+SEED ?= 7
 PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint bench clean
+.PHONY: help setup demo up test test-full lint bench campaign clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ test-full: lint  ## everything, the long tests included
 
 bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit and ratio
 	$(BIN)/python -m benchmarks
+
+campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/campaign.md)
+	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)
 
 clean:  ## remove caches and the local state (stop the stack first); keeps .venv
 	rm -rf $(STATE_DIR) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .schemathesis

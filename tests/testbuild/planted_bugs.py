@@ -9,3 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PLANTED_BUGS: dict[str, Callable[[], None]] = {}
+
+PLANTED_SQL: dict[str, str] = {}
+"""Bugs of the database: SQL that is run after the migrations. A bug may have a part here and a part above."""

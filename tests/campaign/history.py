@@ -1,0 +1,147 @@
+"""What the campaign's own clients saw and did, by their own clock. Nothing here comes from the database.
+
+Times are seconds of this process's monotonic clock; all clients live in one process, so they share it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+WriteKind = Literal["create", "release", "force_release"]
+
+EFFECTS: dict[str, str] = {
+    "create": "provisioning.requested",
+    "release": "provisioning.releasing.requested",
+    "force_release": "provisioning.releasing.requested",
+}
+"""The event that an effect of each kind of write leaves, with the write's key."""
+
+
+class Outcome(StrEnum):
+    """What one attempt was told. The first two are kept with the key; the rest say nothing about other attempts."""
+
+    DONE = "done"
+    REFUSED = "refused"  # a business refusal: remembered with the key
+    CONFLICT = "conflict"  # the key was used with other content
+    NOT_DONE = "not_done"  # surely without effect, and not remembered
+    IN_PROGRESS = "in_progress"
+    UNKNOWN = "unknown"
+
+
+DEFINITE = frozenset({Outcome.DONE, Outcome.REFUSED})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One request that writes. `content` is what was asked for, `answer` what was told if that is definite."""
+
+    key: str
+    kind: WriteKind
+    client: str
+    content: str
+    began: float
+    ended: float
+    outcome: Outcome
+    code: str = "ok"
+    answer: str = ""
+    allocation_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Sight:
+    """An allocation as a read showed it to a client; `state` None: the server said that there is none."""
+
+    client: str
+    allocation_id: UUID
+    asked: float
+    told: float
+    state: str | None
+    row_version: int = 0
+    node: str | None = None
+    slots: tuple[int, ...] = ()
+    birth: str = ""
+    """What never changes about it: SKU, GPUs, region, correlation id, time of the request."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as the campaign's own subscriber got it, in the order of arrival, repetitions included."""
+
+    sequence: int
+    version: int
+    event_id: str
+    type: str
+    operation_key: str | None
+    data: dict[str, Any]
+
+    @property
+    def allocation_id(self) -> UUID | None:
+        """The allocation it is about, if any."""
+        found = self.data.get("allocation_id")
+        return None if found is None else UUID(str(found))
+
+
+@dataclass
+class Injury:
+    """A fault as it really happened."""
+
+    kind: str
+    target: str
+    planned_at: float
+    began: float
+    ended: float | None = None
+    error: str | None = None
+
+
+@dataclass
+class History:
+    """Everything that was seen, appended to as it happens."""
+
+    seed: int
+    began: float = field(default_factory=time.monotonic)
+    attempts: list[Attempt] = field(default_factory=list)
+    sights: list[Sight] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    injuries: list[Injury] = field(default_factory=list)
+    reads: dict[str, int] = field(default_factory=dict)
+    """How reads other than sights ended, by kind and outcome."""
+    settled: dict[UUID, Sight] = field(default_factory=dict)
+    """The last look at each allocation, by the operator's list, when all was over."""
+
+    def by_key(self) -> dict[str, list[Attempt]]:
+        """Attempts of each key, in the order in which they began."""
+        found: dict[str, list[Attempt]] = {}
+        for attempt in sorted(self.attempts, key=lambda attempt: attempt.began):
+            found.setdefault(attempt.key, []).append(attempt)
+        return found
+
+    def by_allocation(self) -> dict[UUID, list[Sight]]:
+        """Sights of each allocation, in the order in which they were asked for."""
+        found: dict[UUID, list[Sight]] = {}
+        for sight in sorted(self.sights, key=lambda sight: sight.asked):
+            found.setdefault(sight.allocation_id, []).append(sight)
+        return found
+
+    def events(self) -> dict[int, Delivery]:
+        """The first delivery of each version."""
+        found: dict[int, Delivery] = {}
+        for delivery in self.deliveries:
+            found.setdefault(delivery.version, delivery)
+        return found
+
+    def count_read(self, what: str) -> None:
+        """One more read that ended so."""
+        self.reads[what] = self.reads.get(what, 0) + 1
+
+    def write(self, path: Path) -> None:
+        """Everything, one JSON document a line, for whoever looks into a violation."""
+        with path.open("w") as file:
+            for kind in ("attempts", "sights", "deliveries", "injuries"):
+                for entry in getattr(self, kind):
+                    file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

@@ -1,0 +1,91 @@
+"""Hurts the stage by the schedule and notes what really happened and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.campaign.history import History, Injury
+from tests.campaign.schedule import Fault, FaultKind
+from tests.campaign.stage import Stage
+
+AT_ONCE_MAX = 8
+
+
+class Injurer:
+    """Carries a schedule out. An injury that cannot be done is noted with its reason and the rest goes on."""
+
+    def __init__(self, stage: Stage, history: History) -> None:
+        self._stage = stage
+        self._history = history
+        self._stopping = threading.Event()
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        """Return when every fault is over, or soon after `stop`."""
+        with ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="fault") as pool:
+            for fault in sorted(faults, key=lambda fault: fault.at):
+                if self._wait_until(fault.at):
+                    break
+                pool.submit(self._hurt, fault)
+
+    def stop(self) -> None:
+        """No more injuries; those under way end at once."""
+        self._stopping.set()
+
+    def _wait_until(self, at: float) -> bool:
+        return self._stopping.wait(max(0.0, self._history.began + at - time.monotonic()))
+
+    def _hurt(self, fault: Fault) -> None:
+        injury = Injury(fault.kind, fault.target, fault.at, time.monotonic())
+        self._history.injuries.append(injury)
+        try:
+            self._begin(fault)
+            self._wait_until(fault.until)
+        except Exception as error:  # noqa: BLE001 - noted and shown; the end must come in any case
+            injury.error = f"{type(error).__name__}: {error}"
+        finally:
+            try:
+                # The end counts from the moment at which the cause is taken away, not from when all is well again.
+                injury.ended = time.monotonic()
+                self._end(fault)
+            except Exception as error:  # noqa: BLE001
+                injury.error = f"{type(error).__name__}: {error}"
+
+    def _begin(self, fault: Fault) -> None:
+        match fault.kind:
+            case FaultKind.KILL:
+                self._stage.kill(fault.target)
+            case FaultKind.PAUSE:
+                self._stage.pause(fault.target)
+            case FaultKind.RESTART:
+                self._stage.stop(fault.target)
+            case FaultKind.BREAK:
+                self._stage.set_faults(fault.target, {fault.detail: "1"})
+            case FaultKind.CUT | FaultKind.ONE_WAY:
+                self._stage.cut(fault.target, one_way=fault.kind is FaultKind.ONE_WAY)
+
+    def _end(self, fault: Fault) -> None:
+        match fault.kind:
+            case FaultKind.KILL | FaultKind.RESTART:
+                self._stage.start(fault.target)
+            case FaultKind.PAUSE:
+                self._stage.resume(fault.target)
+            case FaultKind.BREAK:
+                self._set_until_done(fault.target)
+            case FaultKind.CUT | FaultKind.ONE_WAY:
+                self._stage.mend(fault.target)
+
+    def _set_until_done(self, node: str) -> None:
+        """The database may be away just now; a node must not stay broken for that."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._stage.set_faults(node, {})
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return

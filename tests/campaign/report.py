@@ -1,0 +1,120 @@
+"""What a campaign found, as lines for a person and as JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.campaign.history import DEFINITE, History, Injury, Outcome
+from tests.campaign.judging_clients import Violation, ambiguous
+
+VIOLATIONS_SHOWN = 20
+
+
+@dataclass
+class Report:
+    """The result. `recovery_seconds` is None where no create became active after the fault any more."""
+
+    seed: int
+    seconds: float
+    plant: str | None
+    operations: dict[str, dict[str, int]]
+    reads: dict[str, int]
+    allocations: dict[str, int]
+    faults: dict[str, int]
+    faults_undone: list[str]
+    duplicates: int
+    ambiguous: int
+    ambiguous_resolved: int
+    events: int
+    deliveries: int
+    recovery_seconds: list[tuple[str, float | None]]
+    violations: list[Violation] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> bool:
+        """Whether nothing that was promised was broken."""
+        return not self.violations
+
+    def lines(self) -> list[str]:
+        """The report for a person."""
+        measured = sorted(seconds for _, seconds in self.recovery_seconds if seconds is not None)
+        shown = [
+            f"campaign: seed {self.seed}, {self.seconds:.0f} s" + (f", planted: {self.plant}" if self.plant else "")
+        ]
+        for kind, outcomes in sorted(self.operations.items()):
+            shown.append(f"  {kind:<14} {sum(outcomes.values()):>6}   {_counts(outcomes)}")
+        shown.append(f"  {'reads':<14} {sum(self.reads.values()):>6}   {_counts(self.reads)}")
+        shown.append(f"  {'allocations':<14} {sum(self.allocations.values()):>6}   {_counts(self.allocations)}")
+        shown.append(f"  {'events':<14} {self.events:>6}   deliveries={self.deliveries}")
+        shown.append(f"  {'faults':<14} {sum(self.faults.values()):>6}   {_counts(self.faults)}")
+        shown += [f"  not done: {sentence}" for sentence in self.faults_undone]
+        shown.append(
+            f"  writes repeated {self.duplicates}; ambiguous {self.ambiguous}, resolved {self.ambiguous_resolved}"
+        )
+        if measured:
+            shown.append(
+                f"  recovery after a fault: p50 {statistics.median(measured):.1f} s, max {measured[-1]:.1f} s "
+                f"({len(measured)} of {len(self.recovery_seconds)} measured)"
+            )
+        shown.append(f"  {'timings':<14}          " + " ".join(f"{n}={s:.0f}s" for n, s in self.timings.items()))
+        shown.append(f"  violations: {len(self.violations)}")
+        shown += [f"    {violation}" for violation in self.violations[:VIOLATIONS_SHOWN]]
+        return shown
+
+    def write(self, path: Path) -> None:
+        """The same as JSON."""
+        document: dict[str, Any] = {**vars(self), "violations": [vars(violation) for violation in self.violations]}
+        path.write_text(json.dumps(document, indent=2, default=str) + "\n")
+
+
+def make_report(history: History, seconds: float, plant: str | None) -> Report:
+    """Count what the history holds; violations and timings are added by whoever judged."""
+    operations: dict[str, Counter[str]] = {}
+    keys = history.by_key()
+    for attempt in history.attempts:
+        word = attempt.outcome.value if attempt.outcome is Outcome.DONE else f"{attempt.outcome.value}:{attempt.code}"
+        operations.setdefault(attempt.kind, Counter())[word] += 1
+    reads = Counter(history.reads)
+    reads.update("get ok" if sight.state else "get not_found" for sight in history.sights)
+    unsure = [attempts for attempts in keys.values() if ambiguous(attempts)]
+    resolved = [attempts for attempts in unsure if any(a.outcome in DEFINITE for a in attempts)]
+    return Report(
+        seed=history.seed,
+        seconds=seconds,
+        plant=plant,
+        operations={kind: dict(outcomes) for kind, outcomes in operations.items()},
+        reads=dict(reads),
+        allocations=dict(Counter(sight.state or "?" for sight in history.settled.values())),
+        faults=dict(Counter(f"{injury.kind} {injury.target.split()[0]}" for injury in history.injuries)),
+        faults_undone=[f"{i.kind} {i.target}: {i.error}" for i in history.injuries if i.error],
+        duplicates=sum(len(attempts) > 1 for attempts in keys.values()),
+        ambiguous=len(unsure),
+        ambiguous_resolved=len(resolved),
+        events=len(history.events()),
+        deliveries=len(history.deliveries),
+        recovery_seconds=[
+            (f"{i.kind} {i.target}", recovery_seconds(history, i)) for i in history.injuries if i.ended is not None
+        ],
+    )
+
+
+def recovery_seconds(history: History, injury: Injury) -> float | None:
+    """From the end of the fault to the first look that shows active an allocation whose create began after it."""
+    assert injury.ended is not None, "only faults that are over have a recovery"
+    created = {
+        attempt.allocation_id
+        for attempt in history.attempts
+        if attempt.kind == "create" and attempt.began >= injury.ended and attempt.outcome is Outcome.DONE
+    }
+    told = [sight.told for sight in history.sights if sight.state == "active" and sight.allocation_id in created]
+    return min(told) - injury.ended if told else None
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return " ".join(f"{name}={count}" for name, count in sorted(counts.items()))

@@ -1,0 +1,210 @@
+"""The stack that a campaign plays on: two of each process of ours where the stack allows it, six agents, deadlines of
+seconds, and the means to hurt every part by its name.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg.types.json import Jsonb
+
+from berth.local.authority import Authority
+from berth.local.processes import (
+    ChildProcess,
+    Endpoints,
+    ProcessPlan,
+    orchestrator_plan,
+    relay_plan,
+    worker_plan,
+)
+from berth.local.servers import LocalServer
+from berth.local.stack import Stack, StackOptions
+from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
+
+LAUNCHER = "tests.testbuild"
+SANDBOX_AGENTS = 3
+"""The first so many nodes make real guests; the others answer at once."""
+
+DEADLINES = {
+    "BERTH_REQUESTED_SECONDS_MAX": "20",
+    "BERTH_PROVISION_SECONDS_MAX": "10",
+    "BERTH_RELEASE_SECONDS_MAX": "6",
+    "BERTH_RELEASE_ATTEMPTS_MAX": "3",
+    "BERTH_LOCK_TIMEOUT_SECONDS": "2",
+    "BERTH_TRANSACTION_TIMEOUT_SECONDS": "10",
+}
+WORKER = {
+    **DEADLINES,
+    "BERTH_SWEEP_SECONDS": "1",
+    "BERTH_SWEEP_GRACE_SECONDS": "2",
+    "BERTH_NODE_SILENT_SECONDS": "6",
+    "BERTH_WORKER_ACK_WAIT_SECONDS": "4",
+    "BERTH_WORKER_STEP_SECONDS": "2",
+    "BERTH_WORKER_STICKY_SECONDS": "1",
+    "BERTH_WORKER_POSITION_SECONDS": "1",
+    "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
+}
+RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
+AGENT = {
+    "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
+    "BERTH_AGENT_WAIT_SECONDS": "5",
+    "BERTH_AGENT_READINESS_SECONDS": "6",
+}
+
+
+class Stage(Stack):
+    """The stack, hurt by name. `plant` names a bug of tests/testbuild/planted_bugs.py for every process of ours."""
+
+    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
+        self.plant = plant
+        launcher = LAUNCHER if plant in PLANTED_BUGS else None
+        super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
+
+    def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
+        """Two public APIs, one node API, two relays, two workers. The bug's SQL runs here: after the migrations."""
+        if self.plant in PLANTED_SQL:
+            with psycopg.connect(endpoints.database_url) as connection:
+                connection.execute(PLANTED_SQL[self.plant])
+        port = self._ports.of
+        second = replace(endpoints, public_port=port("api-2"))
+        self.api_urls = [endpoints.api_url, second.api_url]
+        plans = [
+            orchestrator_plan("public", endpoints, authority, port("api-metrics")),
+            _second(orchestrator_plan("public", second, authority, port("api-2-metrics")), second.public_port),
+            orchestrator_plan("node", endpoints, authority, port("node-api-metrics")),
+            relay_plan(endpoints, port("relay-metrics")),
+            _second(relay_plan(endpoints, port("relay-2-metrics"))),
+            worker_plan(endpoints, authority, port("worker-metrics")),
+            _second(worker_plan(endpoints, authority, port("worker-2-metrics"))),
+        ]
+        more: dict[str, Mapping[str, str]] = {"orchestrator": DEADLINES, "worker": WORKER, "outbox_relay": RELAY}
+        return [self._with(plan, more[plan.module]) for plan in plans]
+
+    def _agent(self, *arguments: object) -> ProcessPlan:
+        """The first three agents make real guests."""
+        plan = super()._agent(*arguments)  # type: ignore[arg-type]
+        self._agents_planned = getattr(self, "_agents_planned", 0) + 1
+        driver = "sandbox" if self._agents_planned <= SANDBOX_AGENTS else "noop"
+        return self._with(plan, {**AGENT, "BERTH_AGENT_DRIVER": driver})
+
+    def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
+        bug = {"BERTH_PLANTED_BUG": self.plant} if self.plant in PLANTED_BUGS and self.plant else {}
+        return replace(plan, environment={**plan.environment, **environment, **bug})
+
+    @property
+    def process_names(self) -> list[str]:
+        """Every process of ours, in the order of the plan."""
+        return [child.name for child in self._children]
+
+    @property
+    def server_names(self) -> list[str]:
+        """PostgreSQL, NATS, Temporal."""
+        return [server.name for server in self._servers]
+
+    @property
+    def sandboxes(self) -> dict[str, Path]:
+        """State directories of the nodes that make real guests, by the node's name."""
+        return {name: path for name, path in self.agent_directories.items() if (path / "sandbox").exists()}
+
+    @property
+    def agent_directories(self) -> dict[str, Path]:
+        """State directories of all agents, by the node's name."""
+        names = [child.name.removeprefix("agent ") for child in self._children if child.plan.module == "node_agent"]
+        return {name: self.state.agent(name) for name in names}
+
+    def _child(self, name: str) -> ChildProcess | None:
+        return next((child for child in self._children if child.name == name), None)
+
+    def _server(self, name: str) -> LocalServer | None:
+        return next((server for server in self._servers if server.name == name), None)
+
+    def _pid(self, name: str) -> int | None:
+        part = self._child(name) or self._server(name)
+        return None if part is None or part.process is None else part.process.pid
+
+    def kill(self, name: str) -> None:
+        """End a part as a crash would."""
+        child = self._child(name)
+        if child is not None and child.process is not None:
+            child.process.kill()
+            child.process.wait()
+        elif (server := self._server(name)) is not None:
+            server.kill()
+
+    def stop(self, name: str) -> None:
+        """End a server in order."""
+        server = self._server(name)
+        if server is not None:
+            server.stop()
+
+    def start(self, name: str) -> None:
+        """Start a part that has ended; nothing if it runs. A server is waited for, a process of ours is not."""
+        child = self._child(name)
+        if child is not None and not child.runs():
+            child.spawn()
+        server = self._server(name)
+        if server is not None and (server.process is None or server.process.poll() is not None):
+            server.start()
+
+    def pause(self, name: str) -> None:
+        """Stop a part where it is: its connections stay open, its clock goes on."""
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a paused part go on."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        pid = self._pid(name)
+        if pid is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            # PostgreSQL's backends are the ones that work, each in a process group of its own.
+            family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+            for process in family:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+
+    def set_faults(self, node: str, switches: Mapping[str, str]) -> None:
+        """Flip the sandbox driver's switches of a node (docs/sandbox-driver.md)."""
+        with psycopg.connect(self.endpoints.database_url, connect_timeout=3) as connection:
+            connection.execute("update nodes set faults = %s where name = %s", (Jsonb(dict(switches)), node))
+
+    @property
+    def link_names(self) -> list[str]:
+        """Connections that can be cut."""
+        return []
+
+    def cut(self, link: str, *, one_way: bool) -> None:
+        """Let nothing through any more, or no answers."""
+        raise NotImplementedError
+
+    def mend(self, link: str) -> None:
+        """Let everything through again."""
+        raise NotImplementedError
+
+    def mend_all(self) -> None:
+        """Let everything through again, everywhere."""
+        for link in self.link_names:
+            self.mend(link)
+
+    def dead(self) -> list[str]:
+        """Parts that have ended by themselves or were killed."""
+        ended = [child.name for child in self._children if not child.runs()]
+        return ended + [s.name for s in self._servers if s.process is None or s.process.poll() is not None]
+
+    def wait_ready(self) -> None:
+        """Return when every process of ours answers `/ok`."""
+        for child in self._children:
+            child.wait_ready()
+
+
+def _second(plan: ProcessPlan, port: int | None = None) -> ProcessPlan:
+    name = f"{plan.name}-2"
+    return replace(plan, name=name, ports=plan.ports if port is None else {name: port})

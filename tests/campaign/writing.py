@@ -1,0 +1,106 @@
+"""One write, as a careful client does it: the same key until the outcome is definite, every attempt noted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from berth.client import AsyncClient, BerthError, OperationConflict
+from tests.campaign.history import DEFINITE, Attempt, History, Outcome, WriteKind
+
+ATTEMPT_SECONDS_MAX = 5.0
+"""A client gives up waiting for an answer after this, and asks again."""
+
+REFUSALS = frozenset(
+    {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
+     "image_unavailable"}
+)  # fmt: skip
+"""Codes of business refusals: remembered with the key (docs/http-api.md)."""
+
+Send = Callable[[AsyncClient, str], Awaitable[BaseModel]]
+
+
+@dataclass(frozen=True)
+class Write:
+    """What is asked for. `send` takes the client to use and the key; `content` tells two different writes apart."""
+
+    kind: WriteKind
+    key: str
+    content: str
+    send: Send
+    allocation_id: UUID | None = None
+
+
+class Writer:
+    """Sends writes through any of `clients` (one per API process, all of one principal)."""
+
+    def __init__(self, name: str, clients: Sequence[AsyncClient], history: History, chance: random.Random) -> None:
+        self.name = name
+        self.clients = clients
+        self._history = history
+        self._chance = chance
+        self.give_up_at = float("inf")
+
+    async def write(self, write: Write) -> Attempt:
+        """The first definite attempt; the last one if the time is up before any was, or on a conflict."""
+        pause = 0.1
+        while True:
+            attempt = await self.attempt(write, self._chance.choice(self.clients))
+            if attempt.outcome in DEFINITE or attempt.outcome is Outcome.CONFLICT:
+                return attempt
+            if time.monotonic() > self.give_up_at:
+                return attempt
+            await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
+            pause = min(pause * 2, 1.0)
+
+    async def attempt(self, write: Write, client: AsyncClient) -> Attempt:
+        """Send once and note what was told."""
+        began = time.monotonic()
+        outcome, code, answer, allocation_id = Outcome.UNKNOWN, "client_timeout", "", write.allocation_id
+        try:
+            async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
+                told = await write.send(client, write.key)
+        except TimeoutError:
+            pass
+        except BerthError as error:
+            outcome, code = _meaning(error), error.code
+            answer = f"{error.code}: {error.detail}" if outcome is Outcome.REFUSED else error.detail
+        else:
+            outcome, code, answer = Outcome.DONE, "ok", told.model_dump_json()
+            allocation_id = _allocation_of(told)
+        noted = Attempt(
+            write.key,
+            write.kind,
+            self.name,
+            write.content,
+            began,
+            time.monotonic(),
+            outcome,
+            code,
+            answer,
+            allocation_id,
+        )
+        self._history.attempts.append(noted)
+        return noted
+
+
+def _meaning(error: BerthError) -> Outcome:
+    if isinstance(error, OperationConflict):
+        return Outcome.CONFLICT
+    if error.outcome == "unknown":
+        return Outcome.UNKNOWN
+    if error.outcome == "in_progress":
+        return Outcome.IN_PROGRESS
+    return Outcome.REFUSED if error.code in REFUSALS else Outcome.NOT_DONE
+
+
+def _allocation_of(told: Any) -> UUID | None:
+    found = getattr(told, "allocation_id", None)
+    return found if isinstance(found, UUID) else None
