@@ -54,9 +54,8 @@ async def _wait_for_database(services: Services) -> None:
             return await require_schema(services.context.database)
         except Problem as problem:
             if time.monotonic() > deadline:
-                raise CannotStart(
-                    f"waited {services.settings.startup_seconds_max:.0f} s: {problem.detail}"
-                ) from problem
+                waited = f"waited {services.settings.startup_seconds_max:.0f} s for the database"
+                raise CannotStart(f"{waited}: {problem.detail}") from problem
             log.info("waiting", for_what="database", why=problem.detail)
             await asyncio.sleep(0.5)
 

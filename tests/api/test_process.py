@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import uuid
 from pathlib import Path
+
+import psycopg
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
@@ -49,3 +56,39 @@ def test_a_database_that_goes_away_is_said_so_and_survived(tmp_path: Path) -> No
             assert again.headers["idempotent-replayed"] == "true"
     finally:
         server.stop()
+
+
+def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen[str]:
+    """A public listener that has just been started; its log is on stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    environment |= {
+        "BERTH_DATABASE_URL": database_url,
+        "BERTH_PUBLIC_PORT": str(free_port()),
+        "BERTH_STARTUP_SECONDS_MAX": str(startup_seconds_max),
+    }
+    command = [sys.executable, "-m", "orchestrator", "--listen", "public"]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_database_that_does_not_come_ends_the_start_with_one_sentence() -> None:
+    process = listening("postgresql://nobody:x@127.0.0.1:1/none", 0.2)
+    _, told = process.communicate(timeout=60)
+    *log, sentence = told.splitlines()
+    assert process.returncode == 1
+    assert {json.loads(line)["for_what"] for line in log} == {"database"}
+    assert sentence.startswith("orchestrator: waited 0 s for the database: ")
+
+
+def test_a_database_that_comes_late_is_waited_for(postgres_server: LocalPostgres) -> None:
+    name = f"late_{uuid.uuid4().hex}"
+    process = listening(postgres_server.url(name), 60)
+    try:
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readline())["for_what"] == "database"
+        with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"create database {name}")
+        migrations.upgrade(postgres_server.url(name))
+        assert any(json.loads(line)["event"] == "serving" for line in process.stderr)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
