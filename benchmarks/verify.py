@@ -38,7 +38,7 @@ insert into claims (id, node_id, tenant_id, owner_kind, owner_id, units, during,
                     closed_at, occupied_from, occupied_until)
 overriding system value
 select n + 1, node_id, tenant_id, 'allocation', id, int8multirange(int8range(unit, unit + 1)), tstzrange(asked, null),
-       false, false, n + 1, asked, asked + interval '50 s', asked, asked + interval '50 s'
+       false, false, 2 * n + 2, asked, asked + interval '50 s', asked, asked + interval '50 s'
 from planned;
 insert into allocations (id, tenant_id, state, row_version, sku, shape, gpu_model, gpus, region, image, price_version,
     ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at, active_at,
@@ -49,17 +49,21 @@ select id, tenant_id, 'released', 5, 'h100.slice', 'gpu_slice', 'H100', 1, 'eu-1
 from planned;
 alter table allocations enable trigger user;
 insert into allocation_timeline (allocation_id, at, kind, from_state, to_state, row_version, actor_kind, fence)
-select id, asked + make_interval(secs => step.at), 'transition', step.came, step.went, step.version, 'worker', n + 1
-from planned cross join (values (1, 0, null, 'requested'), (2, 1, 'requested', 'provisioning'),
-    (3, 20, 'provisioning', 'active'), (4, 40, 'active', 'releasing'), (5, 50, 'releasing', 'released'))
-    step(version, at, came, went)
+select id, asked + make_interval(secs => step.at), 'transition', step.came, step.went, step.version, step.actor,
+       2 * n + step.fence
+from planned cross join (values (1, 0, null, 'requested', 'tenant', 1), (2, 1, 'requested', 'provisioning', 'worker', 1),
+    (3, 20, 'provisioning', 'active', 'worker', 1), (4, 40, 'active', 'releasing', 'tenant', 2),
+    (5, 50, 'releasing', 'released', 'worker', 2)) step(version, at, came, went, actor, fence)
 order by n, step.version;
 insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, state, envelope, not_before, expires_at,
                         queued_at, dispatched_at, finished_at, result)
-select uuidv7(), node_id, 1, kind.type, id, n + 1, 'completed', '{{}}', asked, asked + interval '5 min', asked,
-       asked, asked + interval '10 s', kind.result::jsonb
+select uuidv7(), node_id, 1, kind.type, id, 2 * n + kind.fence, 'completed', '{{}}', asked, asked + interval '5 min',
+       asked + make_interval(secs => kind.at), asked + make_interval(secs => kind.at),
+       asked + make_interval(secs => kind.at + 5), kind.result::jsonb
 from planned cross join (values
-    ('slice.vm_provision', '{{"connection": {{}}}}'), ('slice.vm_release', '{_WIPED}')) kind(type, result);
+    ('slice.vm_provision', 1, 1, '{{"connection": {{}}}}'), ('slice.vm_release', 2, 41, '{_WIPED}'))
+    kind(type, fence, at, result);
+select setval('fences', 2 * (select count(*) from planned));
 insert into operations (scope, key, fingerprint, status, code, body, subject_id, created_at, retire_after)
 select tenant_id, key, decode(repeat('00', 32), 'hex'), 201, 'ok', jsonb_build_object('allocation_id', id)::text, id,
        asked, asked + interval '1 day'
@@ -94,6 +98,9 @@ def run(quick: bool) -> list[Figure]:
         began = time.perf_counter()
         verdicts = run_checks(url)
         seconds = time.perf_counter() - began
+    if "--each" in sys.argv:
+        for verdict in verdicts:
+            print(f"{verdict.promise:<8} {verdict.seconds:6.2f} s  {verdict.checked}")
     broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
     if broken:
         raise RuntimeError(f"the seeded history is not as commands leave it: {broken}")

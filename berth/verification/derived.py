@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.verification.verdict import Connection, Verdict
+from berth.verification.verdict import Bounds, Connection, Verdict
 
 FIT = """
 with taken as (
@@ -31,7 +31,7 @@ where coalesce(q.gpus_used, -1) <> coalesce(h.gpus, 0)
 """
 
 
-def check_fit(connection: Connection) -> Verdict:
+def check_fit(connection: Connection, _: Bounds) -> Verdict:
     """Every node's free mask and class are what its slots and open claims say."""
     verdict = Verdict("fit", "every node's free slots are what its claims say")
     verdict.count(connection, "select count(*) from nodes")
@@ -39,7 +39,7 @@ def check_fit(connection: Connection) -> Verdict:
     return verdict
 
 
-def check_quotas(connection: Connection) -> Verdict:
+def check_quotas(connection: Connection, _: Bounds) -> Verdict:
     """Every tenant's use is the sum of its allocations that are not final."""
     verdict = Verdict("quota", "every tenant's use is the sum of its allocations")
     verdict.count(connection, "select count(*) from tenant_quotas")

@@ -8,7 +8,7 @@ datetime of Python.
 
 from __future__ import annotations
 
-from berth.verification.verdict import Connection, Verdict
+from berth.verification.verdict import Bounds, Connection, Verdict
 
 RIGHTS = """
 with spans as (
@@ -38,6 +38,7 @@ with spans as (
 )
 select id, unit, starts, held_until::text, before from ordered where starts < held_until order by unit, starts
 """
+REVERSED = "select id, occupied_from, occupied_until from claims where occupied_until < occupied_from"
 FOREIGN = """
 select c.id, c.node_id from claims c left join nodes n on n.id = c.node_id
 where c.node_id is not null
@@ -45,7 +46,7 @@ where c.node_id is not null
 """
 
 
-def check_one_holder(connection: Connection) -> Verdict:
+def check_one_holder(connection: Connection, _: Bounds) -> Verdict:
     """Rights and occupations never overlap on a unit, and a claim on a node lies inside the node's block of units."""
     verdict = Verdict("P1", "a unit has at most one holder at any instant")
     verdict.count(connection, "select count(*) from claims")
@@ -57,5 +58,6 @@ def check_one_holder(connection: Connection) -> Verdict:
     verdict.scan(
         connection, OCCUPATIONS, "claim {0} occupies unit {1} from {2}, but an earlier one (such as {4}) until {3}"
     )
+    verdict.scan(connection, REVERSED, "claim {0} occupied its units from {1} to {2}, which is earlier")
     verdict.scan(connection, FOREIGN, "claim {0} holds units that are not node {1}'s")
     return verdict

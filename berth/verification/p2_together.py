@@ -1,8 +1,11 @@
-"""P2: an allocation, its claim, its operation record and its event are there together or not at all."""
+"""P2: an allocation, its claim, its operation record and its events are there together or not at all."""
 
 from __future__ import annotations
 
-from berth.verification.verdict import Connection, Verdict
+from berth.verification.verdict import Bounds, Connection, Verdict
+
+LOG_SPREAD_SECONDS = 60
+"""Longer than any transaction lasts: so far apart can two events be whose versions are neighbours."""
 
 WITHOUT_CLAIM = """
 select a.id, a.claim_id from allocations a left join claims c
@@ -15,18 +18,40 @@ select a.id, a.operation_key from allocations a
     join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.fingerprint <> a.operation_fingerprint or o.subject_id is distinct from a.id or o.status is distinct from 201
 """
+# A record may be gone when its time is over; then the allocation's own key and fingerprint stand in for it.
 WITHOUT_OPERATION = """
 select a.id, a.operation_key from allocations a
     left join operations o on o.scope = a.tenant_id and o.key = a.operation_key
-where o.key is null and a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
+where o.key is null
+  and (a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
+       or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """
-WITHOUT_EVENT = """
-with told as (
-    select subject from log where event_type = 'provisioning.requested'
+# Each transition that is told has its one event, of the same instant, and the other way round. A release begun anew is
+# told without a transition. What retention has taken from the log's beginning cannot be asked for.
+UNTOLD = """
+with kinds (to_state, event_type) as (values
+    ('requested', 'provisioning.requested'), ('active', 'provisioning.active'), ('failed', 'provisioning.failed'),
+    ('releasing', 'provisioning.releasing.requested'), ('released', 'provisioning.releasing.completed'),
+    ('release_failed', 'provisioning.release_failed')
+), kept as (
+    select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
+    from log order by version limit 1
+), sides as (
+    select 'allocations/' || l.allocation_id as subject, k.event_type, l.at, 1 as steps, 0 as events
+    from allocation_timeline l join kinds k using (to_state)
+    where l.kind = 'transition' and l.at >= coalesce((select since from kept), '-infinity')
     union all
-    select subject from outbox where event_type = 'provisioning.requested'
+    select e.subject, e.event_type, e.occurred_at, 0, 1 from log e join kinds k using (event_type)
+    where e.occurred_at >= coalesce((select since from kept), '-infinity')
+    union all
+    select e.subject, e.event_type, e.occurred_at, 0, 1 from outbox e join kinds k using (event_type)
+), counted as (
+    select subject, event_type, at, sum(steps) as steps, sum(events) as events from sides group by subject, event_type, at
 )
-select a.id from allocations a left join told t on t.subject = 'allocations/' || a.id where t.subject is null
+select subject, event_type, at, steps, events from counted
+where steps > events or events > 1
+   or (steps < events and event_type <> 'provisioning.releasing.requested'
+       and exists (select from allocations a where 'allocations/' || a.id = counted.subject))
 """
 EVENT_WITHOUT_ALLOCATION = """
 select e.version, e.subject from log e left join allocations a on e.subject = 'allocations/' || a.id
@@ -43,9 +68,9 @@ where o.status = 201 and a.id is null and o.body::jsonb ? 'allocation_id'
 UNFINISHED_OPERATION = "select scope, key from operations where status is null"
 
 
-def check_together(connection: Connection, retention_seconds: float) -> Verdict:
+def check_together(connection: Connection, bounds: Bounds) -> Verdict:
     """Each direction of P2. An operation record may be gone once it is older than the retention window."""
-    verdict = Verdict("P2", "an allocation, its claim, its operation and its event exist together")
+    verdict = Verdict("P2", "an allocation, its claim, its operation and its events exist together")
     verdict.count(connection, "select count(*) from allocations")
     verdict.scan(connection, WITHOUT_CLAIM, "allocation {0} has no claim of its own (it names claim {1})")
     verdict.scan(connection, WITH_OTHER_OPERATION, "allocation {0} and the operation stored under its key {1} disagree")
@@ -53,9 +78,14 @@ def check_together(connection: Connection, retention_seconds: float) -> Verdict:
         connection,
         WITHOUT_OPERATION,
         "allocation {0} has no operation record (key {1})",
-        retention_seconds=retention_seconds,
+        retention_seconds=bounds.operation_retention_seconds,
     )
-    verdict.scan(connection, WITHOUT_EVENT, "allocation {0} has no provisioning.requested event")
+    verdict.scan(
+        connection,
+        UNTOLD,
+        "{0}: {3} transitions and {4} events {1} at {2}",
+        spread_seconds=LOG_SPREAD_SECONDS,
+    )
     verdict.scan(connection, EVENT_WITHOUT_ALLOCATION, "event {0} speaks of {1}, which does not exist")
     verdict.scan(
         connection, CLAIM_WITHOUT_OWNER, "claim {0} belongs to allocation {1}, which does not exist or holds another"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from berth.verification.verdict import Connection, Verdict
-
-OUTBOX_SECONDS_MAX = 60
+from berth.verification.verdict import Bounds, Connection, Verdict
 
 GAPS = """
 with ordered as (select version, lag(version) over (order by version) as before from log)
@@ -47,7 +45,7 @@ where occurred_at < clock_timestamp() - make_interval(secs => %(seconds)s) havin
 """
 
 
-def check_one_order(connection: Connection) -> Verdict:
+def check_one_order(connection: Connection, bounds: Bounds) -> Verdict:
     """The log is gapless up to its head, its chain per tenant is right, no event is there twice or waits too long."""
     verdict = Verdict("P3", "every event has one place in one gapless order")
     verdict.count(connection, "select count(*) from log")
@@ -59,6 +57,6 @@ def check_one_order(connection: Connection) -> Verdict:
     verdict.scan(connection, CAUSE, "version {0} of {1} was written before the one it follows")
     verdict.scan(
         connection, WAITING, "{0} events wait for their version, the oldest for {1} s; is the relay running?",
-        seconds=OUTBOX_SECONDS_MAX,
+        seconds=bounds.outbox_seconds,
     )  # fmt: skip
     return verdict

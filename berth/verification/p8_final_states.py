@@ -2,45 +2,76 @@
 
 from __future__ import annotations
 
-from berth.verification.verdict import Connection, Verdict
+from typing import LiteralString
 
-STEPS = """
-with steps as (
-    select allocation_id, from_state, to_state,
-           lag(to_state) over (partition by allocation_id order by row_version) as before
-    from allocation_timeline where kind = 'transition'
+from berth.verification.verdict import Bounds, Connection, Verdict
+
+LEGAL: LiteralString = """
+legal (came, went, actors) as (values
+    ('', 'requested', '{tenant,admin}'::text[]),
+    ('requested', 'provisioning', '{worker}'), ('requested', 'failed', '{worker}'),
+    ('requested', 'releasing', '{tenant,admin}'), ('provisioning', 'releasing', '{tenant,admin}'),
+    ('provisioning', 'active', '{worker}'), ('provisioning', 'failed', '{worker}'),
+    ('active', 'releasing', '{tenant,billing,admin}'),
+    ('releasing', 'released', '{worker,admin}'), ('releasing', 'release_failed', '{worker}'),
+    ('release_failed', 'releasing', '{tenant,admin}')
 )
-select allocation_id, coalesce(before, 'nothing'), coalesce(from_state, 'nothing'), to_state from steps
-where from_state is distinct from before
-   or case when before is null then to_state <> 'requested'
-           else (before, to_state) not in (
-                ('requested', 'provisioning'), ('requested', 'failed'), ('requested', 'releasing'),
-                ('provisioning', 'active'), ('provisioning', 'failed'), ('provisioning', 'releasing'),
-                ('active', 'releasing'),
-                ('releasing', 'released'), ('releasing', 'release_failed'),
-                ('release_failed', 'releasing')) end
 """
+"""The transitions of DESIGN §4 and who may cause them, written down a second time: a check must not trust the checked."""
+
+STEPS: LiteralString = (
+    "with "
+    + LEGAL
+    + """
+, steps as (
+    select allocation_id, from_state, to_state, row_version, at, actor_kind, lag(to_state) over story as before,
+           lag(row_version) over story as version_before, lag(at) over story as at_before
+    from allocation_timeline where kind = 'transition' window story as (partition by allocation_id order by id)
+)
+select s.allocation_id, case
+    when s.from_state is distinct from s.before or l.went is null
+        then format('went from %%s (noted as %%s) to %%s', coalesce(s.before, 'nothing'),
+                    coalesce(s.from_state, 'nothing'), s.to_state)
+    when s.actor_kind <> all (l.actors) then format('was made %%s by %%s', s.to_state, s.actor_kind)
+    when s.row_version <= s.version_before
+        then format('became %%s with row version %%s after %%s', s.to_state, s.row_version, s.version_before)
+    else format('became %%s at %%s, before the step that precedes it', s.to_state, s.at)
+end
+from steps s left join legal l on l.came = coalesce(s.before, '') and l.went = s.to_state
+where s.from_state is distinct from s.before or l.went is null or s.actor_kind <> all (l.actors)
+   or s.row_version <= s.version_before or s.at < s.at_before
+"""
+)
 ENDS = """
 with newest as (
     select distinct on (allocation_id) allocation_id, to_state, row_version from allocation_timeline
-    where kind = 'transition' order by allocation_id, row_version desc
+    where kind = 'transition' order by allocation_id, id desc
 )
 select a.id, a.state, coalesce(n.to_state, 'nothing') from allocations a left join newest n on n.allocation_id = a.id
 where n.to_state is distinct from a.state or n.row_version > a.row_version
 """
+# The times of the row are those of the story. Metered time never reopens, so the first `releasing` is the one.
 TIMES = """
-select id, state from allocations
-where active_at < requested_at or releasing_at < coalesce(active_at, requested_at)
-   or released_at < releasing_at or failed_at < requested_at
-   or (state = 'failed' and (active_at is not null or releasing_at is not null))
+with told as (
+    select allocation_id, min(at) filter (where to_state = 'requested') as requested_at,
+           min(at) filter (where to_state = 'active') as active_at,
+           min(at) filter (where to_state = 'releasing') as releasing_at,
+           max(at) filter (where to_state = 'release_failed') as release_failed_at,
+           min(at) filter (where to_state = 'released') as released_at,
+           min(at) filter (where to_state = 'failed') as failed_at
+    from allocation_timeline where kind = 'transition' group by allocation_id
+)
+select a.id, a.state from allocations a join told t on t.allocation_id = a.id
+where (a.requested_at, a.active_at, a.releasing_at, a.release_failed_at, a.released_at, a.failed_at) is distinct from
+      (t.requested_at, t.active_at, t.releasing_at, t.release_failed_at, t.released_at, t.failed_at)
 """
 
 
-def check_final_states(connection: Connection) -> Verdict:
-    """Every step of every timeline is legal and follows the one before; the last one is the row's state."""
+def check_final_states(connection: Connection, _: Bounds) -> Verdict:
+    """Every step of every timeline is legal, by who may take it, and later than the one before; the last is the row's."""
     verdict = Verdict("P8", "final states are final and every path is legal")
     verdict.count(connection, "select count(*) from allocation_timeline where kind = 'transition'")
-    verdict.scan(connection, STEPS, "allocation {0} went from {1} (noted as {2}) to {3}")
+    verdict.scan(connection, STEPS, "allocation {0} {1}")
     verdict.scan(connection, ENDS, "allocation {0} is {1}, but its timeline ends with {2}")
-    verdict.scan(connection, TIMES, "allocation {0} ({1}) has times that contradict its path")
+    verdict.scan(connection, TIMES, "allocation {0} ({1}) has times that contradict its timeline")
     return verdict

@@ -1,0 +1,73 @@
+"""Every unit is free, held, allocated, blocked by a cleanup, or out of service: the five add up to the fleet.
+
+What is free is read from the nodes' rows, the rest from claims and slots; so a unit that was lost or counted twice shows.
+A unit under several claims counts once: as what is on it now, else as held for somebody to come.
+"""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from berth.verification.verdict import Bounds, Connection, Verdict
+
+_COUNTED: LiteralString = """
+with claimed as (
+    select unit, bool_or(c.occupied and coalesce(a.state, '') not in ('failed', 'release_failed')) as allocated,
+           bool_or(c.occupied and a.state in ('failed', 'release_failed')) as blocked
+    from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
+         cross join lateral unnest(c.units) part
+         cross join lateral generate_series(lower(part), upper(part) - 1) unit
+    where c.closed_at is null group by unit
+), by_node as (
+    select s.node_id, count(*) as slots,
+           count(*) filter (where c.allocated) as allocated,
+           count(*) filter (where c.blocked and not c.allocated) as blocked,
+           count(*) filter (where not (c.allocated or c.blocked)) as held,
+           count(*) filter (where c.unit is null and s.state = 'out_of_service') as out_of_service,
+           bool_and(s.unit = n.unit_base + s.slot_index) as in_block
+    from slots s join nodes n on n.id = s.node_id left join claimed c on c.unit = s.unit group by s.node_id
+), counted as (
+    select n.name, n.slot_count, coalesce(b.slots, 0) as slots, coalesce(b.in_block, true) as in_block,
+           bit_count(n.free_mask::bit(64)) as free, coalesce(b.held, 0) as held, coalesce(b.allocated, 0) as allocated,
+           coalesce(b.blocked, 0) as blocked, coalesce(b.out_of_service, 0) as out_of_service
+    from nodes n left join by_node b on b.node_id = n.id
+)
+"""
+UNBALANCED: LiteralString = (
+    _COUNTED
+    + """
+select name, free, held, allocated, blocked, out_of_service, slot_count from counted
+where free + held + allocated + blocked + out_of_service <> slot_count
+"""
+)
+MISNUMBERED: LiteralString = (
+    _COUNTED + "select name, slot_count, slots from counted where slots <> slot_count or not in_block"
+)
+SUM: LiteralString = (
+    _COUNTED
+    + """
+select coalesce(sum(free), 0), coalesce(sum(held), 0), coalesce(sum(allocated), 0), coalesce(sum(blocked), 0),
+       coalesce(sum(out_of_service), 0), (select count(*) from slots)
+from counted
+"""
+)
+EQUATION = "{0} free + {1} held + {2} allocated + {3} cleanup_blocked + {4} out of service = {5}"
+
+
+def check_units(connection: Connection, _: Bounds) -> Verdict:
+    """The sum holds on every node and over all of them; every node has its block of slots."""
+    verdict = Verdict("units", "free, held, allocated, cleanup_blocked and out of service add up")
+    verdict.scan(
+        connection,
+        UNBALANCED,
+        "node {0}: {1} free + {2} held + {3} allocated + {4} cleanup_blocked + {5} out of service are not {6}",
+    )
+    verdict.scan(connection, MISNUMBERED, "node {0} says {1} slots; it has {2}, or not on its block of units")
+    row = connection.execute(SUM).fetchone()
+    assert row is not None, "a sum answers one row"
+    *parts, total = (int(number) for number in row)
+    verdict.checked = total
+    verdict.note = EQUATION.format(*parts, total)
+    if sum(parts) != total:
+        verdict.add(f"in sum: {verdict.note} is not so")
+    return verdict

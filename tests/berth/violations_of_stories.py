@@ -1,0 +1,242 @@
+"""More ways to break the promises by hand: keys, owners, fences, actors, waits, bounds, sums (see `violations`)."""
+
+from __future__ import annotations
+
+from tests.berth.violations import NO_TRIGGERS, OTHER_CLAIM, planted
+
+NO_TASK_RULE = "drop index one_live_task; "
+ANOTHER_TASK = (
+    "insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, attempt, state, envelope, not_before,"
+    " expires_at, queued_at, dispatched_at, finished_at, result) select uuidv7(), node_id, node_epoch, type,"
+    " allocation_id, "
+)
+
+P4 = [
+    planted(
+        "a key stored twice", "P4", "is stored 2 times",
+        "alter table operations drop constraint operation_runs_once; insert into operations select * from operations"
+        " where subject_id = {active} and status = 201",
+    ),
+    planted(
+        "two allocations under a key", "P4 P2", "2 allocations under the key",
+        "alter table allocations drop constraint creation_runs_once; update allocations set operation_key ="
+        " (select operation_key from allocations where name = 'active') where name = 'heir'",
+    ),
+    planted(
+        "two keys made one allocation", "P4", "was created under the key",
+        "insert into operations (scope, key, fingerprint, status, code, body, subject_id, retire_after) select scope,"
+        " 'another', fingerprint, status, code, body, subject_id, retire_after from operations"
+        " where subject_id = {active} and status = 201",
+    ),
+]  # fmt: skip
+CLAIMS = [
+    planted(
+        "units kept by a released one", "claims fit units", "which is released",
+        "update claims set occupied = true, closed_at = null, occupied_until = null where id = {early.claim}",
+    ),
+    planted(
+        "units kept for nobody", "claims P2 fit units", "which is nothing",
+        OTHER_CLAIM + "select node_id, tenant_id, 'allocation', uuidv7(),"
+        " int8multirange(int8range(unit_base + 7, unit_base + 8)), tstzrange('2090-01-01', null), true, false, null, null,"
+        " null, 0 from claims c join nodes n on n.id = c.node_id where c.id = {active.claim}",
+    ),
+    planted(
+        "a right that outlived its allocation", "claims", "keeps the right",
+        "update claims set booked = true where id = {stuck.claim}",
+    ),
+    planted(
+        "closed and still booked", "claims", "booked True",
+        "alter table claims drop constraint claim_closed_is_over; alter table claims drop constraint one_right;"
+        " update claims set booked = true where id = {released.claim}",
+    ),
+    planted(
+        "nothing left and still open", "claims P1", "closed at None",
+        "alter table claims drop constraint claim_closed_is_over;"
+        " update claims set closed_at = null where id = {released.claim}",
+    ),
+]  # fmt: skip
+P7 = [
+    planted(
+        "an attempt with an older fence", "P7", "the one before it",
+        ANOTHER_TASK + "fence - 1, attempt + 1, 'superseded', envelope, not_before, expires_at,"
+        " queued_at + interval '1 second', null, clock_timestamp(), null from node_tasks where allocation_id = {active}",
+    ),
+    planted(
+        "two attempts with one fence", "P7", "the one before it",
+        ANOTHER_TASK + "fence, attempt + 1, 'superseded', envelope, not_before, expires_at,"
+        " queued_at + interval '1 second', null, clock_timestamp(), null from node_tasks where allocation_id = {active}",
+    ),
+    planted(
+        "a result after a release was asked for", "P7", "after",
+        "update node_tasks set finished_at = clock_timestamp() where allocation_id = {forced}"
+        " and type = 'slice.vm_provision'",
+    ),
+    planted(
+        "activated by a task of another fence", "P7", "became active by no task's result",
+        "update node_tasks set fence = 0 where allocation_id = {active}",
+    ),
+    planted(
+        "activated before its task had ended", "P7", "became active by no task's result",
+        "update node_tasks set finished_at = clock_timestamp() where allocation_id = {active}",
+    ),
+    planted(
+        "released by the task that provisioned", "P7 P6", "became released by no task's result",
+        "delete from node_tasks where allocation_id = {early} and type = 'slice.vm_release';"
+        " update allocations set release_result = null where name = 'early'",
+    ),
+    planted(
+        "a live task with an old fence", "P7", "lives with the fence",
+        "update claims set fence = nextval('fences') where id = {active.claim};"
+        " update node_tasks set state = 'dispatched', finished_at = null where allocation_id = {active}",
+    ),
+    planted(
+        "a live task of a closed claim", "P7", "or closed",
+        ANOTHER_TASK + "(select fence from claims where id = {early.claim}), attempt + 1, 'queued', envelope,"
+        " not_before, clock_timestamp() + interval '1 hour', clock_timestamp(), null, null, null"
+        " from node_tasks where allocation_id = {active}",
+    ),
+    planted(
+        "two claims with one fence", "P7", "belongs to 2 claims",
+        "update claims set fence = (select fence from claims where id = {unstarted.claim}) where id = {requested.claim}",
+    ),
+    planted(
+        "a sequence that was set back", "P7", "the sequence of fences is at 1",
+        "alter sequence fences restart with 1",
+    ),
+]  # fmt: skip
+P8 = [
+    planted(
+        "activated by its tenant", "P8", "was made active by tenant",
+        "update allocation_timeline set actor_kind = 'tenant' where allocation_id = {active} and to_state = 'active'",
+    ),
+    planted(
+        "released by its worker", "P8", "was made releasing by worker",
+        "update allocation_timeline set actor_kind = 'worker' where allocation_id = {early} and to_state = 'releasing'",
+    ),
+    planted(
+        "row versions that go back", "P8", "with row version",
+        "drop index timeline_transition_once; update allocation_timeline set row_version = 1"
+        " where allocation_id = {active} and to_state = 'provisioning'",
+    ),
+    planted(
+        "a step before the one it follows", "P8 P2 P7", "before the step that precedes it",
+        "update allocation_timeline set at = at - interval '1 day' where allocation_id = {early} and to_state = 'released'",
+    ),
+    planted(
+        "metered from another time", "P8", "contradict",
+        "update allocations set active_at = active_at - interval '1 microsecond' where name = 'active'",
+    ),
+    planted(
+        "metered time reopened", "P8", "contradict",
+        "update allocations set releasing_at = releasing_at + interval '1 second' where name = 'stuck'",
+    ),
+]  # fmt: skip
+P2 = [
+    planted(
+        "an activation that nobody was told of", "P2", "1 transitions and 0 events provisioning.active",
+        "update log set event_type = 'other' where event_type = 'provisioning.active'"
+        " and subject = 'allocations/' || {active}",
+    ),
+    planted(
+        "an activation told twice", "P2", "1 transitions and 2 events provisioning.active",
+        "insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)"
+        " select event_type, occurred_at, correlation_id, tenant_id, subject, payload from log"
+        " where event_type = 'provisioning.active' and subject = 'allocations/' || {active}; select log_advance(10)",
+    ),
+    planted(
+        "a failure that did not happen", "P2", "0 transitions and 1 events provisioning.failed",
+        "insert into outbox (event_type, correlation_id, tenant_id, subject, payload)"
+        " values ('provisioning.failed', uuidv7(), {tenant}, 'allocations/' || {active}, '{}')",
+    ),
+]  # fmt: skip
+P6 = [
+    planted(
+        "proven after the next one began", "P6 P2", "proven at",
+        NO_TRIGGERS + "update node_tasks set finished_at = clock_timestamp()"
+        " where allocation_id = {released} and type = 'slice.vm_release';"
+        " update allocations set released_at = clock_timestamp() where name = 'released';"
+        " update allocation_timeline set at = (select released_at from allocations where name = 'released')"
+        " where allocation_id = {released} and to_state = 'released'",
+    ),
+    planted(
+        "proven under an older fence", "P6", "nothing proves the cleanup",
+        "update claims set fence = nextval('fences') where id = {cleaned.claim}",
+    ),
+    planted("ended before it began", "P1", "which is earlier",
+        "update claims set occupied_until = occupied_from - interval '1 microsecond' where id = {cancelled.claim}"),
+]  # fmt: skip
+P9 = [
+    planted(
+        "waits for nothing", "P9", "requested and waits for nothing",
+        "alter table allocations drop constraint final_waits_for_nothing; update allocations"
+        " set waits_for = null, waits_since = null, waits_until = null where name = 'requested'",
+    ),
+    planted(
+        "waits for ever", "P9", "waits for worker",
+        "alter table allocations drop constraint waiting_is_complete;"
+        " update allocations set waits_until = null where name = 'requested'",
+    ),
+    planted(
+        "is over and waits", "P9", "released and waits for node",
+        "alter table allocations drop constraint final_waits_for_nothing; update allocations set waits_for = 'node',"
+        " waits_since = clock_timestamp(), waits_until = clock_timestamp() + interval '1 hour' where name = 'early'",
+    ),
+    planted(
+        "failed units that nobody cleans", "P9", "waits for nothing",
+        "update claims set waits_for = null, waits_since = null, waits_until = null where id = {dirty.claim}",
+    ),
+    planted(
+        "failed units that wait for ever", "P9", "waits for cleanup",
+        "update claims set waits_until = null where id = {dirty.claim}",
+    ),
+    planted(
+        "free units that wait", "P9", "waits for operator",
+        "update claims set waits_for = 'operator', waits_since = clock_timestamp() where id = {early.claim}",
+    ),
+    planted(
+        "an allocation that nobody ends", "P9", "overdue by",
+        "update allocations set waits_until = clock_timestamp() - interval '10 minutes' where name = 'requested'",
+    ),
+    planted(
+        "a cleanup that nobody begins", "P9", "(cleanup of failed) waits for cleanup",
+        "update claims set waits_until = clock_timestamp() - interval '10 minutes' where id = {dirty.claim}",
+    ),
+    planted(
+        "a task that nobody expires", "P9", "(queued) waits for node",
+        ANOTHER_TASK + "fence, 1, 'queued', envelope, not_before, clock_timestamp() - interval '10 minutes',"
+        " queued_at, null, null, null from node_tasks where allocation_id = {active};"
+        " update node_tasks set allocation_id = null where state = 'queued'",
+    ),
+]  # fmt: skip
+P13 = [
+    planted(
+        "an agent that told too much", "P13", "progress entries",
+        "insert into allocation_timeline (allocation_id, kind, phase, actor_kind, fence) select {active}, 'progress',"
+        " 'boot', 'node', 1 from generate_series(1, 65)",
+    ),
+    planted(
+        "two live tasks", "P13 P7", "has 2 live tasks",
+        NO_TASK_RULE + "update node_tasks set state = 'queued', finished_at = null where allocation_id = {active}; "
+        + ANOTHER_TASK + "fence, 1, 'queued', envelope, not_before, expires_at, queued_at, null, null, null"
+        " from node_tasks where allocation_id = {active}",
+    ),
+    planted(
+        "an event too large for NATS", "P13", "bytes",
+        "update log set payload = jsonb_build_object('p', repeat('x', 300000)) where version = 1",
+    ),
+    planted(
+        "answers kept for ever", "P13", "kept past their time",
+        "update operations set retire_after = clock_timestamp() - interval '2 hours' where subject_id = {active}",
+    ),
+]  # fmt: skip
+UNITS = [
+    planted(
+        "a slot was lost", "units", "says 8 slots",
+        "delete from slots where unit = (select max(unit) from slots)",
+    ),
+    planted(
+        "a slot outside its block", "units fit", "not on its block",
+        "update slots set unit = 9999 where unit = (select lower(units) from claims where id = {active.claim})",
+    ),
+]  # fmt: skip
+VIOLATIONS_OF_STORIES = [*P2, *P4, *P6, *CLAIMS, *P7, *P8, *P9, *P13, *UNITS]
