@@ -19,7 +19,9 @@ from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.durable import DurableConsumer
+from worker.consumers.giving_up import GivingUp
 from worker.consumers.pulling import Puller
+from worker.consumers.retrying import retry_dead_letters
 from worker.health import Health
 from worker.problems import CannotRun
 from worker.settings import Settings
@@ -116,14 +118,23 @@ async def _supervise(
     consumer = EventConsumer(
         puller,
         starter,
+        GivingUp(
+            context,
+            settings.worker_consumer_name,
+            tries_max=settings.worker_event_tries_max,
+            pause_seconds=settings.worker_retry_event_seconds,
+            pause_seconds_max=settings.worker_retry_event_seconds_max,
+        ),
         in_flight_max=settings.worker_events_in_flight_max,
-        retry_seconds=settings.worker_retry_event_seconds,
     )
     batch, grace = settings.sweep_batch_max, settings.sweep_grace_seconds
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
         "overdue": lambda: sweep_overdue(context, starter, grace, batch),
         "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
         "operations": lambda: sweep_operations(context),
+        "dead_letters": lambda: retry_dead_letters(
+            context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds
+        ),
         "census": CensusTaker(context, settings.census_seconds).take,
     }
     async with make_worker(client, context, settings):

@@ -39,6 +39,15 @@ class Settings(BaseSettings):
     worker_events_in_flight_max: int = Field(32, ge=1, le=1_000, description="events handled at once by a process")
     worker_ack_wait_seconds: float = Field(10.0, gt=0, description="after this an unacknowledged event comes again")
     worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before an event that failed comes again")
+    worker_retry_event_seconds_max: float = Field(
+        30.0, gt=0, description="longest such pause for an event that is refused for good; it doubles with each try"
+    )
+    worker_event_tries_max: int = Field(
+        5, ge=1, le=100, description="tries of an event that is refused for good before it becomes a dead letter"
+    )
+    worker_dead_letter_retention_seconds: float = Field(
+        30 * 86_400.0, gt=0, description="how long a dead letter is kept once it was retried or discarded"
+    )
     worker_pull_heartbeat_seconds: float = Field(
         2.0,
         ge=0.5,

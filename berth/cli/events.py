@@ -7,10 +7,12 @@ from uuid import UUID
 
 import typer
 
+from berth.cli import dead_letters
 from berth.cli.endings import UNREACHABLE, Refused
 from berth.cli.session import Session, command
 
 app = typer.Typer(no_args_is_help=True, help="Events of the log.")
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 @command(app, "tail")

@@ -119,6 +119,9 @@ def _fleet(url: str) -> Iterator[Finding]:
         yield Finding("node certificates", "warning" if soon else "ok", f"the first ends in {hours:.1f} h")
     overdue = readings.overdue_allocations
     yield Finding("deadlines", "warning" if overdue else "ok", f"{overdue} allocations are past what they wait for")
+    dead = readings.dead_letters
+    advice = "; look with `berth events dead-letters list`" if dead else ""
+    yield Finding("dead letters", "warning" if dead else "ok", f"{dead} events wait for a person{advice}")
 
 
 def _version(client: NatsClient) -> str:

@@ -30,6 +30,7 @@ class FleetReadings:
     offline_nodes: tuple[str, ...]
     node_certificate_hours_least: float | None
     overdue_allocations: int
+    dead_letters: int
 
 
 def read_database(database_url: str) -> DatabaseReadings:
@@ -55,8 +56,9 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select extract(epoch from min(newest) - clock_timestamp())::float8 / 3600 from "
             " (select max(c.not_after) as newest from node_certificates c join nodes n on n.id = c.node_id "
             "  where n.online and c.revoked_at is null group by c.node_id) per_node), "
-            "(select count(*) from allocations where waits_until < clock_timestamp() - interval '1 minute')"
+            "(select count(*) from allocations where waits_until < clock_timestamp() - interval '1 minute'), "
+            "(select count(*) from dead_letters where state = 'dead')"
         ).fetchone()
         assert row is not None
-        outbox, oldest, head, nodes, offline, hours, overdue = row
-        return FleetReadings(outbox, oldest, head, nodes, tuple(offline), hours, overdue)
+        outbox, oldest, head, nodes, offline, hours, overdue, dead = row
+        return FleetReadings(outbox, oldest, head, nodes, tuple(offline), hours, overdue, dead)

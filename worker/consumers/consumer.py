@@ -10,29 +10,27 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
-from temporalio.service import RPCError
 
 from orchestrator import tracing
 from orchestrator.crash_points import CrashPoint, reach
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
+from worker.consumers.giving_up import GivingUp, lasting_failure
 from worker.consumers.pulling import Puller
 from worker.metrics import EVENT_AGE_SECONDS, EVENTS
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
 
-LOGGED_BYTES_MAX = 500
-
 
 class EventConsumer:
-    """Handles at most `in_flight_max` events at once; one that fails comes again after `retry_seconds`."""
+    """Handles at most `in_flight_max` events at once; what becomes of one that fails is decided by `giving_up`."""
 
-    def __init__(self, puller: Puller, starter: WorkflowStarter, *, in_flight_max: int, retry_seconds: float) -> None:
+    def __init__(self, puller: Puller, starter: WorkflowStarter, giving_up: GivingUp, *, in_flight_max: int) -> None:
         self._puller = puller
         self._starter = starter
         self._places = asyncio.Semaphore(in_flight_max)
-        self._retry_seconds = retry_seconds
+        self._giving_up = giving_up
 
     async def run(self) -> None:
         """Consume until cancelled; what is in flight then, unacknowledged, comes again."""
@@ -58,25 +56,32 @@ class EventConsumer:
             event = read_event(message.data)
         except UnreadableEvent as error:
             EVENTS.labels("unknown", "unreadable").inc()
-            excerpt = message.data[:LOGGED_BYTES_MAX].decode(errors="replace")
-            log.error("event_unreadable", subject=message.subject, why=str(error), excerpt=excerpt)
-            await message.term()
+            await self._giving_up.bury_unreadable(message, str(error))
             return
         reach(CrashPoint.EVENT_BEFORE_DISPATCH)
         try:
             with _told(event):
                 outcome = await dispatch(self._starter, event)
-        except RPCError as error:
+        except Exception as error:  # noqa: BLE001 - what one event meets must keep no other waiting
             EVENTS.labels(event.type, "failed").inc()
-            log.warning("event_failed", **_ids(event), why=f"{error.status.name}: {error.message}")
-            await message.nak(delay=self._retry_seconds)
+            await self._fail(message, event, error)
             return
         reach(CrashPoint.EVENT_BEFORE_ACKNOWLEDGEMENT)
         await message.ack()
         reach(CrashPoint.EVENT_AFTER_ACKNOWLEDGEMENT)
+        self._giving_up.forget(message)
         EVENTS.labels(event.type, outcome).inc()
         EVENT_AGE_SECONDS.labels(event.type).observe(max(0.0, event.age_seconds()))
         log.info("event_handled", outcome=outcome, **_ids(event))
+
+    async def _fail(self, message: Msg, event: ConsumedEvent, error: Exception) -> None:
+        failure = lasting_failure(error)
+        if failure is None:
+            log.warning("event_failed", **_ids(event), why=str(error))
+            await self._giving_up.put_off(message)
+            return
+        log.warning("event_refused", **_ids(event), why=failure.detail, exc_info=failure.reason == "handler_error")
+        await self._giving_up.put_off_or_bury(message, event.id, event.type, failure)
 
 
 def _told(event: ConsumedEvent) -> AbstractContextManager[object]:

@@ -1,0 +1,1 @@
+drop table dead_letters;
