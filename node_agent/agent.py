@@ -1,7 +1,7 @@
-"""The agent's life: start, four loops, stop. The only place where its parts are put together.
+"""The agent's life: start, five loops, stop. The only place where its parts are put together.
 
 Start: own the state directory, read the journal, bring guests back, get an identity, hear from the server, end what a
-crash left. Loops: tasks, heartbeat, identity, measurements. A loop that ends with an exception ends the process
+crash left. Loops: tasks, heartbeat, identity, measurements, leases. A loop that ends with an exception ends the process
 (TRAPS, failure 20). On SIGTERM guests are stopped, since the node is going down; after a crash they run on and the
 next agent adopts them.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -21,6 +22,7 @@ from node_agent.backoff import Backoff
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.choice import choose_driver
+from node_agent.drivers.interface import Inventory
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
@@ -30,7 +32,14 @@ from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import CannotStart
-from node_agent.protocol import Heartbeat, HeartbeatAnswer, WaitAnswer
+from node_agent.protocol import (
+    HELD_ALLOCATIONS_MAX,
+    Heartbeat,
+    HeartbeatAnswer,
+    HeldAllocation,
+    HeldInventory,
+    WaitAnswer,
+)
 from node_agent.reporter import Reporter
 from node_agent.settings import Settings
 
@@ -39,8 +48,8 @@ log = structlog.get_logger("node_agent")
 REFUSALS_MAX = 5
 IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
-HELD_ALLOCATIONS_MAX = 256
 MEASURE_SECONDS = 5.0
+LEASE_RENEWALS = 3
 
 
 class Agent:
@@ -60,6 +69,8 @@ class Agent:
         self._enrolment = Enrolment(settings, store, self._clock, self._connection)
         self._stopping = asyncio.Event()
         self._refusals_in_a_row = 0
+        self._executor: Executor | None = None
+        self._heartbeat_answered_at: datetime | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises AgentProblem with the sentence that says why it cannot go on."""
@@ -99,10 +110,12 @@ class Agent:
                 self._settings.agent_tasks_max,
             )  # fmt: skip
             executor.recover()
+            self._executor = executor
             group.create_task(self._take_tasks(executor))
             group.create_task(self._send_heartbeats())
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
+            group.create_task(self._tend_leases())
 
     async def _listen(self, health: HealthServer, port: int) -> None:
         try:
@@ -201,17 +214,38 @@ class Agent:
             self._metrics.guests.set(len((await self._driver.inventory()).allocations))
             await asyncio.sleep(MEASURE_SECONDS)
 
+    async def _tend_leases(self) -> None:
+        while True:
+            try:
+                self._metrics.leases_cleared.inc(len(await self._driver.tend_leases()))
+            except OSError as error:
+                log.error("leases_not_tended", why=str(error))
+            await asyncio.sleep(self._settings.agent_lease_seconds / LEASE_RENEWALS)
+
     async def _heartbeat(self) -> HeartbeatAnswer:
+        gathered_after = self._heartbeat_answered_at
         inventory = await self._driver.inventory()
         beat = Heartbeat(
             agent_version=agent_version(),
             driver=self._driver.name,
             allocations=inventory.allocations[:HELD_ALLOCATIONS_MAX],
+            inventory=self._complete(inventory, gathered_after),
             journal_entries=self._journal.entries,
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
+        self._heartbeat_answered_at = answer.server_time
         self._refusals_in_a_row = 0
         return answer
+
+    def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:
+        """The inventory, if it is one to conclude from: complete, later than a known moment, after the start-up."""
+        started_up = self._executor is not None and self._executor.recovered
+        if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
+            return None
+        held = [
+            HeldAllocation(allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence) for h in inventory.held
+        ]
+        return HeldInventory(gathered_after=gathered_after, allocations=held)
 
     def _note(self, error: Exception, what: str) -> None:
         if isinstance(error, CredentialsRefused):

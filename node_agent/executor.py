@@ -1,7 +1,8 @@
 """From a task handed out to a report delivered (DESIGN §9).
 
 Guarantees: a task is journaled before anything is done for it; at most one effect completes per fence; tasks of one
-allocation run one after the other, and a newer fence interrupts an older provision; what is finished is reported
+allocation run one after the other, and a newer fence interrupts an older provision of the same allocation or of one of
+the same slots and waits until it is undone; what is finished is reported
 until the server has it and never run again. After a crash `recover` ends everything the journal has begun: provisions
 are undone and reported interrupted, releases run again from their start.
 """
@@ -9,6 +10,8 @@ are undone and reported interrupted, releases run again from their start.
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,6 +24,7 @@ from node_agent.crash_points import CrashPoint, reach
 from node_agent.effects import Effects
 from node_agent.journal import Journal
 from node_agent.journal_records import Accepted, Finished, Started
+from node_agent.journal_state import units_of
 from node_agent.metrics import AgentMetrics
 from node_agent.progress import TaskProgress
 from node_agent.protocol import KNOWN_TASKS_MAX, FailureCode, HandedOutTask, ResultReport, TaskBody
@@ -62,6 +66,7 @@ class Executor:
         self._lanes: dict[str, list[Run]] = {}
         self._untrusted: dict[UUID, float] = {}
         self._delivering: set[UUID] = set()
+        self._recovering: set[UUID] = set()
 
     def known(self) -> list[UUID]:
         """Ids that need not be handed out again now: journaled and not reported, or found untrustworthy just now."""
@@ -69,6 +74,11 @@ class Executor:
         self._untrusted = {task: until for task, until in self._untrusted.items() if until > now}
         journaled = [task.task_id for task in self._journal.state.live()]
         return (journaled + list(self._untrusted))[:KNOWN_TASKS_MAX]
+
+    @property
+    def recovered(self) -> bool:
+        """Whether everything that an earlier process had begun has ended. Ask after `recover`."""
+        return not self._recovering
 
     @property
     def full(self) -> bool:
@@ -118,11 +128,13 @@ class Executor:
 
     def _begin(self, run: Run) -> None:
         lane = self._lanes.setdefault(_lane_of(run.body), [])
-        for other in lane:
-            if other.body.type in PROVISIONS and other.body.fence < run.body.fence:
-                other.interrupted.set()
-        predecessors = list(lane)
+        overtaken = [other for other in self._under_way() if _takes_over(run.body, other.body)]
+        for other in overtaken:
+            other.interrupted.set()
+        predecessors = [*lane, *(other for other in overtaken if other not in lane)]
         lane.append(run)
+        if run.began_before:
+            self._recovering.add(run.body.task_id)
         self._group.create_task(self._run(run, predecessors))
 
     async def _run(self, run: Run, predecessors: list[Run]) -> None:
@@ -143,6 +155,7 @@ class Executor:
             )  # fmt: skip
         finally:
             self._metrics.running.dec()
+            self._recovering.discard(body.task_id)
             self._leave(lane_name, run)
         await progress.finish()
         self._deliver(body.task_id, report)
@@ -169,6 +182,9 @@ class Executor:
         reach(CrashPoint.EFFECT_BEFORE_BEGINNING)
         return await self._effects.carry_out(run.body, run.interrupted, progress.offer)
 
+    def _under_way(self) -> Iterator[Run]:
+        return itertools.chain.from_iterable(self._lanes.values())
+
     def _leave(self, lane_name: str, run: Run) -> None:
         run.ended.set()
         lane = self._lanes[lane_name]
@@ -192,6 +208,13 @@ class Executor:
             self._untrusted[task_id] = boot_seconds() + UNTRUSTED_QUIET_SECONDS
         if reason == "unknown_key":
             self.keys_wanted.set()
+
+
+def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
+    """Whether `older` has lost a unit to `newer`: a provision that has not ended, of the same allocation or slots."""
+    if older.type not in PROVISIONS or older.fence >= newer.fence:
+        return False
+    return not set(units_of(newer)).isdisjoint(units_of(older))
 
 
 def _lane_of(body: TaskBody) -> str:

@@ -54,6 +54,10 @@ class AgentMetrics:
         )
         self.guests = Gauge("berth_agent_guests", "Allocations the driver holds", registry=self.registry)
 
+        self.leases_cleared = Counter(
+            "berth_agent_leases_cleared", "Leases of slots cleared because nobody used them", registry=self.registry
+        )
+
     def text(self) -> bytes:
         """The metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -16,12 +16,14 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60
+HELD_ALLOCATIONS_MAX = 256
+SLOT_INDEX_MAX = 63
 PHASES_MAX = 32
 STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
 
@@ -211,12 +213,33 @@ class ProgressReport(Wire):
     phases: Annotated[list[Phase], Field(min_length=1, max_length=PHASES_MAX)]
 
 
+class HeldAllocation(Wire):
+    """One allocation of a node's inventory: something of it is there. `slots` is empty and `fence` absent where nothing
+    on the node says which."""
+
+    allocation_id: UUID
+    slots: Annotated[list[Annotated[int, Field(ge=0, le=SLOT_INDEX_MAX)]], Field(max_length=SLOT_INDEX_MAX + 1)]
+    fence: int | None = None
+
+
+class HeldInventory(Wire):
+    """Everything that a node holds, nothing left out: what is not named here is not there.
+
+    `gathered_after` is the `server_time` of a heartbeat's answer that the agent had before it looked: what it says was
+    so later than that, by the database's clock. An agent that has not finished its start-up sends no inventory.
+    """
+
+    gathered_after: AwareDatetime
+    allocations: Annotated[list[HeldAllocation], Field(max_length=HELD_ALLOCATIONS_MAX)]
+
+
 class Heartbeat(Wire):
     """Body of `POST /node/v1/heartbeat`: that the node lives, and which allocations it really holds."""
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
-    allocations: Annotated[list[UUID], Field(max_length=256)]
+    allocations: Annotated[list[UUID], Field(max_length=HELD_ALLOCATIONS_MAX)]
+    inventory: HeldInventory | None = None
     journal_entries: int = 0
 
 

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     agent_stop_seconds: float = Field(3.0, ge=0, description="how long guests get to stop when the agent stops")
     agent_readiness_seconds: float = Field(30.0, gt=0, description="how long a guest may take to answer over SSH")
     agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
+    agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")
 

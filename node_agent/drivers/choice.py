@@ -18,5 +18,6 @@ def choose_driver(settings: Settings) -> Driver:
         readiness_seconds=settings.agent_readiness_seconds,
         image_bytes_max=settings.agent_image_bytes_max,
         image_cache_max=settings.agent_image_cache_max,
+        lease_seconds=settings.agent_lease_seconds,
     )
     return SandboxDriver(settings.agent_state_dir / "sandbox", settings.agent_advertised_host, limits)

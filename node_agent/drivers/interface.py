@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
@@ -49,12 +49,26 @@ class ReleaseOrder:
 
 
 @dataclass(frozen=True)
+class Held:
+    """An allocation of which something is there. `slots` is empty and `fence` None where nothing says which."""
+
+    allocation_id: UUID
+    slots: Sequence[int]
+    fence: int | None
+
+
+@dataclass(frozen=True)
 class Inventory:
-    """What the driver really holds, from its own records: the basis of heartbeats and of the health probe."""
+    """What the driver really holds, from its own records: the basis of heartbeats and of the health probe.
+
+    `held` leaves nothing out: an allocation that is not in it has nothing on this node. `allocations` are those whose
+    records can be read; `dead` those of them that should run and do not.
+    """
 
     allocations: list[UUID] = field(default_factory=list)
     dead: list[UUID] = field(default_factory=list)
     leased_slots: dict[int, UUID] = field(default_factory=dict)
+    held: list[Held] = field(default_factory=list)
 
 
 class Driver(Protocol):
@@ -78,7 +92,10 @@ class Driver(Protocol):
         """Remove whatever is there of the allocation. Raises DriverFailure(CLEANUP_FAILED)."""
 
     async def inventory(self) -> Inventory:
-        """What is there now."""
+        """What is there now. Raises OSError if that cannot be told completely."""
+
+    async def tend_leases(self) -> list[int]:
+        """Renew the leases of what is there and clear those of what is gone; the slots cleared. Never one in use."""
 
     async def facts(self) -> dict[str, Any]:
         """What the node is made of, for `slice.topology_discover`."""

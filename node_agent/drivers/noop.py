@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from node_agent.drivers.interface import Inventory, PhaseReporter, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.interface import Held, Inventory, PhaseReporter, ProvisionOrder, ReleaseOrder
 from node_agent.protocol import Connection, ProvisionResult, ReleaseResult
 
 
@@ -49,7 +49,12 @@ class NoopDriver:
     async def inventory(self) -> Inventory:
         """What is remembered."""
         leased = {slot: allocation for allocation, slots in self._held.items() for slot in slots}
-        return Inventory(allocations=list(self._held), leased_slots=leased)
+        held = [Held(allocation, slots, None) for allocation, slots in self._held.items()]
+        return Inventory(allocations=list(self._held), leased_slots=leased, held=held)
+
+    async def tend_leases(self) -> list[int]:
+        """There are no leases."""
+        return []
 
     async def facts(self) -> dict[str, Any]:
         """Nothing is known of the node."""

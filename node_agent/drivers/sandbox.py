@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,10 @@ import structlog
 from node_agent.drivers.interface import DriverFailure, Inventory, PhaseReporter, ProvisionOrder, ReleaseOrder
 from node_agent.drivers.sandbox_faults import Faults
 from node_agent.drivers.sandbox_images import ImageCache
+from node_agent.drivers.sandbox_inventory import take_inventory
 from node_agent.drivers.sandbox_launching import Boot, GuestLauncher, GuestProblem
 from node_agent.drivers.sandbox_leases import Leases
-from node_agent.drivers.sandbox_processes import alive, end_guest
+from node_agent.drivers.sandbox_processes import alive, end_guest, has_processes
 from node_agent.drivers.sandbox_readiness import NotReady, check_ssh, new_host_key, read_host_key
 from node_agent.drivers.sandbox_records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox_release import Removal
@@ -43,6 +47,7 @@ class SandboxLimits:
     readiness_seconds: float
     image_bytes_max: int
     image_cache_max: int
+    lease_seconds: float
 
 
 class SandboxDriver:
@@ -58,8 +63,9 @@ class SandboxDriver:
         for folder in (directory, self._allocations, directory / "images", directory / "leases"):
             make_private_directory(folder)
         self._images = ImageCache(directory / "images", limits.image_bytes_max, limits.image_cache_max)
-        self._leases = Leases(directory / "leases")
+        self._leases = Leases(directory / "leases", limits.lease_seconds)
         self._launcher = GuestLauncher(directory / "launcher.lock")
+        self._working_on: Counter[UUID] = Counter()
 
     async def start(self) -> None:
         """Wait until no earlier agent's launcher can make guests any more; forget partial downloads."""
@@ -83,6 +89,10 @@ class SandboxDriver:
 
     async def provision(self, order: ProvisionOrder, report_phase: PhaseReporter) -> ProvisionResult:
         """Lease, image, boot, SSH readiness, marker: each reported as a phase when it is done."""
+        with self._at_work_on(order.allocation_id):
+            return await self._provision(order, report_phase)
+
+    async def _provision(self, order: ProvisionOrder, report_phase: PhaseReporter) -> ProvisionResult:
         faults = Faults(order.parameters.faults)
         directory = self._directory(order.allocation_id)
         if directory.exists():
@@ -91,7 +101,12 @@ class SandboxDriver:
         await faults.slow("lease")
         faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to somebody else")
         self._leases.drop(order.allocation_id)
-        self._leases.take(order.parameters.slots, order.allocation_id, order.fence)
+        try:
+            self._leases.take(order.parameters.slots, order.allocation_id, order.fence)
+        except DriverFailure:
+            # If it is a dead lease that stands in the way, the next attempt finds the slot free.
+            await self.tend_leases()
+            raise
         report_phase("lease", f"slots {order.parameters.slots} under fence {order.fence}")
 
         await faults.slow("image")
@@ -111,23 +126,40 @@ class SandboxDriver:
         """Stop gracefully, then hard; wipe; drop the leases; say what is proven of each."""
         faults = Faults(order.parameters.faults)
         removal = self._removal(order.allocation_id)
-        return await removal.run(order.parameters.graceful_seconds, faults, report_phase)
+        with self._at_work_on(order.allocation_id):
+            return await removal.run(order.parameters.graceful_seconds, faults, report_phase)
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""
-        result = await self._removal(allocation_id).run(0.0, Faults({}), lambda _phase, _detail: None)
+        with self._at_work_on(allocation_id):
+            result = await self._removal(allocation_id).run(0.0, Faults({}), lambda _phase, _detail: None)
         if not result.released:
             raise DriverFailure(FailureCode.CLEANUP_FAILED, result.model_dump_json())
 
     async def inventory(self) -> Inventory:
         """What directories and leases say."""
-        held, dead = [], []
-        for directory, record in self._records():
-            held.append(record.allocation_id)
-            if record.state == "running" and not alive(directory):
-                dead.append(record.allocation_id)
-        leased = {slot: lease.allocation_id for slot, lease in self._leases.held().items()}
-        return Inventory(held, dead, leased)
+        return take_inventory(self._allocations, self._leases)
+
+    async def tend_leases(self) -> list[int]:
+        """See `Leases.tend`; in use is what has a directory, a process, or a task under way."""
+        cleared = self._leases.tend(self._in_use)
+        for slot, lease in cleared.items():
+            log.warning("lease_cleared", slot=slot, allocation_id=str(lease.allocation_id) if lease else None)
+        return list(cleared)
+
+    def _in_use(self, allocation_id: UUID) -> bool:
+        there = self._directory(allocation_id).exists() or self._working_on[allocation_id] > 0
+        return there or has_processes(allocation_id)
+
+    @contextmanager
+    def _at_work_on(self, allocation_id: UUID) -> Iterator[None]:
+        self._working_on[allocation_id] += 1
+        try:
+            yield
+        finally:
+            self._working_on[allocation_id] -= 1
+            if not self._working_on[allocation_id]:
+                del self._working_on[allocation_id]
 
     async def facts(self) -> dict[str, Any]:
         """The node's processors, memory and disk. A sandbox has no GPUs to discover."""

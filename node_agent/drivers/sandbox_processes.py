@@ -90,6 +90,11 @@ async def end_orphans(allocation_id: UUID) -> int:
     return len(killed)
 
 
+def has_processes(allocation_id: UUID) -> bool:
+    """Whether any process carries the allocation's id in its environment."""
+    return next(_processes_of(allocation_id), None) is not None
+
+
 def _processes_of(allocation_id: UUID) -> Iterator[int]:
     wanted = f"{ALLOCATION_VARIABLE}={allocation_id}".encode()
     for entry in os.scandir("/proc"):

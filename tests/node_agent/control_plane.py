@@ -68,6 +68,7 @@ class ControlPlane:
         self.silent_results = 0
         self.handed_out: dict[UUID, HandedOutTask] = {}
         self.hide: set[UUID] = set()
+        self.superseded: set[UUID] = set()
         self.results: dict[UUID, list[ResultReport]] = defaultdict(list)
         self.progress: dict[UUID, list[str]] = defaultdict(list)
         self.known: list[UUID] = []
@@ -262,5 +263,7 @@ class ControlPlane:
             # Taken, but the answer is lost on the way.
             self.silent_results -= 1
             return 502, {}
+        if task_id in self.superseded:
+            return 200, ResultAnswer(applied=False, reason="superseded")
         first = len(self.results[task_id]) == 1
         return 200, ResultAnswer(applied=first, reason=None if first else "already_applied")
