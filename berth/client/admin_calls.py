@@ -11,6 +11,7 @@ from berth.client.models import (
     Allocation,
     ApiKey,
     AuditEntry,
+    DeadLetter,
     EnrolmentToken,
     Image,
     NewApiKey,
@@ -207,3 +208,31 @@ def list_audit(
 ) -> Call[Page[AuditEntry]]:
     """What operators did."""
     return read_page(f"{ADMIN}/audit", AuditEntry, subject=subject, limit=limit, cursor=cursor)
+
+
+def list_dead_letters(
+    *,
+    state: Literal["dead", "retried", "discarded"] | None = None,
+    consumer: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[DeadLetter]]:
+    """Events that a consumer of the log gave up on, oldest first."""
+    path = f"{ADMIN}/dead-letters"
+    return read_page(path, DeadLetter, state=state, consumer=consumer, limit=limit, cursor=cursor)
+
+
+def get_dead_letter(dead_letter_id: UUID) -> Call[DeadLetter]:
+    """One dead letter. Raises `NotFound`."""
+    return read(f"{ADMIN}/dead-letters/{dead_letter_id}", DeadLetter)
+
+
+def retry_dead_letter(dead_letter_id: UUID, *, idempotency_key: str | None = None) -> Call[DeadLetter]:
+    """Have the event handled again. Raises `InvalidState` for one that is settled."""
+    return write("POST", f"{ADMIN}/dead-letters/{dead_letter_id}/retry", DeadLetter, None, idempotency_key)
+
+
+def discard_dead_letter(dead_letter_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[DeadLetter]:
+    """Say that nobody need handle it, on the record. Raises `InvalidState` for one that is settled."""
+    path = f"{ADMIN}/dead-letters/{dead_letter_id}/discard"
+    return write("POST", path, DeadLetter, {"reason": reason}, idempotency_key)

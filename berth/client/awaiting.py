@@ -169,3 +169,8 @@ class AsyncClient:
     iterate_all_allocations = _each(admin_calls.list_all_allocations)
     list_audit = _now(admin_calls.list_audit)
     iterate_audit = _each(admin_calls.list_audit)
+    list_dead_letters = _now(admin_calls.list_dead_letters)
+    iterate_dead_letters = _each(admin_calls.list_dead_letters)
+    get_dead_letter = _now(admin_calls.get_dead_letter)
+    retry_dead_letter = _now(admin_calls.retry_dead_letter)
+    discard_dead_letter = _now(admin_calls.discard_dead_letter)

@@ -245,6 +245,26 @@ class EnrolmentToken(Answer):
     expires_at: datetime
 
 
+class DeadLetter(Answer):
+    """An event that a consumer of the log gave up on: why, and what became of it."""
+
+    id: UUID
+    consumer: str
+    version: int
+    event_id: UUID | None = None
+    event_type: str | None = None
+    reason: str
+    detail: str
+    excerpt: str
+    tries: int
+    state: str
+    first_at: datetime
+    last_at: datetime
+    retry_asked_at: datetime | None = None
+    settled_at: datetime | None = None
+    row_version: int
+
+
 class AuditEntry(Answer):
     """What an operator or the system did, to what, and why."""
 
