@@ -1,6 +1,7 @@
 """Enrol a node: a one-time token and a signing request in, a certificate out, in one transaction (DESIGN §8).
 
-It has no operation key: the token itself is what makes it happen at most once.
+It has no operation key: the token itself is what makes it happen at most once. Whoever lost the answer asks again with
+the same token and the same key, while the token is good, and gets another certificate for that key and nothing else.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from orchestrator.execution import Context
 from orchestrator.store import audit, enrolment
 from orchestrator.store.clock import read_clock
 from orchestrator.store.database import Transaction, TransactionConflict
-from orchestrator.store.node_certificates import record_certificate, revoke_certificates
+from orchestrator.store.node_certificates import record_certificate, revoke_certificates, revoke_surplus
 from orchestrator.store.outbox import append_event
-from orchestrator.trust.certificates import NodeAuthority, PublicKey, read_signing_request
+from orchestrator.trust.certificates import IssuedCertificate, NodeAuthority, PublicKey, read_signing_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,34 @@ async def _enrol(
     tx: Transaction, authority: NodeAuthority, key: PublicKey, token_hash: bytes, hardware_id: str, request_id: str
 ) -> Enrolled:
     node_id = await enrolment.lock_node_of_token(tx, token_hash)
-    if node_id is None or not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
-        raise Unauthenticated("this enrolment token is not valid here; ask an operator for a new one")
+    if node_id is None:
+        raise _not_valid()
+    if not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
+        return await _answer_again(tx, authority, key, token_hash, hardware_id, node_id)
     name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
     await revoke_certificates(tx, node_id, "the node enrolled again")
     issued = authority.issue(key, node_id)
+    await _record(tx, node_id, epoch, issued)
+    payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
+    await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
+    detail = {"epoch": epoch, "hardware_id": hardware_id, "serial": issued.serial}
+    await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
+    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
+
+
+async def _answer_again(
+    tx: Transaction, authority: NodeAuthority, key: PublicKey, token_hash: bytes, hardware_id: str, node_id: UUID
+) -> Enrolled:
+    issued = authority.issue(key, node_id)
+    epoch = await enrolment.epoch_answered_before(tx, node_id, token_hash, hardware_id, issued.key_sha256)
+    if epoch is None:
+        raise _not_valid()
+    await _record(tx, node_id, epoch, issued)
+    await revoke_surplus(tx, node_id, issued.serial)
+    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
+
+
+async def _record(tx: Transaction, node_id: UUID, epoch: int, issued: IssuedCertificate) -> None:
     await record_certificate(
         tx,
         node_id=node_id,
@@ -69,8 +93,7 @@ async def _enrol(
         not_before=issued.not_before,
         not_after=issued.not_after,
     )
-    payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
-    await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
-    detail = {"epoch": epoch, "hardware_id": hardware_id, "serial": issued.serial}
-    await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
-    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
+
+
+def _not_valid() -> Unauthenticated:
+    return Unauthenticated("this enrolment token is not valid here; ask an operator for a new one")

@@ -26,6 +26,14 @@ where t.token_hash = :token_hash and n.id = t.node_id and n.id = :node_id and n.
        or t.hardware_id is null and (n.hardware_id is null or n.hardware_id = :hardware_id))
 returning t.id
 """
+# The key is the requester's proof that it is the one that was answered before; the answer may have been lost.
+_ANSWERED = """
+select n.epoch from enrolment_tokens t join nodes n on n.id = t.node_id
+where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' and n.hardware_id = :hardware_id
+  and t.used_at is not null and t.expires_at > clock_timestamp()
+  and exists (select from node_certificates c where c.node_id = n.id and c.node_epoch = n.epoch
+                and c.key_sha256 = :key_sha256 and c.revoked_at is null)
+"""
 _ENROL = """
 update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(),
     state = case when state = 'registered' then 'active' else state end, row_version = row_version + 1
@@ -66,6 +74,15 @@ async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardw
     """Use the token up, under the node's lock. False if it is used, over, or bound to other hardware."""
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id}
     return (await tx.execute(_CONSUME, values)).first() is not None
+
+
+async def epoch_answered_before(
+    tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes
+) -> int | None:
+    """The node's epoch if it began with this token and this key, and both still count; under the node's lock."""
+    values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "key_sha256": key_sha256}
+    row = (await tx.execute(_ANSWERED, values)).first()
+    return None if row is None else int(row.epoch)
 
 
 async def enrol_node(tx: Transaction, node_id: UUID, hardware_id: str) -> tuple[str, int, str]:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from orchestrator.domain.errors import Unauthenticated
+from orchestrator.store.node_certificates import LIVE_PER_NODE_MAX
 from orchestrator.trust.certificates import node_identity
 from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, signing_request
 from tests.api.conftest import PublicApi
@@ -105,6 +106,32 @@ def test_every_unusable_token_is_told_the_same(api: PublicApi, admin: Caller, no
     details = {problem(answer, 401, "unauthenticated")["detail"] for answer in answers}
     assert len(details) == 1
     assert admin.get(f"/admin/nodes/{node['id']}")["epoch"] == 1
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_key(api: PublicApi, admin: Caller, node: Any) -> None:
+    token, request = token_of(admin, node), signing_request(ec.generate_private_key(ec.SECP256R1()))
+    answers = at_once(*[lambda: use(admin, token, csr_pem=request)] * 8)
+    assert {(answer.status_code, answer.json().get("node_epoch")) for answer in answers} == {(200, 1)}
+    assert [live for _, _, live in certificate_rows(api, node)].count(True) == LIVE_PER_NODE_MAX
+    enrolled = "select count(*) from outbox where event_type = 'node.enrolled' and subject = %s"
+    row = api.database.execute(enrolled, (f"nodes/{node['id']}",)).fetchone()
+    assert row == (1,), "there is one enrolment, however often it is told"
+
+
+def test_a_lost_answer_is_told_to_nobody_else_and_not_for_ever(api: PublicApi, admin: Caller, node: Any) -> None:
+    token, request = token_of(admin, node), signing_request(ec.generate_private_key(ec.SECP256R1()))
+    assert use(admin, token, csr_pem=request).status_code == 200
+    problem(use(admin, token), 401, "unauthenticated")
+    problem(use(admin, token, "machine-2", request), 401, "unauthenticated")
+    admin.make(f"/admin/nodes/{node['id']}/certificates/revoke", {"reason": "stolen"})
+    problem(use(admin, token, csr_pem=request), 401, "unauthenticated")
+    assert admin.get(f"/admin/nodes/{node['id']}")["epoch"] == 1
+
+    token = token_of(admin, node)
+    assert use(admin, token, csr_pem=request).json()["node_epoch"] == 2
+    over = "update enrolment_tokens set expires_at = clock_timestamp() where token_hash = %s"
+    api.database.execute(over, (hashlib.sha256(token.encode()).digest(),))
+    problem(use(admin, token, csr_pem=request), 401, "unauthenticated")
 
 
 def test_enrolling_again_makes_every_older_certificate_worthless(api: PublicApi, admin: Caller, node: Any) -> None:
