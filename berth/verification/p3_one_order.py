@@ -14,11 +14,12 @@ group by h.version having coalesce(max(l.version), 0) <> h.version
 """
 CHAIN = """
 with chained as (
-    select version, prev_version, tenant_id, lag(version) over (partition by tenant_id order by version) as before,
-           min(version) over () as oldest
+    select version, prev_version, tenant_id, lag(version) over (partition by tenant_id order by version) as before
     from log
+), kept as (
+    select version as oldest from log order by version limit 1
 )
-select version, prev_version, coalesce(before, 0) from chained
+select version, prev_version, coalesce(before, 0) from chained, kept
 where case when tenant_id is null then prev_version <> 0
            when before is not null then prev_version <> before
            -- The first one kept of a tenant may follow one that retention has taken away.

@@ -1,7 +1,8 @@
 """Every unit is free, held, allocated, blocked by a cleanup, or out of service: the five add up to the fleet.
 
-What is free is read from the nodes' rows, the rest from claims and slots; so a unit that was lost or counted twice shows.
-A unit under several claims counts once: as what is on it now, else as held for somebody to come.
+What nobody claims is read from the nodes' rows, the rest from claims and slots; so a unit that was lost or counted twice
+shows. A unit under several claims counts once: as what is on it now, else as held for somebody to come. What nobody
+claims is free where something could be placed, and out of service on a node that is not active or not online.
 """
 
 from __future__ import annotations
@@ -12,25 +13,27 @@ from berth.verification.verdict import Bounds, Connection, Verdict
 
 _COUNTED: LiteralString = """
 with claimed as (
-    select unit, bool_or(c.occupied and coalesce(a.state, '') not in ('failed', 'release_failed')) as allocated,
-           bool_or(c.occupied and a.state in ('failed', 'release_failed')) as blocked
-    from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
-         cross join lateral unnest(c.units) part
+    select unit, bool_or(c.occupied and c.waits_for in ('operator', 'force_release')) as blocked,
+           bool_or(c.occupied) as occupied
+    from claims c cross join lateral unnest(c.units) part
          cross join lateral generate_series(lower(part), upper(part) - 1) unit
     where c.closed_at is null group by unit
 ), by_node as (
     select s.node_id, count(*) as slots,
-           count(*) filter (where c.allocated) as allocated,
-           count(*) filter (where c.blocked and not c.allocated) as blocked,
-           count(*) filter (where not (c.allocated or c.blocked)) as held,
+           count(*) filter (where c.occupied and c.blocked is not true) as allocated,
+           count(*) filter (where c.blocked) as blocked,
+           count(*) filter (where not c.occupied) as held,
            count(*) filter (where c.unit is null and s.state = 'out_of_service') as out_of_service,
            bool_and(s.unit = n.unit_base + s.slot_index) as in_block
     from slots s join nodes n on n.id = s.node_id left join claimed c on c.unit = s.unit group by s.node_id
 ), counted as (
     select n.name, n.slot_count, coalesce(b.slots, 0) as slots, coalesce(b.in_block, true) as in_block,
-           bit_count(n.free_mask::bit(64)) as free, coalesce(b.held, 0) as held, coalesce(b.allocated, 0) as allocated,
-           coalesce(b.blocked, 0) as blocked, coalesce(b.out_of_service, 0) as out_of_service
+           case when serves then bit_count(n.free_mask::bit(64)) else 0 end as free,
+           coalesce(b.held, 0) as held, coalesce(b.allocated, 0) as allocated, coalesce(b.blocked, 0) as blocked,
+           coalesce(b.out_of_service, 0) + case when serves then 0 else bit_count(n.free_mask::bit(64)) end
+               as out_of_service
     from nodes n left join by_node b on b.node_id = n.id
+         cross join lateral (select n.state = 'active' and n.online as serves) s
 )
 """
 UNBALANCED: LiteralString = (
