@@ -79,6 +79,20 @@ def test_bare_metal_takes_the_whole_block_and_each_node_once(database_url: str) 
     assert fleet.one("select count(distinct node_id) from claims where upper(units) - lower(units) = 8") == 2
 
 
+def test_nodes_that_serve_equally_well_come_by_their_rank_and_not_by_their_id(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=5)
+    tenant = fleet.tenant()
+    assert fleet.one("select count(distinct placement_rank) from nodes") == 5, "each draws its own"
+    fleet.connection.execute(
+        "update nodes n set placement_rank = r.place from (select id, row_number() over (order by id desc) as place"
+        " from nodes) r where r.id = n.id"
+    )
+    for _ in range(5):
+        run(database_url, [create_of(tenant, gpus=8)])
+    taken = fleet.connection.execute("select node_id from allocations order by requested_at").fetchall()
+    assert taken == fleet.connection.execute("select id from nodes order by id desc").fetchall()
+
+
 def test_an_item_that_is_refused_harms_no_other_in_its_list(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=1)
     tenant, other = fleet.tenant(gpus_limit=3), fleet.tenant()
