@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 
 from berth.local.servers import LocalNats, free_port
-from berth.verification import stream
+from berth.verification import stream, stream_headers
 from berth.verification.stream import STREAM, StreamUnreachable, check_stream
 from tests.outbox_relay.relays import RelayProcess, asked, head_version, leave_events, outbox_is_empty, wait_for
 
@@ -51,8 +52,9 @@ def test_the_stream_is_compared_with_the_log(
 
     # A sample is enough to see that two events changed places when the sample is all; both ends are always in it.
     monkeypatch.setattr(stream, "COMPARED_MAX", 2)
+    monkeypatch.setattr(stream, "BLOCK", 1)
     assert check_stream(database_url, nats_server.url).checked == 2
-    monkeypatch.setattr(stream, "COMPARED_MAX", 5000)
+    monkeypatch.setattr(stream, "COMPARED_MAX", 100)
 
     swap = "update log set event_id = case version when 3 then %(b)s::uuid else %(a)s::uuid end where version in (3, 9)"
     ids: dict[int, object] = dict(
@@ -87,3 +89,41 @@ def test_a_nats_that_is_not_there_is_named(database_url: str) -> None:
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(StreamUnreachable, match=f"{address}; is it running"):
         check_stream(database_url, address)
+
+
+def test_what_is_missing_inside_the_stream_is_found_and_an_old_beginning_may_be_gone(
+    published: psycopg.Connection, database_url: str, nats_server: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several batches, the last one short.
+    monkeypatch.setattr(stream_headers, "BATCH", 7)
+
+    async def delete(client: Client) -> None:
+        for version in (1, 2, 12, EVENTS):
+            await client.jetstream().delete_msg(STREAM, version)
+
+    asked(nats_server.url, delete)
+    found = check_stream(database_url, nats_server.url)
+    assert [sentence.split(" is ")[0] for sentence in found.violations] == ["version 12", f"version {EVENTS}"]
+    assert all("not in the stream" in sentence for sentence in found.violations)
+    assert found.checked == EVENTS - 2
+    assert found.note == f"versions 3 to {EVENTS}"
+
+    async def consumers(client: Client) -> int:
+        return len(await client.jetstream().consumers_info(STREAM))
+
+    # Nothing is left behind on the server.
+    assert asked(nats_server.url, consumers) == 0
+
+
+def test_a_long_stream_is_sampled_in_blocks_with_both_ends() -> None:
+    versions = range(5, 1_234_567)
+    blocks = stream.chosen_versions(versions)
+    assert blocks[0].start == versions.start
+    assert blocks[-1].stop == versions.stop
+    assert sum(map(len, blocks)) == stream.COMPARED_MAX
+    assert all(before.stop <= after.start for before, after in itertools.pairwise(blocks))
+    few = range(5, 5 + stream.COMPARED_MAX)
+    assert stream.chosen_versions(few) == [few]
+    barely = stream.chosen_versions(range(5, 6 + stream.COMPARED_MAX))
+    assert barely[-1].stop == 6 + stream.COMPARED_MAX
+    assert all(before.stop <= after.start for before, after in itertools.pairwise(barely))
