@@ -94,14 +94,9 @@ def calls_another_command(tree: ast.Module) -> Iterator[int]:
 def reaches_past_the_protocol(tree: ast.Module) -> Iterator[int]:
     """Lines that import of the agent anything but the wire types, or of `berth` anything but the client."""
     for node in ast.walk(tree):
-        names = (
-            [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else []
-        )
-        for name in names:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for name in [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]:
             package = name.split(".")[0]
             if package in MAY_BE_IMPORTED and not f"{name}.".startswith(f"{MAY_BE_IMPORTED[package]}."):
                 yield node.lineno
