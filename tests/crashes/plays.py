@@ -1,0 +1,219 @@
+"""What goes on while a process dies. A play sets its scene, yields, and then acts until everything has ended.
+
+Whatever it asks of the API it asks with a key of its own and again until it is answered: the client does that.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from berth.client import SkuUnavailable
+from berth.client.models import CreatedAllocation
+from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT, Stage
+from tests.whole.conftest import Tenant, eventually
+
+SHORT_LIFE_SECONDS = 20
+
+Play = Callable[[Stage], Iterator[None]]
+
+
+def one_life(stage: Stage) -> Iterator[None]:
+    """Create, active, release, released."""
+    tenant = stage.tenant()
+    yield
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    release(tenant, made)
+    tenant.wait(made, "released")
+    assert tenant.phases(made).count("released") == 1
+
+
+def an_effect_cut_short(stage: Stage) -> Iterator[None]:
+    """The agent dies over its task: a provision is undone and reported, so the tenant asks again; a release is repeated."""
+    tenant = stage.tenant()
+    yield
+    made = create(stage, tenant)
+    ended = tenant.wait(made, "active", "failed")
+    if ended.status == "failed":
+        assert ended.failure is not None
+        assert ended.failure.code == "interrupted"
+        made = create(stage, tenant)
+        tenant.wait(made, "active")
+    release(tenant, made)
+    tenant.wait(made, "released")
+
+
+def three_lives(stage: Stage) -> Iterator[None]:
+    """Three creates one after another, then their releases."""
+    tenant = stage.tenant()
+    yield
+    lives = [create(stage, tenant) for _ in range(3)]
+    for made in lives:
+        tenant.wait(made, "active")
+        release(tenant, made)
+    for made in lives:
+        tenant.wait(made, "released")
+
+
+def a_refusal(stage: Stage) -> Iterator[None]:
+    """What cannot be had is refused, and refused again in the same words."""
+    tenant = stage.tenant()
+    yield
+    key = new_key()
+    said = []
+    for _ in range(2):
+        with pytest.raises(SkuUnavailable) as refused:
+            create(stage, tenant, key=key, gpus=128)
+        said.append((refused.value.code, refused.value.detail, refused.value.reason))
+    assert said[0] == said[1]
+    assert allocations_of(stage, tenant, key) == 0
+    assert stage.execute("select code from operations where scope = %s and key = %s", tenant.id, key) == [(said[0][0],)]
+
+
+def an_end_by_force(stage: Stage) -> Iterator[None]:
+    """An admin ends what runs."""
+    tenant = stage.tenant()
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    yield
+    key = new_key()
+    for _ in range(2):
+        stage.admin.force_release(made.allocation_id, reason="crash test", idempotency_key=key)
+    tenant.wait(made, "released")
+    audited = "select count(*) from audit where action = 'allocation.force_release' and subject = %s"
+    assert stage.execute(audited, f"allocations/{made.allocation_id}") == [(1,)]
+
+
+def an_end_on_an_admins_word(stage: Stage) -> Iterator[None]:
+    """A node is gone with what ran on it; an admin has looked, states that nothing is left, and the units are free."""
+    tenant = stage.tenant()
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    stage.lose_node(FIRST_AGENT)
+    release(tenant, made)
+    yield
+    key = new_key()
+    for _ in range(2):
+        stage.admin.force_cleanup(
+            made.allocation_id, runtime_verified_absent=True, reason="crash test", idempotency_key=key
+        )
+    tenant.wait(made, "released")
+    audited = "select count(*) from audit where action = 'allocation.force_cleanup' and subject = %s"
+    assert stage.execute(audited, f"allocations/{made.allocation_id}") == [(1,)]
+    stage.start(FIRST_AGENT)
+
+
+def an_event_nobody_can_read(stage: Stage) -> Iterator[None]:
+    """It becomes one dead letter, is retried in vain and discarded."""
+    yield
+    ((event_id,),) = stage.execute(
+        """insert into outbox (event_type, correlation_id, subject, payload)
+           values ('task.finished', uuidv7(), 'tasks/unreadable', '{}') returning event_id"""
+    )
+    standing = "select id, state, retry_asked_at is null from dead_letters where event_id = %s"
+    eventually(lambda: len(stage.execute(standing, event_id)) == 1, "the event is buried")
+    ((letter, _, _),) = stage.execute(standing, event_id)
+    stage.admin.retry_dead_letter(uuid.UUID(str(letter)), idempotency_key=new_key())
+    eventually(lambda: stage.execute(standing, event_id) == [(letter, "dead", True)], "the retry is settled")
+    stage.admin.discard_dead_letter(uuid.UUID(str(letter)), reason="crash test", idempotency_key=new_key())
+
+
+def a_tenant_is_made(stage: Stage) -> Iterator[None]:
+    """Any other write of an admin: once, whatever happens to the answer."""
+    yield
+    key, name = new_key(), f"tenant {uuid.uuid4()}"
+    made = [stage.admin.create_tenant(name=name, idempotency_key=key) for _ in range(2)]
+    assert made[0] == made[1]
+    assert stage.execute("select count(*) from tenants where name = %s", name) == [(1,)]
+
+
+def a_start_that_never_came(stage: Stage) -> Iterator[None]:
+    """The event of a create is not published, its deadline passes, and the rescuer fails the allocation."""
+    tenant = stage.tenant()
+    stage.kill("relay")
+    made = create(stage, tenant)
+    stage.execute(
+        """update allocations set waits_since = waits_since - interval '1 day', waits_until = waits_until - interval '1 day'
+           where id = %s""",
+        made.allocation_id,
+    )
+    yield
+    tenant.wait(made, "failed")
+    stage.start("relay")
+
+
+def a_node_falls_silent(stage: Stage) -> Iterator[None]:
+    """An agent is gone, its node is marked offline; it comes back and works."""
+    node = stage.node(FIRST_AGENT).name
+    stage.kill(FIRST_AGENT)
+    stage.execute("update nodes set last_seen_at = last_seen_at - interval '1 day' where name = %s", node)
+    yield
+    eventually(lambda: not stage.admin.get_node(node).online, "the node is offline")
+    stage.start(FIRST_AGENT)
+    eventually(lambda: stage.admin.get_node(node).online, "the node is online again")
+    tenant = stage.tenant()
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    release(tenant, made)
+    tenant.wait(made, "released")
+
+
+def a_lost_stream(stage: Stage) -> Iterator[None]:
+    """NATS has lost the stream; the relay makes it anew from the log."""
+    stage.kill("relay")
+    stage.delete_stream()
+    yield
+    yield from one_life(stage)
+
+
+def an_enrolment(stage: Stage) -> Iterator[None]:
+    """A node without an identity enrols with a one-time token, which stays good until its answer is kept."""
+    stage.forget_identity(SECOND_AGENT)
+    yield
+    stage.come_online(SECOND_AGENT)
+
+
+def a_renewal(stage: Stage) -> Iterator[None]:
+    """A node's certificate is short-lived and renewed at half of its life."""
+    stage.kill("api")
+    stage.child("api").spawn({"BERTH_NODE_CERTIFICATE_SECONDS": str(SHORT_LIFE_SECONDS)})
+    stage.child("api").wait_ready()
+    stage.forget_identity(SECOND_AGENT)
+    yield
+    stage.come_online(SECOND_AGENT)
+    eventually(lambda: stage.certificate_seconds(SECOND_AGENT) > SHORT_LIFE_SECONDS, "the certificate is renewed")
+    stage.kill("api")
+    stage.start("api")
+
+
+def create(stage: Stage, tenant: Tenant, *, key: str | None = None, gpus: int = 2) -> CreatedAllocation:
+    """Ask for GPUs, then once more with the same key: one allocation was made, and both answers name it."""
+    key = key or new_key()
+    made = [
+        tenant.client.create_allocation(
+            sku="h100.slice", gpus=gpus, region="eu-1", ssh_key_ids=[tenant.ssh_key_id], idempotency_key=key
+        )
+        for _ in range(2)
+    ]
+    assert made[0].allocation_id == made[1].allocation_id
+    assert allocations_of(stage, tenant, key) == 1
+    return made[0]
+
+
+def release(tenant: Tenant, made: CreatedAllocation) -> None:
+    """Ask for the release under a key."""
+    tenant.client.release_allocation(made.allocation_id, idempotency_key=new_key())
+
+
+def allocations_of(stage: Stage, tenant: Tenant, key: str) -> int:
+    """How many allocations a key made."""
+    query = "select count(*) from allocations where tenant_id = %s and operation_key = %s"
+    return int(str(stage.execute(query, tenant.id, key)[0][0]))
+
+
+def new_key() -> str:
+    """An idempotency key."""
+    return str(uuid.uuid4())

@@ -1,0 +1,125 @@
+"""Which scenario holds each crash point: the process that dies, what goes on meanwhile, and when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from node_agent.crash_points import CrashPoint as AgentPoint
+from orchestrator.crash_points import CrashPoint as ControlPoint
+from outbox_relay.crash_points import CrashPoint as RelayPoint
+from tests.crashes import plays
+from tests.crashes.plays import Play
+from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
+
+API, NODE_API, RELAY, WORKER = "api", "node-api", "relay", "worker"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`process` dies when `point` is reached for the `number`-th time during `play`.
+
+    `environment` is for the process that will die. `seed`: one for each meeting point, also in the ordinary run.
+    """
+
+    point: StrEnum
+    process: str
+    play: Play
+    number: int = 1
+    seed: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As pytest shows it."""
+        return f"{self.process.split()[0]}-{self.point}-{self.number}-{self.play.__name__}"
+
+
+SCENARIOS = [
+    # Client and API.
+    Scenario(ControlPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT, API, plays.one_life),
+    Scenario(ControlPoint.CREATE_ALLOCATIONS_AFTER_COMMIT, API, plays.one_life, seed=True),
+    Scenario(ControlPoint.CREATE_ALLOCATIONS_AFTER_COMMIT, API, plays.three_lives, number=3),
+    Scenario(ControlPoint.REFUSAL_BEFORE_COMMIT, API, plays.a_refusal),
+    Scenario(ControlPoint.REFUSAL_AFTER_COMMIT, API, plays.a_refusal),
+    Scenario(ControlPoint.RELEASE_ALLOCATION_BEFORE_COMMIT, API, plays.one_life),
+    Scenario(ControlPoint.RELEASE_ALLOCATION_AFTER_COMMIT, API, plays.one_life),
+    Scenario(ControlPoint.RELEASE_ALLOCATION_AFTER_COMMIT, API, plays.three_lives, number=2),
+    Scenario(ControlPoint.FORCE_RELEASE_BEFORE_COMMIT, API, plays.an_end_by_force),
+    Scenario(ControlPoint.FORCE_RELEASE_AFTER_COMMIT, API, plays.an_end_by_force, seed=True),
+    Scenario(ControlPoint.FORCE_CLEANUP_BEFORE_COMMIT, API, plays.an_end_on_an_admins_word),
+    Scenario(ControlPoint.FORCE_CLEANUP_AFTER_COMMIT, API, plays.an_end_on_an_admins_word),
+    Scenario(ControlPoint.OTHER_COMMAND_BEFORE_COMMIT, API, plays.a_tenant_is_made),
+    Scenario(ControlPoint.OTHER_COMMAND_AFTER_COMMIT, API, plays.a_tenant_is_made),
+    # Node and API.
+    Scenario(ControlPoint.CLAIM_TASKS_BEFORE_COMMIT, NODE_API, plays.one_life),
+    Scenario(ControlPoint.CLAIM_TASKS_AFTER_COMMIT, NODE_API, plays.one_life),
+    Scenario(ControlPoint.CLAIM_TASKS_AFTER_COMMIT, NODE_API, plays.one_life, number=2),
+    Scenario(ControlPoint.ACCEPT_TASK_RESULT_BEFORE_COMMIT, NODE_API, plays.one_life, seed=True),
+    Scenario(ControlPoint.ACCEPT_TASK_RESULT_AFTER_COMMIT, NODE_API, plays.one_life),
+    Scenario(ControlPoint.ACCEPT_TASK_RESULT_AFTER_COMMIT, NODE_API, plays.one_life, number=2),
+    # PostgreSQL, the relay and NATS.
+    Scenario(RelayPoint.STREAM_AFTER_MADE, RELAY, plays.a_lost_stream),
+    Scenario(RelayPoint.SEQUENCING_AFTER_COMMIT, RELAY, plays.one_life, seed=True),
+    Scenario(RelayPoint.SEQUENCING_AFTER_COMMIT, RELAY, plays.one_life, number=4),
+    Scenario(RelayPoint.PUBLISHING_BEFORE_SEND, RELAY, plays.one_life),
+    Scenario(RelayPoint.PUBLISHING_AFTER_SEND, RELAY, plays.one_life, seed=True),
+    Scenario(RelayPoint.PUBLISHING_AFTER_SEND, RELAY, plays.three_lives, number=5),
+    Scenario(RelayPoint.PUBLISHING_AFTER_STORED, RELAY, plays.one_life),
+    # NATS, the worker and Temporal.
+    Scenario(ControlPoint.EVENT_BEFORE_DISPATCH, WORKER, plays.one_life),
+    Scenario(ControlPoint.EVENT_BEFORE_DISPATCH, WORKER, plays.one_life, number=2),
+    Scenario(ControlPoint.EVENT_BEFORE_ACKNOWLEDGEMENT, WORKER, plays.one_life, seed=True),
+    Scenario(ControlPoint.EVENT_BEFORE_ACKNOWLEDGEMENT, WORKER, plays.three_lives, number=4),
+    Scenario(ControlPoint.EVENT_AFTER_ACKNOWLEDGEMENT, WORKER, plays.one_life),
+    Scenario(ControlPoint.BURY_EVENT_BEFORE_COMMIT, WORKER, plays.an_event_nobody_can_read),
+    Scenario(ControlPoint.BURY_EVENT_AFTER_COMMIT, WORKER, plays.an_event_nobody_can_read),
+    Scenario(ControlPoint.SETTLE_RETRY_BEFORE_COMMIT, WORKER, plays.an_event_nobody_can_read),
+    Scenario(ControlPoint.SETTLE_RETRY_AFTER_COMMIT, WORKER, plays.an_event_nobody_can_read),
+    Scenario(ControlPoint.RAISE_CONSUMER_POSITION_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.RAISE_CONSUMER_POSITION_AFTER_COMMIT, WORKER, plays.one_life),
+    # Temporal, the worker and PostgreSQL.
+    Scenario(ControlPoint.BEGIN_PROVISIONING_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.BEGIN_PROVISIONING_AFTER_COMMIT, WORKER, plays.one_life, seed=True),
+    Scenario(ControlPoint.FINISH_PROVISIONING_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.FINISH_PROVISIONING_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.BEGIN_RELEASE_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.BEGIN_RELEASE_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.FINISH_RELEASE_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.FINISH_RELEASE_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.FINISH_RELEASE_AFTER_COMMIT, WORKER, plays.an_end_by_force),
+    # The rescuer.
+    Scenario(ControlPoint.RESCUE_BEFORE_START, WORKER, plays.a_start_that_never_came, seed=True),
+    Scenario(ControlPoint.RESCUE_AFTER_START, WORKER, plays.a_start_that_never_came),
+    Scenario(ControlPoint.FAIL_UNSTARTED_BEFORE_COMMIT, WORKER, plays.a_start_that_never_came),
+    Scenario(ControlPoint.FAIL_UNSTARTED_AFTER_COMMIT, WORKER, plays.a_start_that_never_came),
+    Scenario(ControlPoint.MARK_NODE_OFFLINE_BEFORE_COMMIT, WORKER, plays.a_node_falls_silent),
+    Scenario(ControlPoint.MARK_NODE_OFFLINE_AFTER_COMMIT, WORKER, plays.a_node_falls_silent),
+    # The agent, its journal and the node. The first task provisions, the second releases.
+    Scenario(AgentPoint.TASK_BEFORE_ACCEPTED, FIRST_AGENT, plays.one_life),
+    Scenario(AgentPoint.TASK_AFTER_ACCEPTED, FIRST_AGENT, plays.one_life),
+    Scenario(AgentPoint.TASK_AFTER_ACCEPTED, FIRST_AGENT, plays.one_life, number=2),
+    Scenario(AgentPoint.EFFECT_BEFORE_JOURNALED, FIRST_AGENT, plays.an_effect_cut_short),
+    Scenario(AgentPoint.EFFECT_BEFORE_BEGINNING, FIRST_AGENT, plays.an_effect_cut_short),
+    Scenario(AgentPoint.EFFECT_BEFORE_BEGINNING, FIRST_AGENT, plays.an_effect_cut_short, number=2),
+    Scenario(AgentPoint.EFFECT_AT_PHASE, FIRST_AGENT, plays.an_effect_cut_short),
+    Scenario(AgentPoint.EFFECT_AT_PHASE, FIRST_AGENT, plays.an_effect_cut_short, number=4),
+    Scenario(AgentPoint.EFFECT_AT_PHASE, FIRST_AGENT, plays.an_effect_cut_short, number=7),
+    Scenario(AgentPoint.EFFECT_AFTER_END, FIRST_AGENT, plays.an_effect_cut_short, seed=True),
+    Scenario(AgentPoint.EFFECT_AFTER_END, FIRST_AGENT, plays.an_effect_cut_short, number=2),
+    # The agent and the node listener.
+    Scenario(AgentPoint.REPORT_BEFORE_SEND, FIRST_AGENT, plays.one_life),
+    Scenario(AgentPoint.REPORT_AFTER_ANSWER, FIRST_AGENT, plays.one_life),
+    Scenario(AgentPoint.REPORT_AFTER_ANSWER, FIRST_AGENT, plays.one_life, number=2),
+    Scenario(AgentPoint.REPORT_AFTER_JOURNALED, FIRST_AGENT, plays.one_life),
+    # A node's identity.
+    Scenario(ControlPoint.ENROL_NODE_BEFORE_COMMIT, API, plays.an_enrolment),
+    Scenario(ControlPoint.ENROL_NODE_AFTER_COMMIT, API, plays.an_enrolment),
+    Scenario(AgentPoint.ENROLMENT_BEFORE_REQUEST, SECOND_AGENT, plays.an_enrolment),
+    Scenario(AgentPoint.ENROLMENT_AFTER_ANSWER, SECOND_AGENT, plays.an_enrolment),
+    Scenario(AgentPoint.ENROLMENT_AFTER_STORED, SECOND_AGENT, plays.an_enrolment),
+    Scenario(ControlPoint.RENEW_CERTIFICATE_BEFORE_COMMIT, NODE_API, plays.a_renewal),
+    Scenario(ControlPoint.RENEW_CERTIFICATE_AFTER_COMMIT, NODE_API, plays.a_renewal),
+    Scenario(AgentPoint.RENEWAL_AFTER_ANSWER, SECOND_AGENT, plays.a_renewal),
+]

@@ -1,0 +1,150 @@
+"""A whole stack of the test build: a process is armed with a crash point, dies there, comes back, and all must be well."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+
+import nats
+import psycopg
+
+from berth.local.fleet import PlannedNode, plan_fleet
+from berth.local.processes import ChildProcess
+from berth.local.secret_files import write_secret
+from berth.verification.stream import check_stream
+from tests.testbuild.killing import REACHED
+from tests.whole.conftest import WAIT_SECONDS, Tenant, Whole, eventually
+
+AGENTS = 2
+FIRST_AGENT, SECOND_AGENT = (f"agent {node.name}" for node in plan_fleet(AGENTS))
+IN_A_HURRY = {
+    # What a lost worker left is taken up by the next one after these; in production they are longer.
+    "worker": {
+        "BERTH_WORKER_ACK_WAIT_SECONDS": "2",
+        "BERTH_WORKER_STEP_SECONDS": "2",
+        "BERTH_WORKER_STICKY_SECONDS": "1",
+        "BERTH_WORKER_POSITION_SECONDS": "0.2",
+        "BERTH_REQUESTED_SECONDS_MAX": "3",
+        "BERTH_SWEEP_SECONDS": "0.2",
+        "BERTH_SWEEP_GRACE_SECONDS": "1",
+    },
+    **{f"agent {node.name}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"} for node in plan_fleet(AGENTS)},
+}
+
+
+class Stage(Whole):
+    """The stack, its processes by name, and what must hold after each crash."""
+
+    armed = ""
+    """The process that will be killed."""
+    forgotten_at: object = None
+    """When an agent last lost its identity, by the database's clock."""
+
+    def tenant(self) -> Tenant:
+        """A new tenant whose client does not lose patience while a process comes back."""
+        tenant = super().tenant()
+        tenant.client.exchange.retry_seconds = self.admin.exchange.retry_seconds = WAIT_SECONDS
+        return tenant
+
+    def child(self, name: str) -> ChildProcess:
+        """A process of ours."""
+        (found,) = [child for child in self.stack._children if child.name == name]
+        return found
+
+    def node(self, agent: str) -> PlannedNode:
+        """The node that an agent is for."""
+        (found,) = [node for node in plan_fleet(AGENTS) if f"agent {node.name}" == agent]
+        return found
+
+    def arm(self, name: str, crash_at: str, environment: Mapping[str, str]) -> None:
+        """Start the process anew, to die at `<label>:<n>`; it may do so while it starts."""
+        self.armed = name
+        child = self.child(name)
+        if child.runs():
+            self.kill(name)
+        child.spawn({**environment, "BERTH_CRASH_AT": crash_at})
+
+    def await_death(self, name: str, label: str, number: int) -> None:
+        """Return when the process has died where it was told to; fail if it did not, or died otherwise."""
+        child = self.child(name)
+        assert child.process is not None
+        try:
+            status = child.process.wait(WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{name} never reached {label} for the {number}. time") from None
+        assert status == -signal.SIGKILL, f"{name} {child.how_it_ended()}"
+        last_line = child.log.read_text(errors="replace").splitlines()[-1]
+        assert last_line.endswith(REACHED.format(label=label, number=number)), last_line
+
+    def execute(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
+        """Run one statement on the database, as only a test may."""
+        with psycopg.connect(self.stack.endpoints.database_url, autocommit=True) as connection:
+            cursor = connection.execute(query, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def delete_stream(self) -> None:
+        """As when NATS lost its disk."""
+
+        async def delete() -> None:
+            connection = await nats.connect(self.stack.endpoints.nats_url)
+            try:
+                await connection.jetstream().delete_stream("BERTH_LOG")
+            finally:
+                await connection.close()
+
+        asyncio.run(delete())
+
+    def lose_node(self, agent: str) -> None:
+        """The agent stops in order, guests included, and what its node held is removed by hand."""
+        self.child(agent).terminate()
+        self.child(agent).wait_ended()
+        sandbox = self.stack.state.agent(self.node(agent).name) / "sandbox"
+        for held in (*sandbox.glob("allocations/*"), *sandbox.glob("leases/slot-*")):
+            shutil.rmtree(held) if held.is_dir() else held.unlink()
+
+    def forget_identity(self, agent: str) -> None:
+        """The agent ends; its node has no certificate any more, but a new token."""
+        if self.child(agent).runs():
+            self.kill(agent)
+        self.forgotten_at = self.execute("select clock_timestamp()")[0][0]
+        name = self.node(agent).name
+        shutil.rmtree(self.stack.state.agent(name) / "identity", ignore_errors=True)
+        token = self.admin.create_enrolment_token(self.admin.get_node(name).id)
+        write_secret(self.stack.state.secrets / f"enrolment-{name}.token", token.token + "\n")
+
+    def come_online(self, agent: str) -> None:
+        """Start the agent, unless it is the one that is killed and started again; return when its node has been heard."""
+        if agent != self.armed:
+            self.start(agent)
+        query = "select last_seen_at > enrolled_at and enrolled_at > %s from nodes where name = %s"
+        heard = [(True,)]
+        eventually(
+            lambda: self.execute(query, self.forgotten_at, self.node(agent).name) == heard, "the node is heard of"
+        )
+
+    def certificate_seconds(self, agent: str) -> float:
+        """How long the longest-lived certificate of the agent's node counts from now on."""
+        query = """select max(extract(epoch from not_after - clock_timestamp()))::float8 from node_certificates c
+                   join nodes n on n.id = c.node_id and n.epoch = c.node_epoch where n.name = %s and revoked_at is null"""
+        return float(str(self.execute(query, self.node(agent).name)[0][0]))
+
+    def require_all_well(self) -> None:
+        """Every promise is kept, everything has come to its end, and nothing is left on any node."""
+        eventually(lambda: self.waiting_events() == 0, "every event has its place in the log")
+        eventually(self._fleet_is_free, "the fleet is free again")
+        assert self._unfinished() == []
+        assert self.violations() == []
+        verdict = check_stream(self.stack.endpoints.database_url, self.stack.endpoints.nats_url)
+        assert verdict.kept, str(verdict)
+        for directory in self.stack.state.path.glob("agents/*/sandbox"):
+            assert list(directory.glob("allocations/*")) == []
+            assert list(directory.glob("leases/slot-*")) == []
+
+    def _fleet_is_free(self) -> bool:
+        return all(node.free_slots == node.slot_count for node in self.admin.iterate_nodes())
+
+    def _unfinished(self) -> list[tuple[object, ...]]:
+        return self.execute("select id, state from allocations where state not in ('released', 'failed')")

@@ -1,0 +1,49 @@
+"""A process is killed at a named place, started again, and what was under way comes to its end (P14).
+
+Each scenario proves that the process died at its label: by SIGKILL, after the line that the label writes. Then every
+promise of `berth verify` must be kept, the fleet free, and nothing be left on a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from berth.local.stack import Stack, StackOptions
+from tests.crashes.scenarios import SCENARIOS, Scenario
+from tests.crashes.stage import AGENTS, IN_A_HURRY, Stage
+from tests.whole.conftest import WAIT_SECONDS
+
+ACTED_SECONDS_MAX = 2 * WAIT_SECONDS
+
+
+@pytest.fixture(scope="module")
+def stage(server_directory: Path) -> Iterator[Stage]:
+    """One stack of the test build for all crashes."""
+    options = StackOptions(
+        server_directory / "crashes" / "var", agents=AGENTS, wished_port=None, launcher="tests.testbuild",
+        environment=IN_A_HURRY,
+    )  # fmt: skip
+    with Stack(options) as stack:
+        yield Stage(stack)
+
+
+def _parameter(scenario: Scenario) -> object:
+    return pytest.param(scenario, id=scenario.name, marks=() if scenario.seed else pytest.mark.full)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scenario", [_parameter(scenario) for scenario in SCENARIOS])
+def test_nothing_is_lost_when_a_process_is_killed(stage: Stage, scenario: Scenario) -> None:
+    play = scenario.play(stage)
+    next(play)
+    stage.arm(scenario.process, f"{scenario.point}:{scenario.number}", scenario.environment)
+    with ThreadPoolExecutor(1) as hands:
+        acting = hands.submit(lambda: list(play))
+        stage.await_death(scenario.process, scenario.point, scenario.number)
+        stage.start(scenario.process)
+        acting.result(ACTED_SECONDS_MAX)
+    stage.require_all_well()
