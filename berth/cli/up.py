@@ -21,7 +21,10 @@ from berth.cli.session import Session
 if TYPE_CHECKING:
     from berth.local.stack import Part
 
-STYLES = {"ready": "green", "outside": "cyan", "failed": "red", "starting": "yellow", "stopped": "dim"}
+STYLES = {
+    "ready": "green", "outside": "cyan", "failed": "red", "starting": "yellow", "stopped": "dim",
+    "restarting": "yellow",
+}  # fmt: skip
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -40,10 +43,11 @@ class View:
         self._parts[part.name] = part
         if self._session.json:
             content = {"name": part.name, "state": part.state, "where": part.where, "pid": part.pid}
-            typer.echo(json.dumps(content))
+            typer.echo(json.dumps({**content, "restarts": part.restarts}))
         elif self.live is None and part.state != "starting":
             pid = f" (pid {part.pid})" if part.pid and part.state == "ready" else ""
             took = f" in {part.seconds:.1f} s" if part.state == "ready" else ""
+            took += f", restart {part.restarts}" if part.restarts and part.state == "ready" else ""
             typer.echo(f"{part.name}: {part.state}{took}{pid} {part.where if part.state != 'stopped' else ''}".rstrip())
 
     def _table(self) -> Table:
@@ -52,7 +56,8 @@ class View:
             table.add_column(title, overflow="fold", no_wrap=title != "where")
         for part in self._parts.values():
             up = f"{time.monotonic() - part.started:.0f} s" if part.state in ("ready", "starting") else ""
-            table.add_row(part.name, part.state, part.where, str(part.pid or ""), up, style=STYLES[part.state])
+            state = f"{part.state}, restart {part.restarts}" if part.restarts else part.state
+            table.add_row(part.name, state, part.where, str(part.pid or ""), up, style=STYLES[part.state])
         logs = [part.log for part in self._parts.values() if part.log]
         if logs:
             table.caption, table.caption_justify = f"logs: a file per part in {logs[0].parent}", "left"
@@ -85,15 +90,20 @@ def up(
     agents: Annotated[int, typer.Option(min=0, max=64, help="how many nodes to pretend to have")] = 3,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="the API's port; default: the last one")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="delete the state directory's content first")] = False,
+    deaths_max: Annotated[
+        int, typer.Option(min=1, max=1000, help="after this many deaths of one part within 5 minutes, stop everything")
+    ] = 8,
 ) -> None:
     """Start PostgreSQL, NATS, Temporal and every process of Berth here, until Ctrl-C. A restart continues."""
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
     from berth.local.stack import Stack, StackOptions
+    from berth.local.supervision import RestartPolicy
 
     settings = session.settings
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,
         nats_url=settings.nats_url, temporal_address=settings.temporal_address, trust_domain=settings.trust_domain,
+        restarts=RestartPolicy(deaths_max=deaths_max),
     )  # fmt: skip
     died = None
     with stopping_on_signals() as stop, ExitStack() as shown:

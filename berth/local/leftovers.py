@@ -50,7 +50,8 @@ class Records:
         self._records: list[Record] = [Record(**entry) for entry in state.read(RECORDS).get("processes", [])]
 
     def add(self, record: Record) -> None:
-        """Remember a child."""
+        """Remember a child, in the place of the one of that name that it follows."""
+        self._records = [known for known in self._records if known.name != record.name]
         self._records.append(record)
         self._write()
 

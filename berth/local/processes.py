@@ -162,6 +162,11 @@ class ChildProcess:
             )  # fmt: skip
         self.spawned(self.process.pid)
 
+    def is_ready(self) -> bool:
+        """Whether `/ok` answers 200 now."""
+        with httpx.Client(timeout=1.0) as http:
+            return self._ok(http)
+
     def wait_ready(self) -> None:
         """Return when `/ok` on the metrics port answers 200; raises `StackProblem` if it ends or takes too long."""
         deadline = time.monotonic() + READY_SECONDS_MAX
@@ -187,6 +192,12 @@ class ChildProcess:
         """Exit status and the last lines of the log, for a person."""
         status = None if self.process is None else self.process.poll()
         return f"{describe_status(status)}; {last_lines(self.log)}"
+
+    def kill(self) -> None:
+        """End the process and what it started as a crash would."""
+        if self.process is not None and self.runs():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def terminate(self) -> None:
         """Ask the process to end."""

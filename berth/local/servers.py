@@ -134,6 +134,10 @@ class LocalServer(ABC):
                 self.kill()
         self.process = None
 
+    def why_lost(self) -> str | None:
+        """Why starting again would hide a loss, for a sentence; None for a server whose data may be made anew."""
+        return None
+
     def kill(self) -> None:
         """End the server as a crash would."""
         if self.process is not None:
@@ -179,6 +183,13 @@ class LocalPostgres(LocalServer):
     def stop(self, with_signal: signal.Signals = signal.SIGINT) -> None:
         """Fast shutdown: sessions are ended, a checkpoint is written."""
         super().stop(with_signal)
+
+    def why_lost(self) -> str | None:
+        """An empty database in the place of the truth would look like health."""
+        for name in ("PG_VERSION", "global/pg_control"):
+            if not (self.directory / name).exists():
+                return f"{self.directory / name} is gone; restore the database, or start over with --fresh"
+        return None
 
     def _initialise(self, user: str | None) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

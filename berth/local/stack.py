@@ -1,7 +1,7 @@
 """The local stack: starts everything in order, watches it, stops everything in reverse order.
 
     with Stack(options, report) as stack:      # everything answers from here on
-        name, why = stack.watch(stop)          # returns when told to stop, or when a child died
+        why = stack.watch(stop)                # restarts what dies; returns when told to stop, or when it gives up
 
 The same code serves `berth up`, `berth demo` and tests. Servers that the environment names are used, not started.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -31,15 +32,22 @@ from berth.local.processes import (
     Endpoints,
     ProcessPlan,
     agent_plan,
-    describe_status,
-    last_lines,
     orchestrator_plan,
     relay_plan,
     worker_plan,
 )
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
 from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
-from berth.local.state import PUBLIC_PORT_WISHED, Ports, StateDirectory
+from berth.local.state import PUBLIC_PORT_WISHED, RESTARTS, Ports, StateDirectory
+from berth.local.supervision import (
+    Change,
+    RestartPolicy,
+    Supervised,
+    SupervisedProcess,
+    SupervisedServer,
+    Supervisor,
+    Watched,
+)
 
 WATCH_SECONDS = 0.2
 
@@ -61,6 +69,8 @@ class StackOptions:
     """A module that starts each process of ours (`ProcessPlan.launcher`); for tests."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """More variables for a process of ours, by the process's name."""
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    """How often what dies is started again."""
 
 
 @dataclass
@@ -68,11 +78,12 @@ class Part:
     """One thing of the stack, as shown to a person."""
 
     name: str
-    state: Literal["starting", "ready", "outside", "stopped", "failed"]
+    state: Literal["starting", "ready", "outside", "restarting", "stopped", "failed"]
     where: str = ""
     pid: int | None = None
     seconds: float = 0.0
     log: Path | None = None
+    restarts: int = 0
     started: float = field(default_factory=time.monotonic)
 
 
@@ -109,6 +120,7 @@ class Stack:
         if self.options.fresh:
             self.state.start_over()
         self.state.prepare()
+        self.state.write(RESTARTS, {})
         self._records = Records(self.state)
         self._ports = Ports(self.state)
         self.endpoints = self._start_servers()
@@ -233,22 +245,29 @@ class Stack:
         return Client(self.endpoints.api_url, self.admin_key)
 
     def watch(self, stop: threading.Event) -> str | None:
-        """Return None once `stop` is set, or a sentence about the child that died, as soon as one does."""
+        """Start again what dies; None once `stop` is set, or a sentence about the part that died too often."""
+        parts: list[Supervised] = [SupervisedServer(server) for server in self._servers]
+        parts += [SupervisedProcess(child) for child in self._children]
+        supervisor = Supervisor(parts, self.options.restarts, self._on_change)
         while not stop.wait(WATCH_SECONDS):
-            for name, why in self._dead():
-                part = self.parts[name]
-                part.state = "failed"
-                self._tell(part)
-                return f"{name} {why}"
+            given_up = supervisor.look()
+            if given_up is not None:
+                return given_up
         return None
 
-    def _dead(self) -> Iterator[tuple[str, str]]:
-        for server in self._servers:
-            if server.process is not None and (status := server.process.poll()) is not None:
-                yield server.name, f"{describe_status(status)}; {last_lines(server.log)}"
-        for child in self._children:
-            if not child.runs():
-                yield child.name, child.how_it_ended()
+    def _on_change(self, watched: Watched, change: Change) -> None:
+        part = self.parts[watched.part.name]
+        part.restarts, part.pid = watched.restarts, watched.part.pid
+        if change == "starting":
+            part.started = time.monotonic()
+            told = self.state.read(RESTARTS)
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            self.state.write(RESTARTS, {**told, part.name: {"count": watched.restarts, "at": at, "why": watched.why}})
+        if change == "ready":
+            self._ready(part)
+            return
+        part.state = change
+        self._tell(part)
 
     def _stop(self) -> None:
         try:

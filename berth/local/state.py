@@ -3,6 +3,7 @@
 state.json      ports, remembered so that a restart continues on the same ones (nodes know theirs)
 processes.json  what runs now, so that a killed `berth up` leaves nothing behind for good
 endpoints.json  where the CLI finds the stack
+restarts.json   what died since the stack started, and how often it was started again
 secrets/        0700: keys, passwords, tokens; never inside or above a data directory of PostgreSQL, which opens
                 every directory above its own (TRAPS)
 postgres/ nats/ temporal/ agents/<name>/ images/ log/
@@ -27,6 +28,7 @@ PORTS_FIRST, PORTS_LAST = 20000, 32000
 PUBLIC_PORT_WISHED = 8080
 MARK = "state.json"
 LOCK = "stack.lock"
+RESTARTS = "restarts.json"
 NEW = ".new"
 
 

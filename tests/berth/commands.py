@@ -54,7 +54,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], status: int, *wo
 class UpProcess:
     """`berth up --output json` with one node."""
 
-    def __init__(self, directory: Path, *, agents: int = 1) -> None:
+    def __init__(self, directory: Path, *options: str, agents: int = 1) -> None:
         self.directory = directory
         # Its own port at first, and then the remembered one: others on this machine may want the usual one.
         port = [] if (directory / "state.json").exists() else ["--port", str(free_port())]
@@ -62,7 +62,7 @@ class UpProcess:
         with self._out.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "berth.cli", "up", "--state-dir", str(directory), "--agents", str(agents),
-                 "--output", "json", *port],
+                 "--output", "json", *port, *options],
                 env=environment(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import signal
@@ -40,7 +42,7 @@ def _ports(directory: Path) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> None:
+def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(directory: Path) -> None:
     directory.parent.mkdir(parents=True)
     first = UpProcess(directory)
     try:
@@ -65,7 +67,7 @@ def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> 
     finally:
         first.process.kill()
 
-    second = UpProcess(directory)
+    second = UpProcess(directory, "--deaths-max", "2")
     try:
         second.wait_up()
         assert still_run(left) == []
@@ -78,17 +80,36 @@ def test_a_killed_stack_continues_and_a_dead_child_stops_it(directory: Path) -> 
             assert released.release_result["wiped"] is True
         assert berth("verify", "--state-dir", str(directory)).returncode == 0
 
+        for name in ("relay", "postgres"):
+            second.children()[name].kill()
+            back = functools.partial(_told_since, second, name, "restarting", "starting", "ready")
+            wait_for(back, f"{name} to be back")
+        assert second.process.poll() is None
+        with Client(read_stack(directory).api_url or "", key.key) as berth_client:
+            assert berth_client.get_allocation(made.allocation_id).status == "released"
+        doctor = json.loads(berth("doctor", "--state-dir", str(directory), "--output", "json").stdout)
+        (restarts,) = [finding for finding in doctor["findings"] if finding["subject"] == "restarts"]
+        assert restarts["verdict"] == "warning"
+        assert "relay 1 times" in restarts["detail"]
+        assert "postgres 1 times" in restarts["detail"]
+        assert len(second.children()) == 8
+
         members = second.families()
         second.children()["relay"].kill()
         assert second.process.wait(60) == 1
         error = second.error()
         assert error["code"] == "child_died"
-        assert "relay was ended by SIGKILL" in error["detail"]
+        assert "relay died 2 times within 300 s; the last time it was ended by SIGKILL" in error["detail"]
         assert ("relay", "failed") in second.parts()
         wait_for(lambda: not still_run(members), "everything ended")
         assert second.children() == {}
     finally:
         second.process.kill()
+
+
+def _told_since(stack: UpProcess, name: str, *states: str) -> bool:
+    """Whether the last things told of a part are these states."""
+    return tuple(state for told, state in stack.parts() if told == name)[-len(states) :] == states
 
 
 @pytest.mark.full
