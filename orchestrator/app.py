@@ -54,7 +54,11 @@ def build_services(settings: Settings) -> Services:
 
 
 def _application(services: Services, title: str, lifespan: object = None) -> FastAPI:
-    app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, lifespan=lifespan)  # type: ignore[arg-type]
+    app = FastAPI(
+        title=title, version="1", docs_url=None, redoc_url=None,
+        redirect_slashes=False,  # its Location repeats whatever Host the request named
+        lifespan=lifespan,  # type: ignore[arg-type]
+    )  # fmt: skip
     app.state.services = services
     problems.install(app)
     documents.install(app)
@@ -62,7 +66,13 @@ def _application(services: Services, title: str, lifespan: object = None) -> Fas
 
 
 def _edge(app: App, zone: str, settings: Settings) -> App:
-    return Edge(app, zone=zone, body_bytes_max=settings.body_bytes_max, in_flight_max=settings.requests_in_flight_max)
+    return Edge(
+        app,
+        zone=zone,
+        body_bytes_max=settings.body_bytes_max,
+        in_flight_max=settings.requests_in_flight_max,
+        body_seconds_max=settings.body_seconds_max,
+    )
 
 
 def public_application(services: Services) -> FastAPI:

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     enrolment_token_seconds: float = Field(600.0, gt=0, description="default life of an enrolment token")
 
     body_bytes_max: int = Field(262_144, ge=1024, description="largest request body")
+    body_seconds_max: float = Field(10.0, gt=0, description="longest time for a request's body to come whole")
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
     credential_cache_seconds: float = Field(
         1.0, ge=0, description="how long a checked API key is trusted without asking"

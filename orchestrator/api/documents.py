@@ -38,6 +38,7 @@ _DESCRIPTIONS: Final = {
     401: "No key, an unknown one, or a revoked one",
     403: "The caller's role does not allow this",
     404: "No such object, or somebody else's",
+    408: "The body did not come whole in time",
     409: "Refused by the state of things",
     413: "The body is too large",
     422: "The request does not fit the schema, or names what is not there",

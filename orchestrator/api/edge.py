@@ -1,4 +1,4 @@
-"""The outermost layer of every listener: request ids, body limit, overload, request log and metrics.
+"""The outermost layer of every listener: request ids, body limits in bytes and seconds, overload, request log, metrics.
 
 One pure ASGI layer, because each framework middleware costs more than all of this together. Requests beyond the bound are
 refused, but never those that end something: release, cancel, confirm and force-release are not shed (P13).
@@ -6,6 +6,7 @@ refused, but never those that end something: release, cancel, confirm and force-
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import uuid
@@ -17,7 +18,7 @@ from starlette.datastructures import Headers
 
 from orchestrator.api import metrics
 from orchestrator.api.problems import problem_response
-from orchestrator.domain.errors import Malformed, Overloaded, Problem, TooLarge
+from orchestrator.domain.errors import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -34,10 +35,13 @@ SLOW_SECONDS = 1.0
 class Edge:
     """Wraps an ASGI application of one trust zone."""
 
-    def __init__(self, app: App, *, zone: str, body_bytes_max: int, in_flight_max: int) -> None:
+    def __init__(
+        self, app: App, *, zone: str, body_bytes_max: int, in_flight_max: int, body_seconds_max: float = 10.0
+    ) -> None:
         self._app = app
         self._zone = zone
         self._body_bytes_max = body_bytes_max
+        self._body_seconds_max = body_seconds_max
         self._in_flight_max = in_flight_max
         self._in_flight = 0
         self._gauge = metrics.IN_FLIGHT.labels(zone=zone)
@@ -95,12 +99,22 @@ class Edge:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
+        complete = False
         began = False
+        # Whoever sends half a body would otherwise hold a place among those in flight for as long as he likes.
+        deadline = asyncio.get_running_loop().time() + self._body_seconds_max
 
         async def receive_bounded() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, complete
+            if complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                raise RequestTimeout(f"the body did not come whole within {self._body_seconds_max:g} s") from error
             if message["type"] == "http.request":
+                complete = not message.get("more_body", False)
                 received += len(message.get("body", b""))
                 if received > self._body_bytes_max:
                     raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")

@@ -157,6 +157,12 @@ class TooLarge(Problem):
     status, code, title = 413, "too_large", "Content too large"
 
 
+class RequestTimeout(Problem):
+    """The body did not come whole in time."""
+
+    status, code, title = 408, "request_timeout", "Request timeout"
+
+
 class DatabaseUnavailable(Problem):
     """The database could not be asked; nothing was done."""
 

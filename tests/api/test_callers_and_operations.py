@@ -137,6 +137,10 @@ def test_a_body_that_is_not_announced_as_json_is_refused(admin: Caller) -> None:
     problem(send(admin, b'{"name": "x"}', {"content-type": "text/plain"}), 422, "invalid")
 
 
+def test_a_slash_too_many_is_not_found_and_leads_nowhere(admin: Caller) -> None:
+    problem(admin.call("GET", "/admin/tenants/"), 404, "not_found")
+
+
 def test_bodies_over_the_limit_are_too_large_however_they_come(admin: Caller) -> None:
     body = json.dumps({"name": "x" * 300_000}).encode()
     problem(send(admin, body), 413, "too_large")

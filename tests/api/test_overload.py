@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -62,3 +64,39 @@ def test_only_what_begins_something_is_shed(path: str, status: int) -> None:
     if status == 503:
         assert (answer.json()["code"], answer.json()["outcome"]) == ("overloaded", "not_done")
         assert answer.headers["retry-after"] == "1"
+
+
+def test_half_a_body_gives_its_place_back() -> None:
+    async def scene() -> httpx.Response:
+        async def reads_body(scope: Scope, receive: Receive, send: Send) -> None:
+            while (await receive()).get("more_body", False):
+                pass
+            raise AssertionError("the body never came whole")
+
+        async def half_a_body() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+        edge = Edge(reads_body, zone="test", body_bytes_max=1024, in_flight_max=1, body_seconds_max=0.01)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://test") as http:
+            return await http.post("/api/v1/allocations", content=half_a_body())
+
+    answer = asyncio.run(asyncio.wait_for(scene(), 10))
+    assert (answer.status_code, answer.json()["code"]) == (408, "request_timeout")
+    assert answer.json()["outcome"] == "not_done"
+
+
+def test_an_answer_may_take_longer_than_a_body() -> None:
+    async def scene() -> httpx.Response:
+        async def answers_late(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            with contextlib.suppress(TimeoutError):  # what a waiting endpoint does to notice that its client went away
+                await asyncio.wait_for(receive(), 0.05)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        edge = Edge(answers_late, zone="test", body_bytes_max=1024, in_flight_max=1, body_seconds_max=0.01)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://test") as http:
+            return await http.post("/api/v1/allocations", content=b"{}")
+
+    assert asyncio.run(scene()).status_code == 200
