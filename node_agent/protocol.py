@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -20,6 +21,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
+RESULT_DEPTH_MAX = 32
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60
 HELD_ALLOCATIONS_MAX = 256
@@ -186,8 +188,19 @@ class ResultReport(Wire):
     @field_validator("result")
     @classmethod
     def _storable(cls, result: dict[str, Any] | None) -> dict[str, Any] | None:
-        if result is not None and "\\u0000" in json.dumps(result):
+        if result is None:
+            return None
+        try:
+            written = json.dumps(result, ensure_ascii=False, allow_nan=False)
+            written.encode()
+        except RecursionError as error:
+            raise ValueError("is nested too deeply") from error
+        except ValueError as error:  # NaN, infinities, lone surrogates: no JSON that could be stored
+            raise ValueError("must be JSON of Unicode text and finite numbers") from error
+        if "\\u0000" in written:
             raise ValueError("must not contain U+0000")
+        if _depth(result) > RESULT_DEPTH_MAX:
+            raise ValueError(f"may be nested {RESULT_DEPTH_MAX} deep at most")
         return result
 
 
@@ -281,6 +294,18 @@ class Credentials(Wire):
     node_api_url: str
     verifying_keys: list[VerifyingKey]
     server_time: datetime
+
+
+def _depth(value: object) -> int:
+    """How deeply objects and lists are nested in `value`. Not recursive: it measures what a sender chose."""
+    depth, level = 0, [value]
+    while level := [inner for outer in level if isinstance(outer, dict | list) for inner in _members(outer)]:
+        depth += 1
+    return depth
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:

@@ -54,6 +54,23 @@ def test_the_certificate_and_not_the_request_chooses_the_node(listener: NodeList
     assert listener.state_of(task) == "queued"
 
 
+@pytest.mark.parametrize(
+    "evidence",
+    ['"\\ud800"', "NaN", "1e999", "[" * 900 + "]" * 900, "[" * 30_000 + "]" * 30_000, '"\\u0000"'],
+    ids=["surrogate", "nan", "infinite", "deep", "deeper", "nul"],
+)
+def test_a_result_that_cannot_be_stored_is_refused(listener: NodeListener, evidence: str) -> None:
+    (mine,) = listener.nodes()
+    task = listener.queue_task(mine)
+    node = listener.node(mine)
+    body = f'{{"fence": 1, "outcome": "completed", "result": {{"evidence": {{"log": {evidence}}}}}}}'
+    headers = {"content-type": "application/json"}
+    refused = node.http.post(f"/node/v1/tasks/{task}/result", content=body, headers=headers)
+    assert refused.status_code in (400, 422), refused.text
+    assert refused.json()["code"] in ("malformed", "invalid")
+    assert listener.state_of(task) == "queued"
+
+
 def test_a_waiting_node_gets_its_task_when_it_comes(listener: NodeListener) -> None:
     first, second = (listener.node(node) for node in listener.nodes(2))
     with ThreadPoolExecutor() as threads:
