@@ -33,4 +33,6 @@ OLDEST_WAIT_SECONDS = Gauge(
     "berth_worker_oldest_wait_seconds", "Longest time an allocation has been waiting", ["state"]
 )
 NODES = Gauge("berth_worker_nodes", "Nodes by state and whether they answer", ["state", "online"])
-GPUS = Gauge("berth_worker_gpus", "GPUs by pool: placeable now, and in all", ["region", "gpu_model", "shape", "kind"])
+GPUS = Gauge(
+    "berth_worker_gpus", "GPUs by pool: in all, and by what their slots are now", ["region", "gpu_model", "shape", "kind"]
+)

@@ -226,3 +226,23 @@ def force_release(
             wanted = {"released", "release_failed"}
             released = wait_with_progress(session, client, allocation_id, wanted, timeout, released.tenant_id)
         show_one(session, released, ROWS)
+
+
+def force_cleanup(
+    session: Session,
+    allocation_id: AllocationId,
+    reason: Annotated[str, typer.Option(help="why, and how you know; it is kept in the audit log")],
+    runtime_verified_absent: Annotated[
+        bool, typer.Option("--runtime-verified-absent", help="you looked: nothing of it is left on its node")
+    ] = False,
+) -> None:
+    """Free an ended allocation's GPUs on your word that nothing is left on them, on the record (admin keys only)."""
+    if not runtime_verified_absent:
+        raise Refused(
+            "state that nothing of it is left on its node, with --runtime-verified-absent; "
+            "while its node answers, `berth force-release` proves it instead",
+            code="usage",
+            exit_code=USAGE,
+        )
+    with session.client() as client:
+        show_one(session, client.force_cleanup(allocation_id, runtime_verified_absent=True, reason=reason), ROWS)

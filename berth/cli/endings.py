@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FAILED, USAGE, UNREACHABLE, UNKNOWN, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 EXTRA_OF_LIBRARY = {"httpx": "cli", "nats": "cli", "psycopg": "cli"}
+CLAIMS_SHOWN = 5
 REASON_ADVICE = {
     "unknown_sku": "`berth sku list` shows what is sold",
     "none_in_region": "`berth region list` shows the regions",
@@ -108,6 +109,10 @@ def _advice(error: BerthError) -> str | None:
         return "release something, or have an operator raise the limit"
     if error.code == "not_found" and "allocation" in error.detail:
         return "with an admin key, name the owner with --tenant"
+    if error.code == "node_in_use":
+        found = error.extra.get("claims", [])
+        named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]
+        return "; ".join(named)
     return REASON_ADVICE.get(str(error.extra.get("reason")))
 
 

@@ -18,6 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Nodes of the fleet (admin keys onl
 COLUMNS: list[Column] = [
     ("name", lambda n: n.name), ("region", lambda n: n.region), ("shape", lambda n: n.shape),
     ("gpus", lambda n: f"{n.slot_count} x {n.gpu_model}"), ("free", lambda n: n.free_slots),
+    ("blocked", lambda n: n.cleanup_blocked_slots),
     ("state", lambda n: n.state), ("online", lambda n: n.online), ("last seen", lambda n: n.last_seen_at),
     ("agent", lambda n: n.agent_version),
 ]  # fmt: skip
@@ -55,10 +56,12 @@ def show_node(session: Session, node: Name) -> None:
         found = client.get_node(node)
     show_one(session, found, ROWS)
     if not session.json and found.slots:
-        rows: list[tuple[list[str], str | None]] = [(["slot", "unit", "half", "state", "held by"], "bold")]
+        rows: list[tuple[list[str], str | None]] = [(["slot", "unit", "half", "state", "held by", "code"], "bold")]
         for slot in found.slots:
             state = f"{slot.state} ({slot.reason})" if slot.reason else slot.state
-            rows.append(([cell(v) for v in (slot.index, slot.unit, slot.numa_half, state, slot.holder)], None))
+            rows.append(
+                ([cell(v) for v in (slot.index, slot.unit, slot.numa_half, state, slot.holder, slot.code)], None)
+            )
         print_aligned(session, rows)
 
 
@@ -127,3 +130,14 @@ def drain(session: Session, node: Name) -> None:
     """Cordon a node for good; what runs there stays until it is released."""
     with session.client() as client:
         show_one(session, client.drain_node(client.get_node(node).id), ROWS)
+
+
+@command(app, "retire")
+def retire(
+    session: Session,
+    node: Name,
+    reason: Annotated[str, typer.Option(help="why; it is kept in the audit log")],
+) -> None:
+    """Take a node out of the fleet for good; its history stays. Refused while anything holds a GPU of it."""
+    with session.client() as client:
+        show_one(session, client.retire_node(client.get_node(node).id, reason=reason), ROWS)

@@ -177,6 +177,11 @@ def drain_node(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Nod
     return write("POST", f"{ADMIN}/nodes/{node_id}/drain", Node, None, idempotency_key)
 
 
+def retire_node(node_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[Node]:
+    """Take a node out of the fleet for good. Raises `NodeInUse` while anything holds a unit of it."""
+    return write("POST", f"{ADMIN}/nodes/{node_id}/retire", Node, {"reason": reason}, idempotency_key)
+
+
 def revoke_node_certificates(node_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[Node]:
     """Refuse every certificate of a node from now on."""
     path = f"{ADMIN}/nodes/{node_id}/certificates/revoke"
@@ -187,6 +192,15 @@ def force_release(allocation_id: UUID, *, reason: str, idempotency_key: str | No
     """Release any tenant's allocation, on the record."""
     path = f"{ADMIN}/allocations/{allocation_id}/force-release"
     return write("POST", path, Allocation, {"reason": reason}, idempotency_key)
+
+
+def force_cleanup(
+    allocation_id: UUID, *, runtime_verified_absent: bool, reason: str, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Free the units of an ended allocation on the caller's word that nothing is left on them; on the record."""
+    path = f"{ADMIN}/allocations/{allocation_id}/force-cleanup"
+    body = {"runtime_verified_absent": runtime_verified_absent, "reason": reason}
+    return write("POST", path, Allocation, body, idempotency_key)
 
 
 def list_all_allocations(

@@ -165,6 +165,8 @@ class AsyncClient:
     drain_node = _now(admin_calls.drain_node)
     revoke_node_certificates = _now(admin_calls.revoke_node_certificates)
     force_release = _now(admin_calls.force_release)
+    force_cleanup = _now(admin_calls.force_cleanup)
+    retire_node = _now(admin_calls.retire_node)
     list_all_allocations = _now(admin_calls.list_all_allocations)
     iterate_all_allocations = _each(admin_calls.list_all_allocations)
     list_audit = _now(admin_calls.list_audit)

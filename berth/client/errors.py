@@ -77,6 +77,10 @@ class Invalid(BerthError):
     """The request's content is wrong; `extra["errors"]` names the fields where known."""
 
 
+class NodeInUse(BerthError):
+    """Something holds units of the node; `extra["claims"]` names each and what to do about it."""
+
+
 class AlreadyExists(BerthError):
     """An object with this name is already there."""
 
@@ -108,6 +112,7 @@ BY_CODE: dict[str, type[BerthError]] = {
     "unauthenticated": Unauthenticated,
     "forbidden": Forbidden,
     "invalid_state": InvalidState,
+    "node_in_use": NodeInUse,
     "already_exists": AlreadyExists,
     "operation_conflict": OperationConflict,
     "operation_in_progress": OperationInProgress,

@@ -203,7 +203,7 @@ class NewApiKey(ApiKey):
 
 
 class Slot(Answer):
-    """One GPU unit of a node and who holds it."""
+    """One GPU unit of a node: free, held, allocated, cleanup_blocked (`code` says why) or out_of_service (`reason`)."""
 
     index: int
     unit: int
@@ -211,6 +211,7 @@ class Slot(Answer):
     state: str
     reason: str | None = None
     holder: UUID | None = None
+    code: str | None = None
 
 
 class Node(Answer):
@@ -226,6 +227,7 @@ class Node(Answer):
     state: str
     online: bool
     free_slots: int
+    cleanup_blocked_slots: int = 0
     slots: list[Slot] | None = None
     epoch: int
     hardware_id: str | None = None

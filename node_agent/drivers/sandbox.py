@@ -98,6 +98,7 @@ class SandboxDriver:
         if directory.exists():
             await self.cleanup(order.allocation_id)
 
+        await faults.silent()
         await faults.slow("lease")
         faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to somebody else")
         self._leases.drop(order.allocation_id)
@@ -109,6 +110,7 @@ class SandboxDriver:
             raise
         report_phase("lease", f"slots {order.parameters.slots} under fence {order.fence}")
 
+        faults.die()
         await faults.slow("image")
         record, host_key = self._define(directory, order, faults)
         size = await self._place_image(directory, order, faults)

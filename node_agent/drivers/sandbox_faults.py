@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Mapping
 
 from node_agent.drivers.interface import DriverFailure
@@ -35,6 +37,15 @@ class Faults:
             return max(0.0, float(self._switches[name]))
         except ValueError:
             return DEFAULT_WAIT_SECONDS
+
+    async def silent(self) -> None:
+        """Say and do nothing for the seconds that `agent_silent` names."""
+        await asyncio.sleep(self.seconds("agent_silent", 0.0))
+
+    def die(self) -> None:
+        """Kill the agent's own process, as the kernel would, if `agent_dies` is thrown."""
+        if self.on("agent_dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     async def slow(self, phase: str) -> None:
         """Sleep `slow_phase_seconds` at the start of `phase`; of every phase, unless `slow_phase` names one."""

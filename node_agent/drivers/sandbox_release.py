@@ -67,8 +67,10 @@ class Removal:
         if record is not None and record.state != "releasing":
             # From here on no agent starts it again.
             self._directory.save(record.model_copy(update={"state": "releasing"}))
-        if faults.on("graceful_stop_hangs") and self._directory.exists():
+        unreachable = faults.on("ssh_unreachable")
+        if (unreachable or faults.on("graceful_stop_hangs")) and self._directory.exists():
             (self._directory.path / "ignore_sigterm").touch()
+        graceful_seconds = faults.seconds("ssh_unreachable", graceful_seconds)
         killed = await end_guest(self._directory, graceful_seconds)
         self._hard_stopped = bool(killed) and graceful_seconds > 0
         orphans = 0

@@ -46,7 +46,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         fence = await draw_fence(tx, subject.claim_id)
         await note(tx, subject.id, worker, "provision_attempt", f"attempt {task.attempt + 1}", fence)
         begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
-        await wait_in_state(tx, subject, Wait.NODE, begun.wait_seconds)
+        assert subject.provision_until is not None, "provisioning began with a deadline"
+        await wait_in_state(tx, subject, Wait.NODE, subject.provision_until)
         return begun
     return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
 

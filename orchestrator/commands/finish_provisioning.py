@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from orchestrator.domain.events import EventType
@@ -55,9 +56,10 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Out
     if subject.waits_for is Wait.RETRY:
         return Retry(subject.seconds_until(subject.waits_until))
     # Never past the deadline of the whole: then the next look fails it.
-    pause_seconds = min(retries.pause_seconds(task.attempt), subject.seconds_until(subject.provision_until))
-    await wait_in_state(tx, subject, Wait.RETRY, pause_seconds)
-    return Retry(pause_seconds)
+    assert subject.provision_until is not None, "provisioning began with a deadline"
+    until = min(subject.clock + timedelta(seconds=retries.pause_seconds(task.attempt)), subject.provision_until)
+    await wait_in_state(tx, subject, Wait.RETRY, until)
+    return Retry(subject.seconds_until(until))
 
 
 async def _activate(tx: Transaction, subject: Subject) -> Concluded:

@@ -86,6 +86,12 @@ class InvalidState(Problem):
         super().__init__(detail, state=state)
 
 
+class NodeInUse(Problem):
+    """Claims are open on the node; `claims` names them and what to do about each."""
+
+    status, code, title, business = 409, "node_in_use", "Node in use", True
+
+
 class AlreadyExists(Problem):
     """A unique name or key is taken."""
 

@@ -14,6 +14,7 @@ class NodeChange(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"
+    RETIRE = "retire"
 
 
 _S = NodeState
@@ -21,6 +22,7 @@ _NEXT: dict[NodeChange, dict[NodeState, NodeState]] = {
     # A draining node is cordoned already; cordoning it changes nothing.
     NodeChange.CORDON: {_S.ACTIVE: _S.CORDONED, _S.CORDONED: _S.CORDONED, _S.DRAINING: _S.DRAINING},
     NodeChange.UNCORDON: {_S.ACTIVE: _S.ACTIVE, _S.CORDONED: _S.ACTIVE, _S.DRAINING: _S.ACTIVE},
+    NodeChange.RETIRE: dict.fromkeys(_S, _S.RETIRED),
     NodeChange.DRAIN: {_S.ACTIVE: _S.DRAINING, _S.CORDONED: _S.DRAINING, _S.DRAINING: _S.DRAINING},
 }
 

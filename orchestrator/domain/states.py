@@ -86,6 +86,19 @@ class NodeState(StrEnum):
     RETIRED = "retired"
 
 
+class SlotState(StrEnum):
+    """What a slot is now, derived from claims and node; each slot is exactly one of these.
+
+    A claim goes before everything: a held slot of an offline node is held.
+    """
+
+    FREE = "free"
+    HELD = "held"
+    ALLOCATED = "allocated"
+    CLEANUP_BLOCKED = "cleanup_blocked"
+    OUT_OF_SERVICE = "out_of_service"
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who causes a change: the kind, and which one."""

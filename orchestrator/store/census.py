@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from sqlalchemy import Row
+
+from orchestrator.domain.states import SlotState
 from orchestrator.store.database import Reading
 
 
@@ -11,14 +15,14 @@ from orchestrator.store.database import Reading
 class Census:
     """Live allocations by state, nodes by what is wanted of them and whether they answer, GPUs by pool.
 
-    `gpus` maps (region, GPU model, shape) to (placeable now, in all); `oldest_wait_seconds` is about deadlines that have
-    not passed yet as well.
+    `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, retired nodes left
+    out; `oldest_wait_seconds` is about deadlines that have not passed yet as well.
     """
 
     allocations: dict[str, int]
     oldest_wait_seconds: dict[str, float]
     nodes: dict[tuple[str, bool], int]
-    gpus: dict[tuple[str, str, str], tuple[int, int]]
+    gpus: dict[tuple[str, str, str], dict[SlotState, int]]
 
 
 _ALLOCATIONS = """
@@ -26,11 +30,35 @@ select state, count(*) as found, extract(epoch from clock_timestamp() - min(wait
 from allocations where state not in ('released', 'failed') group by state
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
+# One pass over the fleet; claims are only looked at where they are few and have an index of their own.
 _GPUS = """
-select region, gpu_model, shape, sum(slot_count) as total,
-       coalesce(sum(bit_count(free_mask::bit(64))) filter (where state = 'active' and online), 0) as free
-from nodes group by region, gpu_model, shape
+with special as materialized (
+    select node_id, sum(blocked) as blocked, sum(held) as held from (
+        select c.node_id, upper(part) - lower(part) as blocked, 0 as held from claims c cross join lateral unnest(c.units) part
+        where c.waits_for in ('operator', 'force_release')
+        union all
+        select c.node_id, 0, upper(part) - lower(part) from claims c cross join lateral unnest(c.units) part
+        where c.closed_at is null and c.owner_kind = 'reservation' and c.during @> clock_timestamp()
+    ) few group by node_id
+)
+select n.region, n.gpu_model, n.shape, sum(n.slot_count)::bigint as total,
+       coalesce(sum(bit_count(n.free_mask::bit(64))) filter (where n.state = 'active' and n.online), 0)::bigint as free,
+       coalesce(sum(bit_count(n.free_mask::bit(64))) filter (where not (n.state = 'active' and n.online)), 0)::bigint
+           as out_of_service,
+       coalesce(sum(s.blocked), 0)::bigint as blocked, coalesce(sum(s.held), 0)::bigint as held
+from nodes n left join special s on s.node_id = n.id
+where n.state <> 'retired' group by n.region, n.gpu_model, n.shape
 """
+
+
+def _by_state(row: Row[Any]) -> dict[SlotState, int]:
+    known = {
+        SlotState.FREE: row.free,
+        SlotState.HELD: row.held,
+        SlotState.CLEANUP_BLOCKED: row.blocked,
+        SlotState.OUT_OF_SERVICE: row.out_of_service,
+    }
+    return {**known, SlotState.ALLOCATED: row.total - sum(known.values())}
 
 
 async def read_census(reading: Reading) -> Census:
@@ -40,8 +68,5 @@ async def read_census(reading: Reading) -> Census:
         allocations={row.state: row.found for row in live},
         oldest_wait_seconds={row.state: float(row.oldest or 0.0) for row in live},
         nodes={(row.state, row.online): row.found for row in await reading.execute(_NODES)},
-        gpus={
-            (row.region, row.gpu_model, row.shape): (int(row.free), int(row.total))
-            for row in await reading.execute(_GPUS)
-        },
+        gpus={(row.region, row.gpu_model, row.shape): _by_state(row) for row in await reading.execute(_GPUS)},
     )

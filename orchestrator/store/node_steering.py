@@ -15,9 +15,17 @@ from orchestrator.store.outbox import append_event
 
 
 async def change_node(
-    tx: Transaction, node_id: UUID, change: NodeChange, event: EventType, actor: Actor, operation: Operation
+    tx: Transaction,
+    node_id: UUID,
+    change: NodeChange,
+    event: EventType,
+    actor: Actor,
+    operation: Operation,
+    **said: str,
 ) -> dict[str, Any]:
     """The node after the change, as clients see it. A repetition is audited, but changes and tells nothing.
+
+    What was `said` with it stands in event and audit.
 
     Raises `NotFound`, or `InvalidState` if a node in this state does not take the change.
     """
@@ -25,10 +33,10 @@ async def change_node(
     after = state_after(change, before)
     if after is not before:
         await nodes.set_node_state(tx, node_id, after)
-        payload = {"node_id": node_id, "from": before.value, "to": after.value}
+        payload = {"node_id": node_id, "from": before.value, "to": after.value, **said}
         await append_event(
             tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id)
         )
-    detail = {"from": before.value, "to": after.value}
+    detail = {"from": before.value, "to": after.value, **said}
     await audit.record(tx, actor, f"node.{change.value}", f"nodes/{node_id}", detail, operation.request_id)
     return await nodes.node_document(tx, await nodes.read_node(tx, node_id))

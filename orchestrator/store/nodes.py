@@ -16,7 +16,7 @@ from orchestrator.store.offers import require_region
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One GPU unit of a node. `holder`: the allocation on it."""
+    """One GPU unit of a node, as `SlotState` says. `holder`: the owner of the claim on it; `code`: why it is blocked."""
 
     index: int
     unit: int
@@ -24,6 +24,7 @@ class Slot:
     state: str
     reason: str | None
     holder: UUID | None
+    code: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Node:
     state: str
     online: bool
     free_slots: int
+    cleanup_blocked_slots: int
     drained: bool
     epoch: int
     hardware_id: str | None
@@ -54,6 +56,8 @@ class Node:
 _SELECT = """
 select id, name, region, gpu_model, shape, slot_count, half_slots, state, online,
        bit_count(free_mask::bit(64))::integer as free_slots,
+       (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
+        where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release')) as cleanup_blocked_slots,
        state = 'draining'
            and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null) as drained,
        epoch, hardware_id, address, faults, enrolled_at, last_seen_at, agent_version, row_version
@@ -64,14 +68,27 @@ where id > :after and (cast(:state as text) is null or state = :state)
   and (cast(:region as text) is null or region = :region)
 order by id limit :limit
 """
+# A claim goes before everything; what nobody claims is free only where something could be placed.
 _SLOTS = """
-select s.slot_index as index, s.unit, s.numa_half, s.state, s.reason, held.owner_id as holder
-from slots s left join lateral (
-    select c.owner_id from claims c
-    where c.node_id = s.node_id and c.closed_at is null and c.owner_kind = 'allocation' and c.units @> s.unit
-      and (c.occupied or c.during @> clock_timestamp())
+select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
+       case when held.blocked then 'cleanup_blocked'
+            when held.owner_kind = 'allocation' then 'allocated'
+            when held.owner_kind is not null then 'held'
+            when s.state = 'out_of_service' or n.state <> 'active' or not n.online then 'out_of_service'
+            else 'free' end as state,
+       case when held.owner_id is not null then null
+            when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service')
+            when n.state <> 'active' then 'the node is ' || n.state
+            when not n.online then 'the node is offline' end as reason,
+       case when held.blocked then case a.state when 'failed' then 'cleanup_exhausted' else a.failure_code end end as code
+from slots s join nodes n on n.id = s.node_id
+left join lateral (
+    select c.owner_kind, c.owner_id, coalesce(c.waits_for in ('operator', 'force_release'), false) as blocked from claims c
+    where c.node_id = s.node_id and c.closed_at is null and c.units @> s.unit
+      and (c.occupied or c.booked and c.during @> clock_timestamp())
     order by c.occupied desc, c.id limit 1
 ) held on true
+left join allocations a on held.owner_kind = 'allocation' and a.id = held.owner_id
 where s.node_id = :node_id order by s.slot_index
 """
 _POOL = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from orchestrator.domain.states import FINAL_STATES
 from orchestrator.domain.waits import Wait
 from orchestrator.store.allocations import Subject
@@ -26,20 +28,17 @@ returning a.row_version
 """
 
 _WAIT_IN_STATE = """
-with at as materialized (select clock_timestamp() as now)
-update allocations a set
-    row_version = a.row_version + 1, waits_for = :waits_for, waits_since = at.now,
-    waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
-from at
-where a.id = :id and a.row_version = :row_version
-returning a.row_version
+update allocations set row_version = row_version + 1, waits_for = :waits_for, waits_since = :since, waits_until = :until
+where id = :id and row_version = :row_version
+returning row_version
 """
 
 
-async def wait_in_state(tx: Transaction, subject: Subject, waits_for: Wait, wait_seconds: float) -> int:
+async def wait_in_state(tx: Transaction, subject: Subject, waits_for: Wait, until: datetime) -> int:
     """Record the next wait of an allocation whose right goes on; answers the new row version."""
     values = {"id": subject.id, "row_version": subject.row_version, "waits_for": waits_for.value}
-    row_version: int = (await tx.execute(_WAIT_IN_STATE, {**values, "wait_seconds": wait_seconds})).scalar_one()
+    row = await tx.execute(_WAIT_IN_STATE, {**values, "since": subject.clock, "until": until})
+    row_version: int = row.scalar_one()
     return row_version
 
 

@@ -24,10 +24,12 @@ INVARIANTS = {
     "only proof or an end before the start frees units": """
         select a.id, a.state, c.closed_at from allocations a join claims c on c.id = a.claim_id
         where (a.state = 'released') <> (c.closed_at is not null) and a.state <> 'failed'""",
-    "units are freed on proof alone": """
+    "units are freed on proof or an admin's word alone": """
         select c.id from claims c where c.closed_at is not null and not exists (
             select from node_tasks t where t.allocation_id = c.owner_id and t.state = 'completed' and t.fence = c.fence
-              and (t.result ->> 'wiped')::boolean and (t.result ->> 'leases_released')::boolean)""",
+              and (t.result ->> 'wiped')::boolean and (t.result ->> 'leases_released')::boolean)
+          and not exists (select from audit u where u.subject = 'allocations/' || c.owner_id
+                          and u.action = 'allocation.force_cleanup')""",
     "at most one task of an allocation is live, under the newest fence": """
         select t.allocation_id from node_tasks t join claims c on c.owner_id = t.allocation_id
         where t.state in ('queued', 'dispatched') group by t.allocation_id

@@ -33,6 +33,7 @@ class CensusTaker:
         for (state, online), count in census.nodes.items():
             NODES.labels(state, str(online).lower()).set(count)
         GPUS.clear()
-        for pool, (free, total) in census.gpus.items():
-            GPUS.labels(*pool, "free").set(free)
-            GPUS.labels(*pool, "total").set(total)
+        for pool, by_state in census.gpus.items():
+            GPUS.labels(*pool, "total").set(sum(by_state.values()))
+            for state, count in by_state.items():
+                GPUS.labels(*pool, state.value).set(count)

@@ -13,9 +13,10 @@ from orchestrator.api.authentication import AdminCaller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.operation_keys import answer_response
 from orchestrator.api.paging import Page, identified_page, page_of
-from orchestrator.api.schemas.allocations import Allocation, AllocationQuery, ForceRelease, label_of
+from orchestrator.api.schemas.allocations import Allocation, AllocationQuery, ForceCleanup, ForceRelease, label_of
 from orchestrator.api.services import Parts
 from orchestrator.api.writes import AdminWrite
+from orchestrator.commands.force_cleanup import force_cleanup
 from orchestrator.commands.force_release import force_release
 from orchestrator.queries import allocations
 
@@ -38,3 +39,11 @@ async def release_by_force(allocation_id: UUID, body: ForceRelease, write: Admin
     """Release from any state that is not over, also one that is stuck; on the record."""
     releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
     return answer_response(await write.in_story("POST /api/v1/admin/allocations/{id}/force-release", releasing))
+
+
+@router.post("/{allocation_id}/force-cleanup", response_model=Allocation)
+async def clean_up_by_force(allocation_id: UUID, body: ForceCleanup, write: AdminWrite) -> Response:
+    """Free the units on an operator's word that nothing is left on them; on the record."""
+    return answer_response(
+        await force_cleanup(write.context, write.operation(body), write.actor, allocation_id, body.reason)
+    )

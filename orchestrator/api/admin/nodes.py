@@ -21,6 +21,7 @@ from orchestrator.api.schemas.nodes import (
     ListedNode,
     Node,
     NodeQuery,
+    RetireNode,
     RevokeCertificates,
 )
 from orchestrator.api.services import Parts
@@ -29,6 +30,7 @@ from orchestrator.commands.cordon_node import cordon_node
 from orchestrator.commands.create_enrolment_token import create_enrolment_token
 from orchestrator.commands.create_node import create_node
 from orchestrator.commands.drain_node import drain_node
+from orchestrator.commands.retire_node import retire_node
 from orchestrator.commands.revoke_node_certificates import revoke_node_certificates
 from orchestrator.commands.uncordon_node import uncordon_node
 from orchestrator.queries import nodes
@@ -113,6 +115,14 @@ async def uncordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None
 async def drain(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Empty a node: nothing new is placed, what runs stays until it is released."""
     return answer_response(await drain_node(write.context, write.operation(), write.actor, node_id))
+
+
+@router.post("/{node_id}/retire", response_model=Node)
+async def retire(node_id: UUID, body: RetireNode, write: AdminWrite) -> Response:
+    """Take a node out of the fleet for good; refused while anything holds a unit of it."""
+    answer = await retire_node(write.context, write.operation(body), write.actor, node_id, reason=body.reason)
+    write.parts.catalogue.forget()
+    return answer_response(answer)
 
 
 @router.post("/{node_id}/certificates/revoke", response_model=Node)

@@ -169,6 +169,13 @@ class TimelineQuery(PageQuery):
     tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
+class ForceCleanup(Request):
+    """An operator's statement that nothing of the allocation is left on its units, and why; on the record."""
+
+    runtime_verified_absent: Literal[True]
+    reason: Sentence
+
+
 class ForceRelease(Request):
     """An operator's reason, on the record."""
 

@@ -12,7 +12,7 @@ from node_agent.protocol import EnrolRequest
 from orchestrator.api.paging import PageQuery
 from orchestrator.api.schemas.catalogue import SLOTS_MAX, ShapeName
 from orchestrator.api.schemas.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence
-from orchestrator.domain.states import NodeState, Shape
+from orchestrator.domain.states import NodeState, Shape, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
@@ -57,6 +57,12 @@ class RevokeCertificates(Request):
     reason: Sentence
 
 
+class RetireNode(Request):
+    """Why, on the record."""
+
+    reason: Sentence
+
+
 class Enrol(EnrolRequest):
     """`EnrolRequest` with a hardware id that can be stored."""
 
@@ -72,14 +78,18 @@ class EnrolmentToken(BaseModel):
 
 
 class Slot(BaseModel):
-    """One GPU unit, and who holds it."""
+    """One GPU unit: what it is now, who holds it, and if it is `cleanup_blocked`, the code that says why.
+
+    `reason` says why a slot is `out_of_service`.
+    """
 
     index: int
     unit: int
     numa_half: int
-    state: str
+    state: SlotState
     reason: str | None
     holder: UUID | None
+    code: str | None
 
 
 class ListedNode(BaseModel):
@@ -95,6 +105,7 @@ class ListedNode(BaseModel):
     state: NodeState
     online: bool
     free_slots: int
+    cleanup_blocked_slots: int
     drained: bool
     epoch: int
     hardware_id: str | None
