@@ -20,3 +20,9 @@ class Settings(BaseSettings):
     nats_url: str | None = Field(None, description="an outside NATS, nats://")
     temporal_address: str | None = Field(None, description="an outside Temporal, host:port")
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
+    operation_retention_seconds: float = Field(
+        86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"
+    )
+    sweep_grace_seconds: float = Field(
+        10.0, ge=0, description="how far past a deadline a sweeper steps in: what `berth verify` judges by"
+    )

@@ -116,10 +116,10 @@ def test_an_api_that_is_not_there() -> None:
     assert_one_sentence(berth("sku", "list", **settings), 3, "cannot reach the API", str(port), "berth doctor")
 
 
-@pytest.mark.parametrize("line", ["verify", "migrate", "admin-key create --name first"])
-def test_a_database_that_is_not_there(line: str) -> None:
+@pytest.mark.parametrize(("line", "code"), [("verify", 2), ("migrate", 3), ("admin-key create --name first", 3)])
+def test_a_database_that_is_not_there(line: str, code: int) -> None:
     result = run(line, BERTH_DATABASE_URL=f"postgresql://x@127.0.0.1:{free_port()}/x")
-    assert result.exit_code == 3, result.output
+    assert result.exit_code == code, result.output
     assert len(result.stderr.strip().splitlines()) == 1
 
 
@@ -242,7 +242,10 @@ def test_verify(api: tuple[str, str, str]) -> None:
     assert kept.exit_code == 0, kept.output
     told = json.loads(kept.stdout)
     assert told["kept"] is True
-    assert {check["promise"] for check in told["checks"]} == {"P1", "P2", "P3", "P6", "P8", "fit", "quota"}
+    assert [check["promise"] for check in told["checks"]] == [
+        "P1", "P2", "P3", "P4", "P6", "claims", "P7", "P8", "P9", "P13", "units", "fit", "quota"
+    ]  # fmt: skip
+    assert all(check["violations"] == [] and check["more"] == 0 for check in told["checks"])
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update log_head set version = version + 1")
@@ -257,6 +260,48 @@ def test_verify(api: tuple[str, str, str]) -> None:
     assert json.loads(as_json.stdout)["kept"] is False
 
 
+def test_verify_counts_what_it_does_not_show(api: tuple[str, str, str]) -> None:
+    url = api[2]
+    plant = "insert into outbox (event_type, correlation_id, subject, payload, occurred_at) select 'other', uuidv7(),"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(plant + " 'x/1', '{}', now() - interval '1 hour' from generate_series(1, 25)")
+        connection.execute("select log_advance(1000)")
+        connection.execute("update log set event_id = uuidv7(), prev_version = 1 where event_type = 'other'")
+        try:
+            text = run("verify", BERTH_DATABASE_URL=url)
+            told = json.loads(run("verify --output json", BERTH_DATABASE_URL=url).stdout)
+        finally:
+            connection.execute("update log set prev_version = 0 where event_type = 'other'")
+    assert text.exit_code == 1
+    (check,) = [check for check in told["checks"] if not check["kept"]]
+    assert (len(check["violations"]), check["more"]) == (20, 5)
+    assert "    and 5 more" in text.stdout.splitlines()
+
+
+def test_verify_says_when_it_cannot_ask(api: tuple[str, str, str]) -> None:
+    nowhere = f"nats://127.0.0.1:{free_port()}"
+    result = run("verify", BERTH_DATABASE_URL=api[2], BERTH_NATS_URL=nowhere)
+    assert result.exit_code == 2
+    assert nowhere in result.stderr
+    assert run("verify").exit_code == 2
+
+
+def test_verify_judges_by_the_deployment_s_own_bounds(api: tuple[str, str, str]) -> None:
+    url = api[2]
+    with psycopg.connect(url, autocommit=True) as connection:
+        (task_id,) = connection.execute(
+            "insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at) values"
+            " (uuidv7(), uuidv7(), 1, 'diag.health_probe', 1, '{}', now(), now() - interval '5 minutes') returning id"
+        ).fetchone() or (None,)
+        connection.execute("select setval('fences', greatest(2, (select last_value from fences)))")
+        try:
+            assert "is overdue" in run("verify", BERTH_DATABASE_URL=url).stdout
+            patient = run("verify", BERTH_DATABASE_URL=url, BERTH_SWEEP_GRACE_SECONDS="600")
+        finally:
+            connection.execute("delete from node_tasks where id = %s", (task_id,))
+    assert patient.exit_code == 0, patient.stdout
+
+
 def test_the_first_admin_key_works_once_it_is_made(api: tuple[str, str, str]) -> None:
     address, _, url = api
     result = run("admin-key create --name first --output json", BERTH_DATABASE_URL=url)
@@ -269,6 +314,7 @@ def test_an_empty_database_is_told_to_be_migrated(postgres_server: LocalPostgres
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
     result = run("verify", BERTH_DATABASE_URL=postgres_server.url(name))
-    assert result.exit_code == 1
+    # Not 1: that would say that a promise is broken.
+    assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert "schema" in result.stderr
