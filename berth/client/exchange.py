@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import secrets
 import time
@@ -15,7 +16,14 @@ import httpx
 from pydantic import ValidationError
 
 from berth.client.calls import Call
-from berth.client.errors import BerthError, StateUnreachable, WaitTimeout, error_from_problem
+from berth.client.errors import (
+    BerthError,
+    Invalid,
+    StateUnreachable,
+    Unauthenticated,
+    WaitTimeout,
+    error_from_problem,
+)
 from berth.client.models import FINAL_STATES, Allocation
 
 Result = TypeVar("Result")
@@ -37,7 +45,9 @@ class Exchange:
     client_id: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def __post_init__(self) -> None:
-        """Begin this client's sequence of writes."""
+        """Begin this client's sequence of writes. Raises `Unauthenticated` for a key that no header can carry."""
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise Unauthenticated("the API key has characters that no API key has", code="unauthenticated")
         self.address = self.address.rstrip("/")
         self._sequence = itertools.count(1)
 
@@ -57,11 +67,18 @@ class Exchange:
 
 
 def request_arguments(call: Call[Any], key: str | None) -> dict[str, Any]:
-    """Arguments for `httpx.Client.request`."""
+    """Arguments for `httpx.Client.request`. Raises `Invalid` for text that cannot be sent, such as a lone surrogate."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise Invalid("an idempotency key is 1 to 255 printable ASCII characters", code="invalid")
     headers = {} if key is None else {"Idempotency-Key": key}
     arguments: dict[str, Any] = {"method": call.method, "url": call.path, "params": call.query, "headers": headers}
     if call.body is not None:
         arguments["json"] = call.body
+    try:
+        for sent in (call.path, call.query, call.body):
+            json.dumps(sent, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise Invalid(f"{error.object[error.start : error.end]!r} is not Unicode text", code="invalid") from error
     return arguments
 
 

@@ -46,3 +46,17 @@ def test_a_missing_library_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == "berth: this needs alembic, which is not here; install `berth[local]`\n"
     assert not (tmp_path / "state").exists()
+
+
+def test_what_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
+    address = {"BERTH_API_URL": "http://127.0.0.1:1", "BERTH_API_KEY": "k"}
+    for arguments, variables in (
+        (["alloc", "list"], {"BERTH_API_KEY": "\u00e9"}),
+        (["alloc", "list"], {"BERTH_API_KEY": "a\nb"}),
+        (["tenant", "create", "\udcff"], {}),
+        (["alloc", "list", "--label", "a=\udcff"], {}),
+    ):
+        done = _berth_without(("alembic",), arguments, tmp_path, **{**address, **variables})
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.startswith("berth: ")
+        assert done.stderr.count("\n") == 1
