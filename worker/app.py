@@ -26,7 +26,10 @@ from worker.health import Health
 from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.sweepers.census import CensusTaker
+from worker.sweepers.expired_tasks import sweep_expired_tasks
+from worker.sweepers.lost_workflows import LostWorkflows
 from worker.sweepers.overdue import sweep_overdue
+from worker.sweepers.reconciliation import Reconciler
 from worker.sweepers.retirement import sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
 from worker.sweepers.silence import sweep_silent_nodes
@@ -128,8 +131,19 @@ async def _supervise(
         in_flight_max=settings.worker_events_in_flight_max,
     )
     batch, grace = settings.sweep_batch_max, settings.sweep_grace_seconds
+    lost_workflows = LostWorkflows(
+        context, starter, consumer=settings.worker_consumer_name, patience_seconds=settings.rescue_patience_seconds,
+        seconds=settings.rescue_seconds, limit=batch,
+    )  # fmt: skip
+    reconciler = Reconciler(
+        context, seconds=settings.reconcile_seconds, nodes_max=settings.reconcile_nodes_max, limit=batch,
+        inventories_min=settings.missing_inventories_min,
+    )  # fmt: skip
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
         "overdue": lambda: sweep_overdue(context, starter, grace, batch),
+        "expired_tasks": lambda: sweep_expired_tasks(context, grace, batch),
+        "lost_workflows": lost_workflows.sweep,
+        "reconciliation": reconciler.sweep,
         "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
         "operations": lambda: sweep_operations(context),
         "dead_letters": lambda: retry_dead_letters(

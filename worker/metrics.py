@@ -23,11 +23,22 @@ COMMAND_SECONDS = Histogram(
     "berth_worker_command_seconds", "Time a command took", ["command"], buckets=LATENCIES_SECONDS
 )
 CONCLUSIONS = Counter("berth_worker_conclusions_total", "How parts of the lifecycle ended", ["state", "code"])
-SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"])
-SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
 FAILURES = Counter("berth_allocation_failures_total", "What went wrong with allocations (docs/failures.md)", ["code"])
 for code in Code:
     FAILURES.labels(code.value)
+SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"])
+RESCUED = Counter("berth_rescued_total", "Waits that nobody else would have ended, by what was wrong", ["why"])
+for why in (
+    "overdue_requested", "overdue_provisioning", "overdue_releasing", "overdue_failed", "workflow_lost",
+    "workflow_closed", "task_expired",
+):  # fmt: skip
+    RESCUED.labels(why)
+ORPHANS = Gauge("berth_node_orphans", "Things on nodes that nothing explains, by what was decided", ["state"])
+ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this process found")
+ALLOCATIONS_MISSING = Gauge(
+    "berth_allocations_missing", "Active allocations that their nodes do not hold, by their own inventories"
+)
+SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
 ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations that are not over, by state", ["state"])
 OLDEST_WAIT_SECONDS = Gauge(
     "berth_worker_oldest_wait_seconds", "Longest time an allocation has been waiting", ["state"]

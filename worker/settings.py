@@ -68,11 +68,25 @@ class Settings(BaseSettings):
     sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
     sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")
+    rescue_patience_seconds: float = Field(
+        30.0, ge=0, description="a wait older than this is looked after before its deadline: does its workflow live?"
+    )
+    rescue_seconds: float = Field(15.0, ge=0, description="how often Temporal is asked about such waits")
+    reconcile_seconds: float = Field(15.0, ge=0, description="how often inventories of nodes are compared")
+    reconcile_nodes_max: int = Field(500, ge=1, le=10_000, description="nodes compared in one round")
+    missing_inventories_min: int = Field(
+        3, ge=2, description="complete inventories in a row without an active allocation before that is told"
+    )
     census_seconds: float = Field(15.0, gt=0, description="how often the gauges of what lives are renewed")
     node_silent_seconds: float = Field(30.0, gt=0, description="a node not heard of for so long is offline")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
+    provision_attempts_max: int = Field(3, ge=1, le=1_000, description="provision attempts, where a failure may pass")
+    provision_retry_first_seconds: float = Field(
+        2.0, gt=0, description="pause after the first such failure; doubles with each"
+    )
+    provision_retry_seconds_max: float = Field(30.0, gt=0, description="longest pause between provision attempts")
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, le=1_000, description="release attempts before `release_failed`")
     release_retry_first_seconds: float = Field(
@@ -91,17 +105,12 @@ class Settings(BaseSettings):
         return Limits(
             requested_seconds_max=self.requested_seconds_max,
             provision_seconds_max=self.provision_seconds_max,
-            release_seconds_max=self.release_seconds_max,
-    provision_attempts_max: int = Field(3, ge=1, le=1_000, description="provision attempts, where a failure may pass")
-    provision_retry_first_seconds: float = Field(
-        2.0, gt=0, description="pause after the first such failure; doubles with each"
-    )
-    provision_retry_seconds_max: float = Field(30.0, gt=0, description="longest pause between provision attempts")
-            release_attempts_max=self.release_attempts_max,
-        )
             provision_attempts_max=self.provision_attempts_max,
             provision_retry_first_seconds=self.provision_retry_first_seconds,
             provision_retry_seconds_max=self.provision_retry_seconds_max,
+            release_seconds_max=self.release_seconds_max,
+            release_attempts_max=self.release_attempts_max,
             release_retry_first_seconds=self.release_retry_first_seconds,
             release_retry_seconds_max=self.release_retry_seconds_max,
             release_graceful_seconds=self.release_graceful_seconds,
+        )

@@ -28,6 +28,9 @@ class EventType(StrEnum):
     NODE_CERTIFICATES_REVOKED = "node.certificates_revoked"
     NODE_CLEANUP_BLOCKED = "node.cleanup_blocked"
     NODE_RETIRED = "node.retired"
+    NODE_ORPHAN_FOUND = "node.orphan_found"
+    NODE_ORPHAN_ADOPTED = "node.orphan_adopted"
+    NODE_ORPHAN_DESTROYED = "node.orphan_destroyed"
     OPERATION_REFUSED = "operation.refused"
 
 

@@ -1,11 +1,13 @@
-"""What the sweepers act upon: allocations past their deadline, and nodes that fell silent."""
+"""What the sweepers act upon: waits past their deadline or whose workflow may be gone, and nodes that fell silent."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from orchestrator.execution import Context
-from orchestrator.store import sweeping
+from orchestrator.store import rescuing, sweeping
+from orchestrator.store.rescuing import Waiter
 from orchestrator.store.sweeping import Overdue
 
 
@@ -13,6 +15,22 @@ async def find_overdue_allocations(context: Context, grace_seconds: float, limit
     """At most `limit` allocations whose wait ended more than `grace_seconds` ago, the earliest first."""
     async with context.database.reading() as reading:
         return await sweeping.find_overdue(reading, grace_seconds, limit)
+
+
+async def find_expired_tasks(context: Context, grace_seconds: float, limit: int) -> list[UUID]:
+    """At most `limit` live tasks whose time ended more than `grace_seconds` ago, the earliest first."""
+    async with context.database.reading() as reading:
+        return await rescuing.find_expired_tasks(reading, grace_seconds, limit)
+
+
+async def find_waiters(
+    context: Context, *, consumer: str, patience_seconds: float, after: tuple[datetime, UUID], limit: int
+) -> list[Waiter]:
+    """At most `limit` waits older than `patience_seconds`, in the order of their deadlines, from `after` on."""
+    async with context.database.reading() as reading:
+        return await rescuing.find_waiters(
+            reading, consumer=consumer, patience_seconds=patience_seconds, after=after, limit=limit
+        )
 
 
 async def find_silent_nodes(context: Context, silent_seconds: float, limit: int) -> list[UUID]:

@@ -6,27 +6,36 @@ import structlog
 
 from orchestrator.commands.fail_unstarted import fail_unstarted
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain.errors import Problem
 from orchestrator.domain.failures import Code
 from orchestrator.domain.states import AllocationState
 from orchestrator.execution import Context
 from orchestrator.queries.find_neglected import find_overdue_allocations
 from orchestrator.store.sweeping import Overdue
-from worker.metrics import FAILURES, SWEPT
+from worker.metrics import FAILURES, RESCUED, SWEEP_FAILURES
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
 
 
 async def sweep_overdue(context: Context, starter: WorkflowStarter, grace_seconds: float, limit: int) -> None:
-    """Fail what was never started; start a workflow for whatever else waits longer than its deadline and the grace."""
+    """Fail what was never started; start a workflow for whatever else waits longer than its deadline and the grace.
+
+    The earliest deadline first; one that cannot be helped now hides none of the others. Raises `RPCError` if Temporal
+    cannot be asked at all.
+    """
     for overdue in await find_overdue_allocations(context, grace_seconds, limit):
-        await _go_on(context, starter, overdue)
+        try:
+            await _go_on(context, starter, overdue)
+        except Problem as problem:
+            SWEEP_FAILURES.labels("overdue").inc()
+            log.warning("rescue_failed", allocation_id=str(overdue.allocation_id), why=str(problem))
 
 
 async def _go_on(context: Context, starter: WorkflowStarter, overdue: Overdue) -> None:
     allocation_id = overdue.allocation_id
     log.warning("allocation_overdue", allocation_id=str(allocation_id), state=overdue.state.value)
-    SWEPT.labels(f"overdue_{overdue.state.value}").inc()
+    RESCUED.labels(f"overdue_{overdue.state.value}").inc()
     reach(CrashPoint.RESCUE_BEFORE_START)
     if overdue.state is AllocationState.PROVISIONING:
         await starter.start_rescue("provisioning", f"provisioning-overdue-{allocation_id}", allocation_id)

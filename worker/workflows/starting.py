@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from uuid import UUID
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from worker.workflows.waking import TASK_FINISHED
+
+
+class WorkflowStanding(StrEnum):
+    """What Temporal knows of a workflow. `unknown`: no run of that id is kept; it never was, or was lost."""
+
+    RUNS = "runs"
+    CLOSED = "closed"
+    UNKNOWN = "unknown"
+
+
+_RUNNING = frozenset({WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.CONTINUED_AS_NEW, None})
 
 
 class WorkflowStarter:
@@ -52,6 +64,17 @@ class WorkflowStarter:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
+
+    async def standing(self, workflow_id: str) -> WorkflowStanding:
+        """Whether a workflow of that id runs, by Temporal's own word. Raises `RPCError` if that cannot be had."""
+        try:
+            found = await self._client.get_workflow_handle(workflow_id).describe()
+        except RPCError as error:
+            # A namespace that is not found says nothing about a workflow.
+            if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+                return WorkflowStanding.UNKNOWN
+            raise
+        return WorkflowStanding.RUNS if found.status in _RUNNING else WorkflowStanding.CLOSED
 
     async def wake(self, workflow_id: str, task_id: UUID) -> bool:
         """Tell a workflow that its task has ended; False if it is closed or unknown, which is nothing to worry about."""
