@@ -33,6 +33,8 @@ def print_events(session: Session, url: str, subject: str, from_version: int, fo
         raise Refused(f"NATS has no stream {STREAM} yet; is the relay running?", code="no_stream") from error
     except StreamUnreachable as error:
         raise Refused(str(error), code="nats_unreachable", exit_code=UNREACHABLE) from error
+    except BrokenPipeError:
+        raise  # our reader has enough; it is not NATS that failed
     except (NatsError, OSError) as error:
         detail = f"cannot read from NATS at {url}: {error or type(error).__name__}"
         raise Refused(detail, code="nats_unreachable", exit_code=UNREACHABLE) from error

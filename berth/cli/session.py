@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -113,10 +114,13 @@ class Session:
 
 def end_with(session: Session, ending: Ending) -> NoReturn:
     """Say what went wrong, once, and end."""
+    told = False
     if session.json:
         content = {"error": {"code": ending.code, "detail": ending.detail, **ending.extra}}
-        session.console.print_json(data=content, default=str)
-    else:
+        with contextlib.suppress(OSError):  # the output itself may be what failed
+            session.console.print_json(data=content, default=str)
+            told = True
+    if not told:
         session.errors.print(f"berth: {ending.detail}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(ending.exit_code)
 
