@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +68,10 @@ class Sight:
     slots: tuple[int, ...] = ()
     birth: str = ""
     """What never changes about it: SKU, GPUs, region, correlation id, time of the request."""
+    due: datetime | None = None
+    """Until when the node or the worker had time, by the server's clock, while the allocation was on its way up."""
+    failed_at: datetime | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tests.campaign.schedule import Fault, FaultKind
 from tests.campaign.stage import Stage
 
 AT_ONCE_MAX = 8
+RETRY_SECONDS_MAX = 20.0
 
 
 class Injurer:
@@ -49,7 +50,7 @@ class Injurer:
             try:
                 # The end counts from the moment at which the cause is taken away, not from when all is well again.
                 injury.ended = time.monotonic()
-                self._end(fault)
+                self._end_surely(fault)
             except Exception as error:  # noqa: BLE001
                 injury.error = f"{type(error).__name__}: {error}"
 
@@ -66,6 +67,19 @@ class Injurer:
             case FaultKind.CUT | FaultKind.ONE_WAY:
                 self._stage.cut(fault.target, one_way=fault.kind is FaultKind.ONE_WAY)
 
+    def _end_surely(self, fault: Fault) -> None:
+        """A server that was killed may not take its first start: its own helpers are still ending."""
+        deadline = time.monotonic() + RETRY_SECONDS_MAX
+        while True:
+            try:
+                self._end(fault)
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.3)
+            else:
+                return
+
     def _end(self, fault: Fault) -> None:
         match fault.kind:
             case FaultKind.KILL | FaultKind.RESTART:
@@ -73,19 +87,6 @@ class Injurer:
             case FaultKind.PAUSE:
                 self._stage.resume(fault.target)
             case FaultKind.BREAK:
-                self._set_until_done(fault.target)
+                self._stage.set_faults(fault.target, {})
             case FaultKind.CUT | FaultKind.ONE_WAY:
                 self._stage.mend(fault.target)
-
-    def _set_until_done(self, node: str) -> None:
-        """The database may be away just now; a node must not stay broken for that."""
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                self._stage.set_faults(node, {})
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return

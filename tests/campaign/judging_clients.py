@@ -31,7 +31,7 @@ class Violation:
 
 def judge_clients(history: History) -> list[Violation]:
     """Every check on what clients were told."""
-    checks = (check_keys, check_effects, check_creates, check_releases, check_holders, check_sights)
+    checks = (check_keys, check_effects, check_creates, check_releases, check_holders, check_sights, check_deadlines)
     return [violation for check in checks for violation in check(history)]
 
 
@@ -165,6 +165,26 @@ def check_sights(history: History) -> Iterator[Violation]:
                     f"({sight.row_version})",
                 )
                 break
+
+
+OVERDUE_CODES = frozenset({"not_started", "agent_silent", "node_offline", "task_expired"})
+"""Codes of allocations that failed because their time was up."""
+EARLY_SECONDS_MAX = 0.3
+"""A task's own deadline is drawn a few milliseconds before the one that is told."""
+
+
+def check_deadlines(history: History) -> Iterator[Violation]:
+    """Nothing failed for want of time before the time was up that a client had been told; both by the server's clock."""
+    for allocation_id, sights in history.by_allocation().items():
+        end = next((sight for sight in sights if sight.failure in OVERDUE_CODES and sight.failed_at), None)
+        told = [sight.due for sight in sights if sight.due is not None]
+        if end is None or end.failed_at is None or not told:
+            continue
+        early = (max(told) - end.failed_at).total_seconds()
+        if early > EARLY_SECONDS_MAX:
+            yield Violation(
+                "late, never early", f"{allocation_id} failed ({end.failure}) {early:.2f} s before its time"
+            )
 
 
 def _newest_before(by_end: list[Sight], sight: Sight) -> Sight | None:

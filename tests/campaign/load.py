@@ -25,6 +25,7 @@ DUPLICATED_SHARE = 0.2
 SLICE_GPUS = (1, 1, 1, 2, 2, 4, 8)
 REGIONS = ("eu-1", "us-1")
 ENDED = frozenset({"released", "failed", "release_failed"})
+ON_ITS_WAY = frozenset({"requested", "provisioning"})
 
 
 @dataclass(frozen=True)
@@ -199,4 +200,6 @@ def sight_of(client: str, found: Allocation, asked: float) -> Sight:
     return Sight(
         client, found.allocation_id, asked, time.monotonic(), found.status, found.row_version, found.node,
         tuple(found.slots), birth_of(found),
+        found.waits.until if found.waits is not None and found.status in ON_ITS_WAY else None,
+        found.failed_at, found.failure.code if found.failure else None,
     )  # fmt: skip

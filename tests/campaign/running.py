@@ -21,6 +21,7 @@ from tests.campaign.injuring import Injurer
 from tests.campaign.judging_clients import Violation, judge_clients
 from tests.campaign.judging_events import judge_events
 from tests.campaign.judging_nodes import NodeWatch
+from tests.campaign.judging_workflows import judge_workflows
 from tests.campaign.load import Renter, RentingClient
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import Targets, plan_faults
@@ -32,6 +33,7 @@ RENTERS = 3
 CALM_SECONDS = 4.0
 """Load goes on for so long after the last fault, so that its recovery is seen."""
 NODE_LOOK_SECONDS = 0.5
+WORKER_SECONDS_MAX = 15.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
             violations += [Violation("comes to an end", sentence) for sentence in stuck]
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("told", behind)] if behind else []
+            violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
         finally:
             for task in background:
@@ -114,6 +117,16 @@ async def _look_at_nodes(watch: NodeWatch) -> None:
     while True:
         await asyncio.to_thread(watch.look)
         await asyncio.sleep(NODE_LOOK_SECONDS)
+
+
+async def _judge_workflows(stage: Stage, history: History) -> list[Violation]:
+    """The worker may still be taking the last events; what it has not taken after a while is lost."""
+    until = time.monotonic() + WORKER_SECONDS_MAX
+    while True:
+        found = await judge_workflows(stage.endpoints.temporal_address, history)
+        if not found or time.monotonic() > until:
+            return found
+        await asyncio.sleep(0.5)
 
 
 def _judge_servers(stage: Stage) -> list[Violation]:

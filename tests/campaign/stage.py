@@ -70,7 +70,7 @@ class Stage(Stack):
         """Two public APIs, one node API, two relays, two workers. The bug's SQL runs here: after the migrations."""
         if self.plant in PLANTED_SQL:
             with psycopg.connect(endpoints.database_url) as connection:
-                connection.execute(PLANTED_SQL[self.plant])
+                connection.execute(PLANTED_SQL[self.plant].encode())
         port = self._ports.of
         second = replace(endpoints, public_port=port("api-2"))
         self.api_urls = [endpoints.api_url, second.api_url]

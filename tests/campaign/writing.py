@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from berth.client import AsyncClient, BerthError, OperationConflict
 from tests.campaign.history import DEFINITE, Attempt, History, Outcome, WriteKind
 
-ATTEMPT_SECONDS_MAX = 5.0
+ATTEMPT_SECONDS_MAX = 2.0
 """A client gives up waiting for an answer after this, and asks again."""
 
 REFUSALS = frozenset(

@@ -1,14 +1,54 @@
 """Bugs that a process of the test build can be started with (BERTH_PLANTED_BUG): each breaks one promise on purpose.
 
-A bug is a function without arguments that patches modules of ours. It runs before the process's own module does, so it
-imports what it patches itself. Which processes get it is said by whoever starts them.
+A bug is a function without arguments that patches modules of ours; it imports what it patches itself. Bugs of the
+database are SQL, run after the migrations by whoever starts the stack. A bug may have a part in both. Which checker
+catches which bug stands in docs/campaign.md and is tested in tests/campaign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-PLANTED_BUGS: dict[str, Callable[[], None]] = {}
+import psycopg
 
-PLANTED_SQL: dict[str, str] = {}
-"""Bugs of the database: SQL that is run after the migrations. A bug may have a part here and a part above."""
+from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_relay, bugs_of_worker
+from tests.testbuild.bugs_of_database import PLANTED_SQL
+from tests.testbuild.planting import unplant
+
+PLANTED_BUGS: dict[str, Callable[[], None]] = {
+    "agent_not_fenced": bugs_of_agent.accept_old_fences,
+    "effect_before_journal": bugs_of_agent.begin_before_journaling,
+    "application_clock": bugs_of_control_plane.judge_by_own_clock,
+    "cleanup_not_awaited": bugs_of_control_plane.forget_that_claims_close_once,
+    "deadline_before_lock": bugs_of_control_plane.judge_before_lock,
+    "fingerprint_of_path": bugs_of_control_plane.ignore_content,
+    "key_apart_from_effect": bugs_of_control_plane.commit_key_apart,
+    "no_node_lock": bugs_of_control_plane.leave_nodes_unlocked,
+    "results_not_fenced": bugs_of_control_plane.take_every_result,
+    "signal_is_fact": bugs_of_control_plane.believe_that_ended_is_done,
+    "publish_unfenced": bugs_of_relay.publish_unfenced,
+    "publish_without_sequence": bugs_of_relay.publish_without_sequence,
+    "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
+    "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
+}
+
+BUGS = sorted({*PLANTED_BUGS, *PLANTED_SQL})
+"""Every name."""
+
+
+@contextmanager
+def planted(name: str | None, database_url: str | None = None) -> Iterator[None]:
+    """The bug in this process, and in a database if one is named, until the block ends; the database keeps it."""
+    if database_url is not None and name in PLANTED_SQL:
+        with psycopg.connect(database_url) as connection:
+            connection.execute(PLANTED_SQL[name].encode())
+    try:
+        if name in PLANTED_BUGS:
+            PLANTED_BUGS[name]()
+        yield
+    finally:
+        unplant()
+
+
+__all__ = ["BUGS", "PLANTED_BUGS", "PLANTED_SQL", "planted"]
