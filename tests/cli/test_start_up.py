@@ -6,20 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 LOADED_LATER = ("alembic", "asyncssh", "cryptography", "fastapi", "httpx", "nats", "psutil", "psycopg", "sqlalchemy")
 
 
-def _python(
-    code: str, state_directory: Path, *, to: IO[str] | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def _python(code: str, state_directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     environment |= {"BERTH_STATE_DIR": str(state_directory), **variables}
-    out = subprocess.PIPE if to is None else to
-    return subprocess.run([sys.executable, "-c", code], env=environment, stdout=out, stderr=subprocess.PIPE, text=True)
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
 def _berth_without(
@@ -70,9 +66,9 @@ def test_what_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_an_output_that_takes_nothing_more_is_one_sentence(tmp_path: Path, output: str) -> None:
-    code = f"import sys; sys.argv = ['berth', 'doctor', '--output', '{output}']; import berth.cli.main as m; m.run()"
-    with Path("/dev/full").open("w") as full:
-        done = _python(code, tmp_path, to=full)
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    run = f"import sys; sys.argv = ['berth', 'doctor', '--output', '{output}']; import berth.cli.main as m; m.run()"
+    done = _python(f"{full}; {run}", tmp_path)
     assert done.returncode != 0
     assert "berth: system: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
