@@ -12,8 +12,8 @@ select allocation_id, fence, count(*) from allocation_timeline where kind = 'pro
 group by allocation_id, fence having count(*) > %(most)s
 """
 TWO_TASKS = """
-select allocation_id, count(*) from node_tasks where allocation_id is not null and state in ('queued', 'dispatched')
-group by allocation_id having count(*) > 1
+select subject, count(*) from node_tasks cross join lateral coalesce(allocation_id, orphan_id) subject
+where subject is not null and state in ('queued', 'dispatched') group by subject having count(*) > 1
 """
 # A payload's stored size is a lower bound that costs nothing, so only what is large is written out to be measured.
 HEAVY = """
@@ -27,13 +27,13 @@ where retire_after < clock_timestamp() - make_interval(secs => %(seconds)s) havi
 
 
 def check_bounds(connection: Connection, bounds: Bounds) -> Verdict:
-    """One live task an allocation, progress and events within their sizes, answers forgotten when their time is over."""
+    """One live task an allocation or orphan, progress and events within their sizes, answers forgotten in time."""
     verdict = Verdict("P13", "tasks, stories, events and answers stay within their bounds")
     verdict.count(connection, "select count(*) from log")
     verdict.scan(
         connection, TALKATIVE, "allocation {0} has {2} progress entries under fence {1}", most=PROGRESS_PER_FENCE_MAX
     )
-    verdict.scan(connection, TWO_TASKS, "allocation {0} has {1} live tasks")
+    verdict.scan(connection, TWO_TASKS, "{0} has {1} live tasks")
     verdict.scan(connection, HEAVY, "version {0} carries {1} bytes", most=EVENT_BYTES_MAX)
     verdict.scan(
         connection,

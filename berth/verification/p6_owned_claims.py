@@ -1,7 +1,8 @@
 """P6, the other way round: whatever holds units is somebody who may. Otherwise units are lost, or kept by the dead.
 
 An open claim belongs to an allocation that is not final, or to a failed one that is not cleaned up. Reservations do not
-exist yet, so none of their claims may be open.
+exist yet, so none of their claims may be open. An orphan holds no claim; its slots are out of service until it is
+destroyed, and that is proven.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ RIGHT_WITHOUT_LIFE = """
 select c.id, a.id, a.state from claims c join allocations a on a.claim_id = c.id
 where c.booked and a.state not in ('requested', 'provisioning', 'active')
 """
+ORPHAN_IN_SERVICE = """
+select o.id, n.name, slot from node_orphans o join nodes n on n.id = o.node_id cross join lateral unnest(o.slots) slot
+    left join slots s on s.node_id = o.node_id and s.slot_index = slot
+where o.state <> 'destroyed' and s.state is distinct from 'out_of_service'
+"""
+ORPHAN_UNPROVEN = """
+select id, allocation_id from node_orphans where state = 'destroyed'
+  and not coalesce(proof @> '{"released": true, "wiped": true, "leases_released": true}', false)
+"""
 
 
 def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
@@ -29,4 +39,6 @@ def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(connection, OF_NOBODY, "claim {0} still holds its units for {1} {2}, which is {3}")
     verdict.scan(connection, HALF_CLOSED, "claim {0} is closed at {1}, booked {2}, occupied {3}")
     verdict.scan(connection, RIGHT_WITHOUT_LIFE, "claim {0} keeps the right of allocation {1}, which is {2}")
+    verdict.scan(connection, ORPHAN_IN_SERVICE, "orphan {0} is on slot {2} of node {1}, which is in service")
+    verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")
     return verdict

@@ -11,10 +11,10 @@ from berth.verification.verdict import Bounds, Connection, Verdict
 
 GONE_BACK = """
 with ordered as (
-    select id, allocation_id, fence, lag(fence) over (partition by allocation_id order by queued_at, fence) as before
-    from node_tasks where allocation_id is not null
+    select id, subject, fence, lag(fence) over (partition by subject order by queued_at, fence) as before
+    from node_tasks cross join lateral coalesce(allocation_id, orphan_id) subject where subject is not null
 )
-select id, allocation_id, fence, before from ordered where fence <= before
+select id, subject, fence, before from ordered where fence <= before
 """
 OLD_RESULT = """
 with story as (
@@ -59,7 +59,7 @@ def check_newest_fence(connection: Connection, _: Bounds) -> Verdict:
     """Fences of an allocation's tasks only grow, no result counted after a newer fence was drawn, and none can return."""
     verdict = Verdict("P7", "no task had an effect under an old fence")
     verdict.count(connection, "select count(*) from node_tasks")
-    verdict.scan(connection, GONE_BACK, "task {0} of allocation {1} has the fence {2}, the one before it {3}")
+    verdict.scan(connection, GONE_BACK, "task {0} of {1} has the fence {2}, the one before it {3}")
     verdict.scan(
         connection,
         OLD_RESULT,

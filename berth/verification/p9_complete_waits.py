@@ -21,12 +21,22 @@ where case when c.closed_at is not null then (c.waits_for, c.waits_since, c.wait
            else a.state = 'failed' and (c.waits_for is null or c.waits_since is null
                                         or (c.waits_until is null and c.waits_for <> 'operator')) end
 """
+ORPHANS_INCOMPLETE = """
+select id, state, coalesce(waits_for, 'nothing') from node_orphans
+where case when state = 'destroyed' then (waits_for, waits_since, waits_until) is distinct from (null, null, null)
+           else waits_for is null or waits_since is null or (state = 'destroying' and waits_until is null) end
+"""
+# An orphan's destruction lets the tasks of its node's allocations go first, however long they take.
 OVERDUE = """
 with waiting as (
     select 'allocation ' || id as what, state, waits_for, waits_until from allocations where waits_until is not null
     union all
     select 'allocation ' || a.id, 'cleanup of failed', c.waits_for, c.waits_until
     from claims c join allocations a on a.id = c.owner_id where a.state = 'failed' and c.waits_until is not null
+    union all
+    select 'orphan ' || o.id, o.state, o.waits_for, o.waits_until from node_orphans o
+    where o.waits_until is not null and not exists (
+        select from node_tasks t where t.node_id = o.node_id and t.state in ('queued', 'dispatched'))
     union all
     select 'task ' || t.id, t.state, 'node', t.expires_at from node_tasks t where t.state in ('queued', 'dispatched')
 )
@@ -42,6 +52,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from claims where closed_at is null and waits_for is not null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
+    verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(
         connection,
         OVERDUE,

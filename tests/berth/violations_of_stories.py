@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from tests.berth.violations import NO_TRIGGERS, OTHER_CLAIM, planted
 
+# An orphan on the first slot of the last node, whose slots are all taken, so that no sum changes.
+ORPHAN = (
+    "insert into node_orphans (node_id, allocation_id, slots, state, waits_for, waits_since, waits_until, destroyed_at,"
+    " proof) select node_id, uuidv7(), array[0], "
+)
+OF_THE_METAL = " from allocations where name = 'metal'; "
+SLOT_OUT = "update slots set state = 'out_of_service' where unit = (select lower(units) from claims where id = {metal.claim}); "
+NO_ORPHAN_RULES = (
+    "alter table node_orphans drop constraint orphan_waits_unless_destroyed,"
+    " drop constraint orphan_destroyed_by_proof; "
+)
 NO_TASK_RULE = "drop index one_live_task; "
 ANOTHER_TASK = (
     "insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, attempt, state, envelope, not_before,"
@@ -54,6 +65,14 @@ CLAIMS = [
         "alter table claims drop constraint claim_closed_is_over;"
         " update claims set closed_at = null where id = {released.claim}",
     ),
+    planted(
+        "an orphan on a slot in service", "claims", "which is in service",
+        ORPHAN + "'reported', 'operator', now(), null, null, null" + OF_THE_METAL,
+    ),
+    planted(
+        "an orphan gone without proof", "claims", "nothing proves it",
+        ORPHAN + "'destroyed', null, null, null, now(), '{\"released\": true, \"wiped\": false}'" + OF_THE_METAL,
+    ),
 ]  # fmt: skip
 P7 = [
     planted(
@@ -65,6 +84,13 @@ P7 = [
         "two attempts with one fence", "P7", "the one before it",
         ANOTHER_TASK + "fence, attempt + 1, 'superseded', envelope, not_before, expires_at,"
         " queued_at + interval '1 second', null, clock_timestamp(), null from node_tasks where allocation_id = {active}",
+    ),
+    planted(
+        "two attempts at an orphan with one fence", "P7", "the one before it",
+        ANOTHER_TASK.removesuffix("allocation_id, ") + "null, fence, 1, 'superseded', envelope, not_before,"
+        " expires_at, queued_at + s.late, null, clock_timestamp(), null"
+        " from node_tasks, (values (interval '1 second'), (interval '2 seconds')) s(late) where allocation_id = {active};"
+        " update node_tasks set orphan_id = '00000000-0000-7000-8000-000000000001' where allocation_id is null",
     ),
     planted(
         "a result after a release was asked for", "P7", "after",
@@ -206,6 +232,14 @@ P9 = [
         ANOTHER_TASK + "fence, 1, 'queued', envelope, not_before, clock_timestamp() - interval '10 minutes',"
         " queued_at, null, null, null from node_tasks where allocation_id = {active};"
         " update node_tasks set allocation_id = null where state = 'queued'",
+    ),
+    planted(
+        "an orphan that waits for nothing", "P9", "orphan",
+        NO_ORPHAN_RULES + SLOT_OUT + ORPHAN + "'destroying', 'node', now(), null, null, null" + OF_THE_METAL,
+    ),
+    planted(
+        "an orphan that nobody destroys", "P9", "(destroying) waits for worker and is overdue",
+        SLOT_OUT + ORPHAN + "'destroying', 'worker', now(), now() - interval '10 minutes', null, null" + OF_THE_METAL,
     ),
 ]  # fmt: skip
 P13 = [
