@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.api.paging import Cursor, PageQuery
 from orchestrator.api.schemas.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence
@@ -169,10 +169,17 @@ class TimelineQuery(PageQuery):
     tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
+def _stated(value: Any) -> Any:
+    # Python holds 1 for equal to true; a statement on the record does not.
+    if value is not True:
+        raise ValueError("must be true: whoever calls has looked and found nothing left")
+    return value
+
+
 class ForceCleanup(Request):
     """An operator's statement that nothing of the allocation is left on its units, and why; on the record."""
 
-    runtime_verified_absent: Literal[True]
+    runtime_verified_absent: Annotated[Literal[True], BeforeValidator(_stated)]
     reason: Sentence
 
 
