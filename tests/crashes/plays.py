@@ -145,6 +145,42 @@ def a_start_that_never_came(stage: Stage) -> Iterator[None]:
     stage.start("relay")
 
 
+def a_workflow_that_vanished(stage: Stage) -> Iterator[None]:
+    """A release waits for its node when its workflow is terminated; another takes over, and the node does the rest."""
+    tenant = stage.tenant()
+    made, _ = waiting_for_its_node(stage, tenant)
+    yield
+    taken_over = "select count(*) from node_tasks where allocation_id = %s and notify like 'releasing-overdue-%%'"
+    eventually(lambda: stage.execute(taken_over, made.allocation_id) != [(0,)], "another workflow takes over")
+    stage.start(FIRST_AGENT)
+    tenant.wait(made, "released")
+
+
+def a_task_that_nobody_ended(stage: Stage) -> Iterator[None]:
+    """A release's task is past its expiry and its workflow is gone; the task is ended and the release tried again."""
+    tenant = stage.tenant()
+    made, task_id = waiting_for_its_node(stage, tenant)
+    stage.execute("update node_tasks set expires_at = expires_at - interval '1 day' where id = %s", task_id)
+    yield
+    ended = "select state from node_tasks where id = %s"
+    eventually(lambda: stage.execute(ended, task_id) == [("expired",)], "the task is ended")
+    stage.start(FIRST_AGENT)
+    tenant.wait(made, "released")
+
+
+def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocation, object]:
+    """A release whose task is issued, whose agent is dead, and whose workflow has been terminated."""
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    stage.kill(FIRST_AGENT)
+    release(tenant, made)
+    issued = "select id, notify from node_tasks where allocation_id = %s and type = 'slice.vm_release'"
+    eventually(lambda: stage.execute(issued, made.allocation_id) != [], "the release's task is issued")
+    ((task_id, notify),) = stage.execute(issued, made.allocation_id)
+    stage.terminate_workflow(str(notify))
+    return made, task_id
+
+
 def a_node_falls_silent(stage: Stage) -> Iterator[None]:
     """An agent is gone, its node is marked offline; it comes back and works."""
     node = stage.node(FIRST_AGENT).name

@@ -94,6 +94,11 @@ SCENARIOS = [
     Scenario(ControlPoint.RESCUE_AFTER_START, WORKER, plays.a_start_that_never_came),
     Scenario(ControlPoint.FAIL_UNSTARTED_BEFORE_COMMIT, WORKER, plays.a_start_that_never_came),
     Scenario(ControlPoint.FAIL_UNSTARTED_AFTER_COMMIT, WORKER, plays.a_start_that_never_came),
+    Scenario(ControlPoint.TAKE_OVER_WAIT_BEFORE_COMMIT, WORKER, plays.a_workflow_that_vanished),
+    Scenario(ControlPoint.TAKE_OVER_WAIT_AFTER_COMMIT, WORKER, plays.a_workflow_that_vanished),
+    Scenario(ControlPoint.RESCUE_AFTER_START, WORKER, plays.a_workflow_that_vanished),
+    Scenario(ControlPoint.EXPIRE_TASK_BEFORE_COMMIT, WORKER, plays.a_task_that_nobody_ended),
+    Scenario(ControlPoint.EXPIRE_TASK_AFTER_COMMIT, WORKER, plays.a_task_that_nobody_ended),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_BEFORE_COMMIT, WORKER, plays.a_node_falls_silent),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_AFTER_COMMIT, WORKER, plays.a_node_falls_silent),
     # The agent, its journal and the node. The first task provisions, the second releases.

@@ -6,14 +6,17 @@ import asyncio
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 
 import nats
 import psycopg
+from temporalio.client import Client as TemporalClient
 
 from berth.local.fleet import PlannedNode, plan_fleet
 from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
+from berth.local.stack import Stack
 from berth.verification.stream import check_stream
 from tests.testbuild.killing import REACHED
 from tests.whole.conftest import WAIT_SECONDS, Tenant, Whole, eventually
@@ -29,6 +32,8 @@ IN_A_HURRY = {
         "BERTH_WORKER_POSITION_SECONDS": "0.2",
         "BERTH_REQUESTED_SECONDS_MAX": "3",
         "BERTH_SWEEP_SECONDS": "0.2",
+        "BERTH_RESCUE_SECONDS": "0.5",
+        "BERTH_RESCUE_PATIENCE_SECONDS": "3",
         "BERTH_SWEEP_GRACE_SECONDS": "1",
     },
     **{f"agent {node.name}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"} for node in plan_fleet(AGENTS)},
@@ -42,6 +47,10 @@ class Stage(Whole):
     """The process that will be killed."""
     forgotten_at: object = None
     """When an agent last lost its identity, by the database's clock."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        self._starting = threading.Lock()
 
     def tenant(self) -> Tenant:
         """A new tenant whose client does not lose patience while a process comes back."""
@@ -58,6 +67,17 @@ class Stage(Whole):
         """The node that an agent is for."""
         (found,) = [node for node in plan_fleet(AGENTS) if f"agent {node.name}" == agent]
         return found
+
+    def start(self, name: str) -> None:
+        """As `Whole.start`; the play and whoever kills may both be at it, and the stack is one thread's at a time."""
+        with self._starting:
+            super().start(name)
+
+    def require_all_running(self) -> None:
+        """Start whatever an earlier scenario that failed has left dead."""
+        for child in self.stack._children:
+            if not child.runs():
+                self.start(child.name)
 
     def arm(self, name: str, crash_at: str, environment: Mapping[str, str]) -> None:
         """Start the process anew, to die at `<label>:<n>`; it may do so while it starts."""
@@ -96,6 +116,15 @@ class Stage(Whole):
                 await connection.close()
 
         asyncio.run(delete())
+
+    def terminate_workflow(self, workflow_id: str) -> None:
+        """As when Temporal lost it."""
+
+        async def terminate() -> None:
+            client = await TemporalClient.connect(self.stack.endpoints.temporal_address)
+            await client.get_workflow_handle(workflow_id).terminate("crash test")
+
+        asyncio.run(terminate())
 
     def lose_node(self, agent: str) -> None:
         """The agent stops in order, guests included, and what its node held is removed by hand."""

@@ -38,6 +38,7 @@ def _parameter(scenario: Scenario) -> object:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", [_parameter(scenario) for scenario in SCENARIOS])
 def test_nothing_is_lost_when_a_process_is_killed(stage: Stage, scenario: Scenario) -> None:
+    stage.require_all_running()
     play = scenario.play(stage)
     next(play)
     stage.arm(scenario.process, f"{scenario.point}:{scenario.number}", scenario.environment)
