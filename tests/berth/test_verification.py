@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 
 import psycopg
@@ -10,10 +11,14 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from berth.verification import CHECKS, Bounds, Verdict, run_checks
+from berth.verification.units import EQUATION
 from berth.verification.verdict import VIOLATIONS_SHOWN
+from orchestrator.execution import Context
+from orchestrator.store import nodes
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
+from tests.lifecycle.driving import run_with
 
 PROMISES = {"P1", "P2", "P3", "P4", "P6", "claims", "P7", "P8", "P9", "P13", "units", "fit", "quota"}
 VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES]
@@ -115,6 +120,27 @@ def test_an_operator_may_state_the_cleanup(planting: psycopg.Connection) -> None
 def test_what_never_reached_a_node_needs_no_proof(planting: psycopg.Connection) -> None:
     planting.execute(sql_of("delete from node_tasks where allocation_id = {unstarted}"))
     assert broken(judged(planting)) == {}
+
+
+def test_the_units_are_counted_as_the_node_view_counts_them(busy_url: str) -> None:
+    """Two statements written apart: operators and `berth verify` may not disagree about what blocks a slot."""
+    with psycopg.connect(busy_url, autocommit=True) as connection:
+        (stale,) = connection.execute("select name from nodes where shape = 'gpu_slice' limit 1").fetchone() or ("",)
+        connection.execute("update nodes set online = false where name = %s", (stale,))
+        try:
+            (note,) = [verdict.note for verdict in run_checks(busy_url) if verdict.promise == "units"]
+            shown = run_with(busy_url, _slots_by_state)
+        finally:
+            connection.execute("update nodes set online = true where name = %s", (stale,))
+    states = ("free", "held", "allocated", "cleanup_blocked", "out_of_service")
+    assert note == EQUATION.format(*(shown[state] for state in states), shown.total())
+    assert min(shown["free"], shown["allocated"], shown["cleanup_blocked"], shown["out_of_service"]) > 0
+
+
+async def _slots_by_state(context: Context) -> Counter[str]:
+    async with context.database.reading() as reading:
+        found = await nodes.list_nodes(reading, state=None, region=None, after=uuid.UUID(int=0), limit=100)
+        return Counter([slot.state for node in found for slot in await nodes.read_slots(reading, node.id)])
 
 
 def test_many_violations_are_cut_short_and_said_to_be_more(planting: psycopg.Connection) -> None:

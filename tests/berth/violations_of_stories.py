@@ -106,9 +106,8 @@ P7 = [
         "update node_tasks set finished_at = clock_timestamp() where allocation_id = {active}",
     ),
     planted(
-        "released by the task that provisioned", "P7 P6", "became released by no task's result",
-        "delete from node_tasks where allocation_id = {early} and type = 'slice.vm_release';"
-        " update allocations set release_result = null where name = 'early'",
+        "released by a task that does not release", "P7", "became released by no task's result",
+        "update node_tasks set type = 'slice.vm_provision' where allocation_id = {early} and type = 'slice.vm_release'",
     ),
     planted(
         "a live task with an old fence", "P7", "lives with the fence",
