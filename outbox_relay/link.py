@@ -137,6 +137,25 @@ class NatsLink:
         except LOST as error:
             raise ServerUnavailable("nats", first_line(error)) from error
 
+    async def delete_stream(self) -> None:
+        """Delete the stream with all it holds; no error if there is none."""
+        try:
+            await self._jetstream.delete_stream(self._settings.log_stream_name)
+        except NotFoundError:
+            return
+        except LOST as error:
+            raise ServerUnavailable("nats", first_line(error)) from error
+
+    async def event_id_at(self, version: int) -> str | None:
+        """The id of the event that the stream holds at `version`, a stub's too; None if it holds nothing there."""
+        try:
+            message = await self._jetstream.get_msg(self._settings.log_stream_name, version)
+        except NotFoundError:
+            return None
+        except LOST as error:
+            raise ServerUnavailable("nats", first_line(error)) from error
+        return ((message.headers or {}).get("Nats-Msg-Id") or "").removesuffix(f"-stub-{version}")
+
     async def publish(self, events: Sequence[Event], last_version: int) -> Answer:
         """Store all of `events` behind `last_version`, or none.
 

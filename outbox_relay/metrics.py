@@ -64,6 +64,14 @@ class Metrics:
             prefix + "publishing_stopped", "Times publishing ended for good", ["reason"], registry=registry
         )
 
+    def stub_count(self) -> int:
+        """How many events went out as a stub."""
+        return int(sum(s.value for f in self.stubs.collect() for s in f.samples if s.name.endswith("_total")))
+
+    def published_count(self) -> int:
+        """How many events NATS stored for this process."""
+        return int(sum(s.value for f in self.published.collect() for s in f.samples if s.name.endswith("_total")))
+
     def note_head(self, version: int) -> None:
         """The log's newest version is at least this."""
         self._head = max(self._head, version)

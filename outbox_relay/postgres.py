@@ -52,6 +52,6 @@ async def probe(address: str) -> str | None:
     except PASSING_ERRORS as error:
         return str(error).strip().splitlines()[-1]
     async with connection:
-        found = await connection.execute("select to_regprocedure('log_advance(integer)') is not null")
+        found = await connection.execute("select to_regclass('log_stream') is not null")
         row = await found.fetchone()
-    return None if row is not None and row[0] else "it has no log; run `berth migrate`"
+    return None if row is not None and row[0] else "it has no log, or an older one; run `berth migrate`"

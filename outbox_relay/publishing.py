@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -39,13 +40,21 @@ log = structlog.get_logger("publishing")
 class Publisher:
     """Publishes until cancelled, whatever the servers do. Raises `PublishingStopped` where going on would harm."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, state: RelayState, head: LogHead) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        state: RelayState,
+        head: LogHead,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.state = state
         self.head = head
         self.address = bounded_address(settings.database_url, "publishing")
         self.backoff = Backoff(settings.relay_backoff_seconds_max)
+        self._on_progress = on_progress
 
     async def run(self) -> None:
         """One session after the other, a longer pause after each that achieved nothing."""
@@ -55,7 +64,7 @@ class Publisher:
                 async with LogReader.connected(self.address) as reader:
                     self.state.publishing = "waiting for nats"
                     async with NatsLink.connected(self.settings) as link:
-                        await _Session(self, reader, link).run()
+                        await Session(self, reader, link).run()
             except ServerUnavailable as lost:
                 self.state.publishing = f"waiting for {lost.server}"
                 self.metrics.publishing.set(0)
@@ -73,6 +82,7 @@ class Publisher:
         """The stream was seen to end at `last_version`, by our doing or another's."""
         self.backoff.reset()
         self.metrics.note_published(last_version)
+        self._on_progress(last_version)
 
 
 @dataclass(frozen=True)
@@ -84,8 +94,8 @@ class _UnderWay:
     began: float
 
 
-class _Session:
-    """Publishing over one connection to each server."""
+class Session:
+    """Publishing over one connection to each server. Methods raise `ServerUnavailable` and `PublishingStopped`."""
 
     def __init__(self, publisher: Publisher, reader: LogReader, link: NatsLink) -> None:
         self._publisher = publisher
@@ -97,13 +107,23 @@ class _Session:
         self._under_way: deque[_UnderWay] = deque()
 
     async def run(self) -> None:
+        """Publish, or stand by while another does, until cancelled."""
+        await self._work(None)
+
+    async def reach(self, version: int) -> None:
+        """Return when the stream holds `version`, by our doing or another's."""
+        await self._work(version)
+
+    async def _work(self, until: int | None) -> None:
         try:
             last_version = await self._enter_stream()
-            while True:
+            while until is None or last_version < until:
                 self._take_role(publisher=True, last_version=last_version)
-                await self._publish_after(last_version)
-                self._take_role(publisher=False, last_version=self._feed.cursor)
-                last_version = await self._stand_by()
+                last_version = await self._publish_after(last_version, until)
+                if until is not None and last_version >= until:
+                    return
+                self._take_role(publisher=False, last_version=last_version)
+                last_version = await self._stand_by(until)
         finally:
             for batch in self._under_way:
                 batch.answer.cancel()
@@ -122,7 +142,7 @@ class _Session:
         found = await self._link.stream()
         if found is None:
             standing = await self._reader.standing()
-            first = standing.lowest_kept or standing.head + 1
+            first = standing.stream_begin
             await self._link.make_stream(first)
             reach(CrashPoint.STREAM_AFTER_MADE)
             log.info("stream_made", stream=self._settings.log_stream_name, first_version=first)
@@ -137,15 +157,16 @@ class _Session:
         first_version_to_publish(found.state.last_seq, standing.head, standing.lowest_kept)
         return found.state.last_seq
 
-    async def _publish_after(self, last_version: int) -> None:
-        """Publish what follows `last_version`, for as long as nobody else does.
+    async def _publish_after(self, last_version: int, until: int | None) -> int:
+        """Publish what follows `last_version`, for as long as nobody else does, or until `until` is stored.
 
+        Answers what is known to be stored last.
         A second batch is sent while the first is being stored. Order needs no answer: it can only be stored where the
         first one ends.
         """
         await self._feed.go_to(last_version)
         self._metrics.note_published(last_version)
-        while True:
+        while until is None or self._feed.cursor < until or self._under_way:
             if len(self._under_way) < BATCHES_UNDER_WAY_MAX and (self._feed.has_more() or not self._under_way):
                 batch = await self._feed.next_batch()
                 if batch:
@@ -159,7 +180,8 @@ class _Session:
             if answer.outcome is Outcome.STORED:
                 self._count(sent)
             elif not await self._recover(sent.events, answer):
-                return
+                break
+        return self._feed.cursor
 
     def _send(self, events: list[Event]) -> None:
         # Tasks begin in the order of their making, so batches are written in order.
@@ -220,8 +242,8 @@ class _Session:
             self._metrics.published.inc()
         return Answer(Outcome.STORED)
 
-    async def _stand_by(self) -> int:
-        """Wait until nobody publishes though something is due; answer where to go on."""
+    async def _stand_by(self, until: int | None) -> int:
+        """Wait until nobody publishes though something is due, or `until` is stored; answer where to go on."""
         before: int | None = None
         due = 0
         while True:
@@ -230,6 +252,8 @@ class _Session:
             if last_version is None:
                 raise ServerUnavailable("nats", "the stream is gone")
             self._publisher.note_progress(last_version)
+            if until is not None and last_version >= until:
+                return last_version
             if last_version == before and last_version < due:
                 return last_version
             before = last_version

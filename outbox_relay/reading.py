@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.rows import args_row
@@ -14,16 +14,49 @@ from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, first_line
 
 SELECT_STANDING = """
-    select version, leader_id, postgres_leader_id(), (select version from log order by version limit 1) from log_head"""
+    select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
+           s.first_version
+    from log_head h cross join log_stream s"""
+
+ORDER_STREAM = """
+    with ordered as (update log_stream set first_version = %(first)s, ordered_at = clock_timestamp() returning 1)
+    insert into audit (principal_kind, principal_id, action, subject, detail)
+    select 'system', 'berth events rebuild', 'events.rebuild', 'log', jsonb_build_object('first_version', %(first)s::bigint)
+    from ordered returning id"""
+ACCEPT_TIMELINE = """
+    with accepted as (select * from log_accept_timeline(%(diverged)s, %(lost_through)s)), audited as (
+        insert into audit (principal_kind, principal_id, action, subject, detail)
+        select 'system', 'berth events rebuild', 'events.accept_timeline', 'log', jsonb_build_object(
+            'diverged', %(diverged)s::bigint, 'lost_through', %(lost_through)s::bigint, 'moved', moved, 'lost', lost)
+        from accepted returning 1)
+    select moved, lost from accepted cross join audited"""
 
 
 class LogStanding(NamedTuple):
-    """The log's newest version, who wrote it, who this Postgres is, and the oldest version kept (None: none)."""
+    """The log's newest version, who wrote it, who this Postgres is, the oldest version kept (None: none), and the version
+    with which an operator wants a stream that is made anew to begin.
+    """
 
     head: int
     written_by: str
     leader_id: str
     lowest_kept: int | None
+    ordered_begin: int
+
+    @property
+    def oldest_publishable(self) -> int:
+        """The first version that a stream may begin with."""
+        return self.lowest_kept or self.head + 1
+
+    @property
+    def stream_begin(self) -> int:
+        """The first version of a stream that is made now."""
+        return min(max(self.ordered_begin, self.oldest_publishable), self.head + 1)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another Postgres, or an earlier timeline, wrote the log."""
+        return self.written_by != self.leader_id
 
 
 class LogReader:
@@ -47,6 +80,18 @@ class LogReader:
 
     async def standing(self) -> LogStanding:
         """Where the log stands. Raises `PublishingStopped` if another Postgres, or an earlier timeline, wrote it."""
+        standing = await self.read_standing()
+        if standing.is_foreign:
+            raise PublishingStopped(
+                "leader_changed",
+                f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id} (a "
+                "restore or a failover): versions may have been lost. Check it, then raise the log's versions and rebuild "
+                "the stream with `berth events rebuild --accept-timeline`.",
+            )
+        return standing
+
+    async def read_standing(self) -> LogStanding:
+        """Where the log stands, whoever wrote it."""
         try:
             cursor = self._connection.cursor(row_factory=args_row(LogStanding))
             await cursor.execute(SELECT_STANDING)
@@ -55,13 +100,33 @@ class LogReader:
             raise ServerUnavailable("postgres", first_line(error)) from error
         if standing is None:
             raise PublishingStopped("no_head", "the log has no head row; the database is damaged")
-        if standing.written_by != standing.leader_id:
-            raise PublishingStopped(
-                "leader_changed",
-                f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id} (a "
-                "restore or a failover): versions may have been lost. Raise the log's versions and rebuild the stream.",
-            )
         return standing
+
+    async def event_id_at(self, version: int) -> str | None:
+        """The id of the event at `version`; None if the log has none there."""
+        row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
+        return None if row is None else str(row[0])
+
+    async def claim_rebuild(self) -> bool:
+        """Whether this session is the only one that rebuilds; it is until it ends."""
+        row = await self._row("select pg_try_advisory_lock(hashtext('berth.events.rebuild'))", {})
+        return row is not None and bool(row[0])
+
+    async def order_stream(self, first_version: int) -> None:
+        """From now on a stream that is made anew begins with `first_version`; written to the audit."""
+        await self._row(ORDER_STREAM, {"first": first_version})
+
+    async def accept_timeline(self, diverged: int, lost_through: int) -> tuple[int, int]:
+        """Make this Postgres the log's writer, with no version given twice; answers events moved and places lost."""
+        row = await self._row(ACCEPT_TIMELINE, {"diverged": diverged, "lost_through": lost_through})
+        assert row is not None, "the function answers one row"
+        return int(row[0]), int(row[1])
+
+    async def _row(self, statement: LiteralString, values: dict[str, Any]) -> tuple[Any, ...] | None:
+        try:
+            return await (await self._connection.execute(statement, values)).fetchone()
+        except PASSING_ERRORS as error:
+            raise ServerUnavailable("postgres", first_line(error)) from error
 
     async def events_after(self, version: int, limit: int) -> list[Event]:
         """Up to `limit` events that follow `version`, in order."""

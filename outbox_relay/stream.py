@@ -37,16 +37,17 @@ def wanted_configuration(settings: Settings, first_version: int) -> StreamConfig
 
 def require_safe_configuration(found: StreamConfig, settings: Settings) -> None:
     """Raise `PublishingStopped` unless a stream configured as `found` can carry the log without losing any of it."""
-    dangers = _dangers(found, settings)
+    dangers = dangers_of(found, settings)
     if dangers:
         raise PublishingStopped(
             "stream_configuration",
             f"the stream {settings.log_stream_name} is not fit for the log: {'; '.join(dangers)}. "
-            "Correct it with `nats stream edit`, or delete it so that the relay makes it anew from Postgres.",
+            "Correct it with `nats stream edit`, or make it anew from Postgres with `berth events rebuild`.",
         )
 
 
-def _dangers(found: StreamConfig, settings: Settings) -> list[str]:
+def dangers_of(found: StreamConfig, settings: Settings) -> list[str]:
+    """How a stream configured as `found` could lose some of the log, in words."""
     exact: list[tuple[str, Any, Any]] = [
         ("retention", found.retention, RetentionPolicy.LIMITS),
         ("storage", found.storage, StorageType.FILE),
@@ -96,13 +97,14 @@ def first_version_to_publish(last_published: int, head: int, lowest_kept: int | 
         raise PublishingStopped(
             "nats_ahead",
             f"NATS is ahead of Postgres: the stream ends at version {last_published}, the log at {head}; Postgres was "
-            "set back, so versions would be given twice. Raise the log's versions and rebuild the stream.",
+            "set back, or somebody else published, so versions would be given twice. Check it, then raise the log's "
+            "versions and rebuild the stream with `berth events rebuild --accept-timeline`.",
         )
     following = last_published + 1
     if lowest_kept is not None and lowest_kept > following:
         raise PublishingStopped(
             "gap",
             f"the stream ends at version {last_published} and the log begins at {lowest_kept}; the versions between "
-            "are no longer kept. Delete the stream so that the relay makes it anew from Postgres.",
+            "are no longer kept. Make the stream anew from Postgres with `berth events rebuild`.",
         )
     return following

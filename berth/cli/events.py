@@ -24,13 +24,7 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="keep waiting, or end at the newest")] = True,
 ) -> None:
     """Show events in their order, one per line; with --output json, CloudEvents."""
-    url = session.nats_url()
-    if url is None:
-        raise Refused(
-            f"no NATS is known (looked in {session.state_dir}): set BERTH_NATS_URL or name a stack's --state-dir",
-            code="no_nats",
-            exit_code=UNREACHABLE,
-        )
+    url = _nats_url(session)
     if tenant is not None and tenant != "operator":
         tenant = str(_tenant_id(session, tenant))
     subject = f"berth.events.{tenant or '*'}.{type_ or '>'}"
@@ -38,6 +32,36 @@ def tail(
     from berth.cli.event_stream import print_events
 
     print_events(session, url, subject, from_version, follow)
+
+
+@command(app, "rebuild")
+def rebuild(
+    session: Session,
+    from_version: Annotated[
+        int | None, typer.Option("--from", min=1, help="first version to hold; default: the oldest the log keeps")
+    ] = None,
+    accept_timeline: Annotated[
+        bool, typer.Option("--accept-timeline", help="this Postgres writes the log from now on, whatever it has lost")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="make the stream anew although it looks right")] = False,
+) -> None:
+    """Make the stream on NATS anew from the log in Postgres, or complete it. Relays may run; safe to repeat."""
+    # psycopg, nats-py and the relay, for this command alone: start-up stays light for all others.
+    from berth.cli.rebuilding import rebuild_stream
+    from outbox_relay.rebuilding import Order
+
+    rebuild_stream(session, _nats_url(session), Order(from_version, accept_timeline, anew))
+
+
+def _nats_url(session: Session) -> str:
+    url = session.nats_url()
+    if url is None:
+        raise Refused(
+            f"no NATS is known (looked in {session.state_dir}): set BERTH_NATS_URL or name a stack's --state-dir",
+            code="no_nats",
+            exit_code=UNREACHABLE,
+        )
+    return url
 
 
 def _tenant_id(session: Session, tenant: str) -> UUID | None:

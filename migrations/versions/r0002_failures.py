@@ -8,7 +8,7 @@ revision = "0002"
 down_revision = "0001"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("failures", "dead_letters", "reconciliation")
+PARTS: tuple[str, ...] = ("failures", "dead_letters", "log_stream", "reconciliation")
 
 
 def upgrade() -> None:

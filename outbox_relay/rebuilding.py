@@ -1,0 +1,196 @@
+"""Makes the stream of the log anew from Postgres, or completes it, while relays run or not.
+
+Nobody has to stop for it. What the stream is to begin with is a word in Postgres (`log_stream`), written before the old
+stream goes, so whoever makes the missing stream, this command or a relay, makes the same one. Every publish names the
+version it follows, so the copy cannot come out wrong however many publish into it: NATS refuses all but one, and the
+others wait for it. Interrupted anywhere, it is repeated: what is right already stays and is gone on with.
+
+Consumers lose their durable consumer with the old stream and see events again that they saw before; who keeps its
+position in Postgres, as the worker does, sees few.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nats.js.api import StreamInfo
+
+from outbox_relay.link import NatsLink
+from outbox_relay.metrics import Metrics
+from outbox_relay.postgres import bounded_address
+from outbox_relay.problems import RelayProblem, ServerUnavailable
+from outbox_relay.publishing import Publisher, Session
+from outbox_relay.reading import LogReader, LogStanding
+from outbox_relay.settings import Settings
+from outbox_relay.state import LogHead, RelayState
+from outbox_relay.stream import dangers_of
+
+SAMPLES_MAX = 500
+MAKING_TRIES_MAX = 5
+
+
+class NothingToDo(RelayProblem):
+    """The stream holds what was asked for."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of the log when a new timeline was accepted: events that moved, and places that nobody gets."""
+
+    moved: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What was done. `because`: why the stream was made anew; None: it was right so far and was completed."""
+
+    stream: str
+    first_version: int
+    last_version: int
+    because: str | None
+    published: int
+    stubs: int
+    accepted: Accepted | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an operator asks for. `anew`: make the stream anew although it looks right."""
+
+    first_version: int | None = None
+    accept_timeline: bool = False
+    anew: bool = False
+
+
+async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int], None] = lambda *_: None) -> Rebuilt:
+    """Return when the stream holds the log, from the version ordered to the newest one now.
+
+    `progress` gets the version stored last and the one to be reached. Raises `NothingToDo`; `RelayProblem` where it would
+    do harm or cannot be; `ServerUnavailable` when a server is lost: repeat it then.
+    """
+    began = time.monotonic()
+    async with (
+        LogReader.connected(bounded_address(settings.database_url, "rebuilding")) as reader,
+        NatsLink.connected(settings) as link,
+    ):
+        if not await reader.claim_rebuild():
+            raise RelayProblem("another rebuild of the stream is under way on this database")
+        accepted = await _settle_timeline(reader, link, order)
+        standing = await reader.standing()
+        first = _first_version(standing, order)
+        because = await _why_anew(settings, reader, link, await link.stream(), first, order)
+        stream = await link.stream()
+        if because is None and stream is not None and stream.state.last_seq >= standing.head and accepted is None:
+            raise NothingToDo(
+                f"nothing is to be done: the stream {settings.log_stream_name} holds the log from version "
+                f"{stream.state.first_seq} to {stream.state.last_seq}; --anew makes it anew nevertheless"
+            )
+        await reader.order_stream(first)
+        if because is not None:
+            await _make_anew(link, first)
+        metrics = Metrics()
+        publisher = Publisher(
+            settings, metrics, RelayState(), LogHead(), lambda version: progress(version, standing.head)
+        )
+        await Session(publisher, reader, link).reach(standing.head)
+        made = await link.stream()
+        return Rebuilt(
+            stream=settings.log_stream_name,
+            first_version=first if made is None else made.state.first_seq,
+            last_version=standing.head,
+            because=because,
+            published=metrics.published_count(),
+            stubs=metrics.stub_count(),
+            accepted=accepted,
+            seconds=time.monotonic() - began,
+        )
+
+
+async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> Accepted | None:
+    """Accept this Postgres as the log's, if that was ordered and is due. Raises `RelayProblem` if it is due only."""
+    stream = await link.stream()
+    told = 0 if stream is None else stream.state.last_seq
+    standing = await reader.read_standing()
+    if not standing.is_foreign and told <= standing.head:
+        return None
+    if not order.accept_timeline:
+        why = (
+            f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id}"
+            if standing.is_foreign
+            else f"NATS is ahead of Postgres: the stream ends at version {told}, the log at {standing.head}"
+        )
+        raise RelayProblem(
+            f"{why}; versions may have been told to the world that the log has lost. Check that this is the Postgres you "
+            "want, then use --accept-timeline, which gives none of those versions to another event"
+        )
+    diverged = standing.head + 1 if stream is None else await _first_difference(reader, link, stream, standing)
+    return Accepted(*await reader.accept_timeline(diverged, told))
+
+
+async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, standing: LogStanding) -> int:
+    """The first version for which log and stream do not name the same event; the log's next one if they agree.
+
+    Histories that parted stay apart, so bisection finds it.
+    """
+    low = max(stream.state.first_seq, standing.oldest_publishable)
+    high = min(stream.state.last_seq, standing.head) + 1
+    while low < high:
+        middle = (low + high) // 2
+        if await link.event_id_at(middle) == await reader.event_id_at(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return min(max(low, 1), standing.head + 1)
+
+
+def _first_version(standing: LogStanding, order: Order) -> int:
+    if standing.head == 0:
+        raise NothingToDo("nothing is to be done: the log holds no event yet")
+    oldest = standing.oldest_publishable
+    if order.first_version is None:
+        return oldest
+    if not oldest <= order.first_version <= standing.head:
+        raise RelayProblem(
+            f"the log holds versions {oldest} to {standing.head}, so --from {order.first_version} cannot be"
+        )
+    return order.first_version
+
+
+async def _why_anew(
+    settings: Settings, reader: LogReader, link: NatsLink, found: StreamInfo | None, first: int, order: Order
+) -> str | None:
+    """Why what NATS has cannot stay, in words; None if it is right as far as it goes."""
+    if found is None:
+        return "there was none"
+    if order.anew:
+        return "that was asked for"
+    dangers = dangers_of(found.config, settings)
+    if dangers:
+        return f"its configuration was not fit: {'; '.join(dangers)}"
+    state = found.state
+    if state.first_seq > first or (order.first_version is not None and state.first_seq < first):
+        return f"it began at version {state.first_seq}"
+    if state.messages != state.last_seq - state.first_seq + 1:
+        return f"it held {state.messages} messages for {state.last_seq - state.first_seq + 1} versions"
+    step = max(1, state.messages // SAMPLES_MAX)
+    for version in {*range(state.first_seq, state.last_seq + 1, step), *([state.last_seq] if state.messages else [])}:
+        if await link.event_id_at(version) != await reader.event_id_at(version):
+            return f"it held another event at version {version}"
+    return None
+
+
+async def _make_anew(link: NatsLink, first: int) -> None:
+    """Delete the stream and make it; again if a relay, which read an older word, was faster with another beginning."""
+    for _ in range(MAKING_TRIES_MAX):
+        await link.delete_stream()
+        await link.make_stream(first)
+        made = await link.stream()
+        if made is not None and made.state.first_seq == first:
+            return
+    raise ServerUnavailable(
+        "nats", f"the stream did not begin at version {first}; somebody else makes it again and again"
+    )

@@ -1,0 +1,243 @@
+"""The stream is made anew from the log: with relays at work, interrupted, in part, and after Postgres lost versions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from nats.aio.client import Client
+from nats.js.api import RetentionPolicy
+
+from berth.local.servers import LocalNats
+from berth.verification.all_checks import run_checks
+from outbox_relay.problems import RelayProblem
+from outbox_relay.rebuilding import NothingToDo, Order, Rebuilt, rebuild
+from outbox_relay.settings import Settings
+from outbox_relay.stream import wanted_configuration
+from tests.berth.commands import assert_one_sentence, berth, environment
+from tests.outbox_relay.conftest import StartRelay
+from tests.outbox_relay.relays import (
+    STREAM,
+    asked,
+    head_version,
+    leave_events,
+    log_rows,
+    require_stream_is_log,
+    stream_end,
+    wait_for,
+)
+
+CONFIGURATION = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
+
+
+def leave_log(database: psycopg.Connection, count: int) -> None:
+    """Commit events and give them their versions."""
+    leave_events(database, [{"number": number} for number in range(count)])
+    while database.execute("select log_advance(1000)").fetchone() != (0,):
+        continue
+
+
+def run(database_url: str, nats_url: str, order: Order | None = None) -> Rebuilt:
+    """Rebuild in this process."""
+    settings = Settings(database_url=database_url, nats_url=nats_url, relay_step_back_seconds=0.2)
+    return asyncio.run(rebuild(settings, order or Order()))
+
+
+def ask(nats_url: str, what: str, *arguments: Any) -> Any:
+    """Call a method of JetStream."""
+
+    async def call(client: Client) -> Any:
+        return await getattr(client.jetstream(), what)(*arguments)
+
+    return asked(nats_url, call)
+
+
+def first_sequence(nats_url: str) -> int:
+    """The version that the stream begins with."""
+    return int(ask(nats_url, "stream_info", STREAM).state.first_seq)
+
+
+def test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough(
+    database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    leave_log(database, 1_234)
+    done = run(database_url, nats_url)
+    assert (done.because, done.first_version, done.last_version) == ("there was none", 1, 1_234)
+    assert done.published == 1_234
+    require_stream_is_log(nats_url, database)
+    with pytest.raises(NothingToDo, match="from version 1 to 1234"):
+        run(database_url, nats_url)
+    leave_log(database, 10)
+    completed = run(database_url, nats_url)
+    assert (completed.because, completed.published) == (None, 10)
+    require_stream_is_log(nats_url, database)
+
+
+def test_relays_at_work_and_a_rebuild_do_not_fight(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    relays = [start_relay(), start_relay()]
+    leave_log(database, 3_000)
+    stopping = threading.Event()
+
+    def keep_writing() -> None:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            while not stopping.wait(0.002):
+                leave_events(connection, [{"busy": True}] * 5)
+
+    writing = threading.Thread(target=keep_writing)
+    writing.start()
+    try:
+        for _ in range(4):
+            assert run(database_url, nats_url, Order(anew=True)).because == "that was asked for"
+    finally:
+        stopping.set()
+        writing.join()
+    require_stream_is_log(nats_url, database)
+    for relay in relays:
+        assert relay.process.poll() is None, relay.log.read_text()
+    leave_events(database, [{"after": "all that"}])
+    assert require_stream_is_log(nats_url, database)[-1]["data"] == {"after": "all that"}
+
+
+def test_a_part_of_the_stream_is_kept_to_by_whoever_makes_it_next(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    leave_log(database, 100)
+    done = run(database_url, nats_url, Order(first_version=61))
+    assert (done.first_version, done.last_version, done.published) == (61, 100, 40)
+    assert first_sequence(nats_url) == 61
+    with pytest.raises(NothingToDo):
+        run(database_url, nats_url, Order(first_version=61))
+    ask(nats_url, "delete_stream", STREAM)
+    start_relay()
+    wait_for(lambda: stream_end(nats_url) == 100, "the relay makes the stream")
+    assert first_sequence(nats_url) == 61
+    whole = run(database_url, nats_url)
+    assert (whole.because, whole.first_version) == ("it began at version 61", 1)
+    require_stream_is_log(nats_url, database)
+    for impossible in (101, 5_000):
+        with pytest.raises(RelayProblem, match=f"versions 1 to 100, so --from {impossible} cannot be"):
+            run(database_url, nats_url, Order(first_version=impossible))
+
+
+def test_a_killed_rebuild_is_repeated(database: psycopg.Connection, database_url: str, nats_url: str) -> None:
+    leave_log(database, 30_000)
+    command = [sys.executable, "-m", "berth.cli", "events", "rebuild", "--output", "json"]
+    # Small batches, so that the kill finds it in the middle.
+    settings = {
+        "BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": nats_url, "BERTH_RELAY_PUBLISH_BATCH_MAX": "20",
+    }  # fmt: skip
+    for _ in range(2):
+        end = stream_end(nats_url)
+        running = subprocess.Popen(command, env=environment(**settings), stdout=subprocess.DEVNULL)
+        wait_for(lambda end=end: stream_end(nats_url) > end, "some to be published")  # type: ignore[misc]
+        running.kill()
+        running.wait()
+    assert 0 < stream_end(nats_url) < 30_000
+    done = berth("events", "rebuild", "--output", "json", **settings)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["because"], told["first_version"], told["last_version"]) == (None, 1, 30_000)
+    assert 0 < told["published"] < 30_000
+    require_stream_is_log(nats_url, database)
+
+
+def test_a_stream_that_is_not_the_log_is_made_anew(
+    database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    leave_log(database, 20)
+    run(database_url, nats_url)
+    ask(nats_url, "delete_msg", STREAM, 7)
+    assert run(database_url, nats_url).because == "it held 19 messages for 20 versions"
+    ask(nats_url, "delete_stream", STREAM)
+    ask(nats_url, "add_stream", CONFIGURATION)
+    for _ in range(20):
+        ask(nats_url, "publish", "berth.events.operator.foreign", b"{}")
+    assert str(run(database_url, nats_url).because).startswith("it held another event at version")
+    require_stream_is_log(nats_url, database)
+    ask(nats_url, "delete_stream", STREAM)
+    ask(nats_url, "add_stream", replace(CONFIGURATION, retention=RetentionPolicy.WORK_QUEUE))
+    assert "retention is workqueue" in str(run(database_url, nats_url).because)
+    require_stream_is_log(nats_url, database)
+
+
+def test_versions_that_postgres_lost_are_never_given_again(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    relay = start_relay()
+    leave_log(database, 10)
+    told = {str(row["event_id"]) for row in log_rows(database)}
+    require_stream_is_log(nats_url, database)
+    relay.kill()
+    fence = database.execute("select nextval('fences')").fetchone()
+    # As after a failover to a standby that had got version 6, and wrote on.
+    database.execute("delete from log where version > 6")
+    database.execute("delete from log_tenants")
+    database.execute(
+        "insert into log_tenants select tenant_id, max(version) from log where tenant_id is not null group by 1"
+    )
+    database.execute("update log_head set version = 6, leader_id = '1-00000001'")
+    leave_log(database, 9)
+    written = [str(row["event_id"]) for row in log_rows(database)[6:]]
+    assert "the log was written by Postgres 1-00000001" in start_relay(ready=False).wait_until_ended()
+    with pytest.raises(RelayProblem, match="--accept-timeline"):
+        run(database_url, nats_url)
+    assert head_version(database) == 15
+    done = run(database_url, nats_url, Order(accept_timeline=True))
+    assert done.accepted is not None
+    assert (done.accepted.moved, done.accepted.lost) == (9, 4)
+    rows = log_rows(database)
+    assert [row["event_type"] for row in rows[6:10]] == ["log.version_lost"] * 4
+    assert [str(row["event_id"]) for row in rows[10:]] == written
+    assert {str(row["event_id"]) for row in rows[:6]} < told
+    documents = require_stream_is_log(nats_url, database)
+    assert len(documents) == 19
+    assert [verdict.violations for verdict in run_checks(database_url) if verdict.promise == "P3"] == [[]]
+    raised = database.execute("select nextval('fences')").fetchone()
+    assert raised is not None
+    assert fence is not None
+    assert raised[0] > fence[0] + 1_000_000
+    start_relay()
+    leave_events(database, [{"life": "goes on"}])
+    assert require_stream_is_log(nats_url, database)[-1]["version"] == "20"
+    audited = database.execute("select action, detail ->> 'lost' from audit order by id").fetchall()
+    assert ("events.accept_timeline", "4") in audited
+
+
+def test_a_new_timeline_that_lost_nothing_moves_nothing(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    start_relay().wait_until_ok()
+    leave_log(database, 10)
+    require_stream_is_log(nats_url, database)
+    before = [row["event_id"] for row in log_rows(database)]
+    database.execute("update log_head set leader_id = '1-00000001'")
+    done = run(database_url, nats_url, Order(accept_timeline=True))
+    assert done.accepted is not None
+    assert (done.accepted.moved, done.accepted.lost, done.because) == (0, 0, None)
+    assert [row["event_id"] for row in log_rows(database)] == before
+
+
+def test_what_cannot_be_done_is_one_sentence(
+    database: psycopg.Connection, database_url: str, own_nats: LocalNats, nats_url: str
+) -> None:
+    settings = {"BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": nats_url}
+    assert_one_sentence(berth("events", "rebuild", **settings), 1, "nothing is to be done", "no event yet")
+    leave_log(database, 3)
+    database.execute("select pg_advisory_lock(hashtext('berth.events.rebuild'))")
+    assert_one_sentence(berth("events", "rebuild", **settings), 1, "another rebuild")
+    database.execute("select pg_advisory_unlock_all()")
+    assert_one_sentence(berth("events", "rebuild", "--from", "9", **settings), 1, "versions 1 to 3", "--from 9")
+    nowhere = {**settings, "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x"}
+    assert_one_sentence(berth("events", "rebuild", **nowhere), 3, "PostgreSQL cannot be used")
+    own_nats.stop()
+    assert_one_sentence(berth("events", "rebuild", **settings), 3, "NATS cannot be used", "repeat the command")
+    own_nats.start()
