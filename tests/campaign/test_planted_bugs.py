@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.campaign.directed import database
+from berth.local.servers import LocalNats, LocalTemporal, free_port
+from tests.campaign.directed import database, processes
 from tests.campaign.directed.scene import Scene
+from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import planted
 
 SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
@@ -46,3 +51,54 @@ def test_without_the_bug_nothing_is_found(
     play(scene)
     found = [str(violation) for violation in scene.judge()]
     assert found == []
+
+
+AGENT_SCENES: list[tuple[str, Any, str]] = [
+    ("agent_not_fenced", processes.an_older_task_for_the_same_slot, "fence on the node"),
+    ("effect_before_journal", processes.a_look_while_a_guest_is_made, "journal first"),
+]
+
+
+@pytest.mark.parametrize(("bug", "play", "check"), AGENT_SCENES, ids=[bug for bug, _, _ in AGENT_SCENES])
+@pytest.mark.parametrize("is_planted", [True, False], ids=["planted", "clean"])
+def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check: str, is_planted: bool) -> None:
+    agent_bug = bug if is_planted else None
+    found = asyncio.run(processes.play_agent(tmp_path, agent_bug, play, Tenant(tmp_path)))
+    assert {violation.check for violation in found} == ({check} if is_planted else set()), found
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[LocalNats]:
+    """A NATS of this test's own, because the stream's name is fixed."""
+    server = LocalNats(tmp_path / "nats", free_port(), free_port())
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("bug", ["publish_without_sequence", None])
+def test_a_bug_of_the_relay_is_caught(database_url: str, own_nats: LocalNats, tmp_path: Path, bug: str | None) -> None:
+    found = processes.two_relays(database_url, own_nats, tmp_path, bug)
+    assert {violation.check for violation in found} == ({"sequence is version"} if bug else set()), found
+
+
+WORKER_SCENES: list[tuple[str, Any, str]] = [
+    ("default_reuse_policy", processes.events_that_come_again, "one workflow"),
+    ("acknowledge_before_effect", processes.a_worker_that_dies_with_an_event, "event led on"),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("bug", "play", "check"), WORKER_SCENES, ids=[bug for bug, _, _ in WORKER_SCENES])
+@pytest.mark.parametrize("is_planted", [True, False], ids=["planted", "clean"])
+def test_a_bug_of_the_worker_is_caught(
+    database_url: str, own_nats: LocalNats, temporal_server: LocalTemporal, tmp_path: Path,
+    bug: str, play: Any, check: str, is_planted: bool,
+) -> None:  # fmt: skip
+    started = processes.TestbuildProcesses(database_url, own_nats, temporal_server.address, tmp_path)
+    started.bug = bug if is_planted else None
+    try:
+        found = play(started)
+    finally:
+        started.stop()
+    assert {violation.check for violation in found} == ({check} if is_planted else set()), found

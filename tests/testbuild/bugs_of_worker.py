@@ -9,7 +9,7 @@ from tests.testbuild.planting import replace
 
 
 def acknowledge_first() -> None:
-    """An event is acknowledged before it has led to anything."""
+    """An event is acknowledged, and NATS has that, before it has led to anything."""
     from worker.consumers.consumer import EventConsumer
 
     genuine = EventConsumer._answer
@@ -18,7 +18,7 @@ def acknowledge_first() -> None:
         """The message is acknowledged already."""
 
     async def answer(self: Any, message: Any) -> None:
-        await message.ack()
+        await message.ack_sync()
         message.ack = message.nak = message.term = nothing
         await genuine(self, message)
 

@@ -27,7 +27,6 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "no_node_lock": bugs_of_control_plane.leave_nodes_unlocked,
     "results_not_fenced": bugs_of_control_plane.take_every_result,
     "signal_is_fact": bugs_of_control_plane.believe_that_ended_is_done,
-    "publish_unfenced": bugs_of_relay.publish_unfenced,
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,

@@ -116,14 +116,8 @@ class Scene:
     def judge(self) -> list[Violation]:
         """Every check that needs no process."""
         self.sequence()
+        self.history.deliveries += deliveries_of_log(self.url)
         with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
-            for row in connection.execute("select * from log order by version"):
-                self.history.deliveries.append(
-                    Delivery(
-                        row["version"], row["version"], str(row["event_id"]), row["event_type"], row["operation_key"],
-                        row["payload"],
-                    )
-                )  # fmt: skip
             for row in connection.execute(_SEE):
                 self.history.settled[row["id"]] = _sight(row, time.monotonic())
         watch = NodeWatch({})
@@ -131,6 +125,18 @@ class Scene:
         verdicts = run_checks(self.url)
         verified = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
         return [*judge_clients(self.history), *judge_events(self.history), *watch.judge(self.history), *verified]
+
+
+def deliveries_of_log(url: str) -> list[Delivery]:
+    """The log as a perfect relay would have delivered it."""
+    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
+        rows = connection.execute("select * from log order by version").fetchall()
+    return [
+        Delivery(
+            row["version"], row["version"], str(row["event_id"]), row["event_type"], row["operation_key"], row["payload"]
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def _sight(row: dict[str, Any], asked: float) -> Sight:
