@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from berth.cli import allocations, catalogue, demo, deployment, doctor, events, nodes, tenants
+from berth.cli import allocations, catalogue, demo, deployment, doctor, events, nodes, orphans, tenants
 from berth.cli.session import command
 from berth.cli.up import up
 from berth.cli.verify import verify
@@ -28,6 +28,9 @@ command(app, "force-release")(allocations.force_release)
 command(app, "force-cleanup")(allocations.force_cleanup)
 app.add_typer(allocations.app, name="alloc")
 app.add_typer(nodes.app, name="node")
+command(nodes.app, "orphans")(orphans.list_orphans)
+command(nodes.app, "adopt")(orphans.adopt)
+command(nodes.app, "destroy-orphan")(orphans.destroy)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(tenants.keys, name="key")
 app.add_typer(tenants.ssh_keys, name="ssh-key")

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import httpx
 
-from berth.client import admin_calls, tenant_calls
+from berth.client import admin_calls, orphan_calls, tenant_calls
 from berth.client.calls import Call
 from berth.client.errors import BerthError
 from berth.client.exchange import Exchange, Waiting, read_answer, request_arguments
@@ -157,6 +157,10 @@ class Client:
     uncordon_node = _now(admin_calls.uncordon_node)
     drain_node = _now(admin_calls.drain_node)
     revoke_node_certificates = _now(admin_calls.revoke_node_certificates)
+    list_orphans = _now(orphan_calls.list_orphans)
+    iterate_orphans = _each(orphan_calls.list_orphans)
+    adopt_orphan = _now(orphan_calls.adopt_orphan)
+    destroy_orphan = _now(orphan_calls.destroy_orphan)
     force_release = _now(admin_calls.force_release)
     force_cleanup = _now(admin_calls.force_cleanup)
     retire_node = _now(admin_calls.retire_node)

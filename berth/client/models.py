@@ -267,6 +267,28 @@ class DeadLetter(Answer):
     row_version: int
 
 
+class Orphan(Answer):
+    """What a node holds although nothing says that it should; its `slots` are out of service."""
+
+    id: UUID
+    node_id: UUID
+    allocation_id: UUID
+    slots: list[int]
+    fence: int | None = None
+    state: str
+    first_seen_at: datetime
+    last_seen_at: datetime
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    reason: str | None = None
+    adopted_for: UUID | None = None
+    attempts: int
+    failure: Failure | None = None
+    destroyed_at: datetime | None = None
+    waits: Waits | None = None
+    row_version: int
+
+
 class AuditEntry(Answer):
     """What an operator or the system did, to what, and why."""
 

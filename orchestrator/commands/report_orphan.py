@@ -52,7 +52,6 @@ async def _report(tx: Transaction, node_id: UUID, allocation_id: UUID) -> UUID |
 
 async def _tell_allocation(tx: Transaction, unexplained: Unexplained, node_name: str) -> None:
     """An ended allocation's own story says so too, if it was this node's."""
-    if unexplained.was_here:
+    if unexplained.was_here and unexplained.claim_fence is not None:
         detail = f"node {node_name} still holds it, although its cleanup was proven; its slots are out of service"
-        fence = unexplained.fence or 0
-        await note(tx, unexplained.allocation_id, RECONCILER, CODE_ORPHAN_FOUND, detail, fence, once=True)
+        await note(tx, unexplained.allocation_id, RECONCILER, CODE_ORPHAN_FOUND, detail, unexplained.claim_fence)

@@ -25,7 +25,7 @@ select id from nodes where id > :after and inventory_after is not null and state
 # Ended and proven before the node looked, or not this node's, or nobody's: then nothing explains it.
 _UNEXPLAINED = """
 select n.id as node_id, h.allocation_id, h.slots, h.fence, n.inventory_after, o.id as orphan_id,
-       a.state as allocation_state, a.node_id = n.id as was_here
+       a.state as allocation_state, a.node_id = n.id as was_here, c.fence as claim_fence
 from nodes n
 cross join lateral jsonb_to_recordset(n.inventory) as h(allocation_id uuid, slots jsonb, fence bigint)
 left join allocations a on a.id = h.allocation_id
@@ -55,6 +55,7 @@ class Unexplained:
     orphan_id: UUID | None
     allocation_state: str | None
     was_here: bool | None
+    claim_fence: int | None
 
 
 async def keep_inventory(tx: Transaction, node_id: UUID, inventory: HeldInventory) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from orchestrator.domain.times import rfc3339
 from orchestrator.store.orphans import Orphan
 
+NEXT_STEP = "Look at the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
+
 
 def orphan_document(orphan: Orphan) -> dict[str, Any]:
     """The JSON of an orphan."""
@@ -14,7 +16,7 @@ def orphan_document(orphan: Orphan) -> dict[str, Any]:
     if orphan.waits_for is not None:
         waits = {"for": orphan.waits_for, "since": rfc3339(orphan.waits_since), "until": rfc3339(orphan.waits_until)}
     if orphan.failure_code is not None:
-        failure = {"code": orphan.failure_code, "detail": orphan.failure_detail}
+        failure = {"code": orphan.failure_code, "detail": orphan.failure_detail, "next_step": NEXT_STEP}
     return {
         "id": str(orphan.id),
         "node_id": str(orphan.node_id),

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.admin import allocations, api_keys, audit, catalogue, dead_letters, nodes, tenants
+from orchestrator.api.admin import allocations, api_keys, audit, catalogue, dead_letters, nodes, orphans, tenants
 
 router = APIRouter(prefix="/api/v1/admin")
-for part in (tenants, api_keys, catalogue, nodes, allocations, audit, dead_letters):
+for part in (tenants, api_keys, catalogue, nodes, orphans, allocations, audit, dead_letters):
     router.include_router(part.router)
