@@ -116,9 +116,8 @@ P7 = [
     ),
     planted(
         "a live task of a closed claim", "P7", "or closed",
-        ANOTHER_TASK + "(select fence from claims where id = {early.claim}), attempt + 1, 'queued', envelope,"
-        " not_before, clock_timestamp() + interval '1 hour', clock_timestamp(), null, null, null"
-        " from node_tasks where allocation_id = {active}",
+        ANOTHER_TASK + "fence, attempt + 1, 'queued', envelope, not_before, clock_timestamp() + interval '1 hour',"
+        " clock_timestamp(), null, null, null from node_tasks where allocation_id = {early} and type = 'slice.vm_release'",
     ),
     planted(
         "two claims with one fence", "P7", "belongs to 2 claims",
