@@ -106,6 +106,7 @@ class GuestLauncher:
                 raise GuestProblem(f"the launcher cannot be started: {error}") from error
             assert self._process.stdout is not None
             self._listening = asyncio.create_task(self._listen(self._process, self._process.stdout))
+            self._listening.add_done_callback(_end_process_if_dead)
         assert self._process.stdin is not None
         return self._process.stdin
 
@@ -139,3 +140,10 @@ class GuestLauncher:
             return False
         finally:
             os.close(descriptor)
+
+
+def _end_process_if_dead(listening: asyncio.Task[None]) -> None:
+    """Guests that nobody hears are guests that nobody watches: the next agent finds them again."""
+    if not listening.cancelled() and listening.exception() is not None:
+        log.critical("the launcher is no longer heard; ending the process", exc_info=listening.exception())
+        raise SystemExit(1)

@@ -77,6 +77,10 @@ class CreateGatherer:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # What a command meets is answered; this is the queue itself, and its callers would wait for ever.
+            log.critical("the queue of creates died; ending the process", exc_info=task.exception())
+            raise SystemExit(1)
         self._start()
 
     async def _run(self, batch: list[tuple[Create, asyncio.Future[Answer]]]) -> None:
