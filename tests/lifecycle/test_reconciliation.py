@@ -88,8 +88,7 @@ def slots_out_of_service(url: str) -> list[int]:
 
 def kept(url: str) -> list[str]:
     """What berth verify finds, besides what needs the relay."""
-    broken = [v for v in run_checks(url) if not v.kept]
-    return [*violations(url), *(str(v) for v in broken)]
+    return [str(broken) for broken in (*violations(url), *(v for v in run_checks(url) if not v.kept))]
 
 
 async def end(context: Context, url: str, seeded: Seeded, allocation_id: uuid.UUID) -> None:

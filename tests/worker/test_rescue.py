@@ -1,0 +1,227 @@
+"""Waits whose workflow is gone are taken over long before their deadline; those that are well are left alone (P9)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.client import Client
+
+from berth.local.servers import LocalNats, LocalTemporal, free_port
+from node_agent.protocol import ResultReport
+from orchestrator.commands.take_over_wait import take_over_wait
+from orchestrator.domain.states import AllocationState
+from orchestrator.domain.waits import Wait
+from orchestrator.execution import Context
+from orchestrator.queries.find_neglected import find_waiters
+from orchestrator.store.rescuing import Waiter
+from tests.lifecycle.driving import release, row_of, rows_of, run_with, task_of
+from tests.lifecycle.invariants import violations
+from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.worker.harness import Processes, answer_well, play_nodes, release_all, state_of, wait_until
+from worker.sweepers.lost_workflows import BEGINNING, may_go_on, rescue_of
+
+AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
+CONSUMER = "berth-worker"
+
+
+@dataclass(frozen=True)
+class Own:
+    """Processes of one test and a Temporal that it may wipe."""
+
+    processes: Processes
+    temporal: LocalTemporal
+    directory: Path
+
+    def wipe_temporal(self) -> None:
+        """As if its disk had been lost."""
+        self.temporal.kill()
+        shutil.rmtree(self.directory)
+        self.temporal.start()
+
+
+@pytest.fixture
+def own(database_url: str, own_nats: LocalNats, tmp_path: Path) -> Iterator[Own]:
+    """Relay and worker not started yet."""
+    directory = tmp_path / "temporal"
+    temporal = LocalTemporal(directory, free_port(), free_port())
+    temporal.start()
+    processes = Processes(database_url, own_nats, temporal.address, tmp_path)
+    yield Own(processes, temporal, directory)
+    processes.stop()
+    temporal.stop()
+
+
+def test_a_wiped_temporal_is_made_good_before_any_deadline(own: Own) -> None:
+    """Deadlines are minutes away; a task under way, one that ended meanwhile, and a release all go on."""
+    processes, url = own.processes, own.processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker(**AT_ONCE)
+    running, ended, releasing = create_many(url, seeded, 3)
+    play_nodes(url, {releasing: "active", running: "provisioning", ended: "provisioning"}, _only(releasing, url))
+    release_all(url, seeded, [releasing])
+    play_nodes(url, {releasing: "releasing"}, lambda _: None)
+    wait_until(lambda: "release" in task_of(url, releasing)["type"], "the release's task to be issued")
+    own.wipe_temporal()
+    play_nodes(url, {running: "active", ended: "active", releasing: "released"})
+    wait_until(lambda: processes.metric("berth_rescued_total") >= 1, "the rescue to be counted")
+    assert violations(url) == []
+    tasks = rows_of(url, "select type, count(*) from node_tasks group by type order by type")
+    assert tasks == [("slice.vm_provision", 3), ("slice.vm_release", 1)], "taken over, not begun anew"
+    assert "allocation_rescued" in processes.log("worker")
+
+
+def _only(wanted: uuid.UUID, url: str) -> Any:
+    def answering(task: dict[str, Any]) -> ResultReport | None:
+        return answer_well(task) if task["allocation_id"] == wanted else None
+
+    del url
+    return answering
+
+
+def test_an_event_that_was_consumed_without_effect_is_made_good(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    allocation_id = create_allocation(url, seeded)
+    wait_until(lambda: rows_of(url, "select from log"), "the event to have its version")
+    with connect(url) as connection:
+        connection.execute("insert into consumer_positions (consumer, version) values (%s, 1)", (CONSUMER,))
+    processes.start_worker(**AT_ONCE)
+    play_nodes(url, {allocation_id: "active"})
+    assert task_of(url, allocation_id)["notify"] == f"provisioning-overdue-{allocation_id}"
+    assert processes.metric("berth_rescued_total") == 1
+    assert violations(url) == []
+
+
+def test_a_terminated_workflow_is_replaced_and_a_living_one_is_left_alone(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    processes.start_relay()
+    processes.start_worker(**AT_ONCE)
+    living, terminated = create_many(url, seeded, 2)
+    wait_until(lambda: len(rows_of(url, "select from node_tasks")) == 2, "both tasks to be issued")
+    before = task_of(url, living)["notify"]
+    asyncio.run(_terminate(processes.temporal_address, task_of(url, terminated)["notify"]))
+    wait_until(lambda: "overdue" in task_of(url, terminated)["notify"], "the terminated one to be taken over")
+    play_nodes(url, {living: "active", terminated: "active"})
+    assert task_of(url, living)["notify"] == before
+    assert processes.metric("berth_rescued_total") == 1
+    assert violations(url) == []
+
+
+async def _terminate(address: str, workflow_id: str) -> None:
+    client = await Client.connect(address)
+    await client.get_workflow_handle(workflow_id).terminate()
+
+
+def test_a_task_that_nobody_ends_is_expired(processes: Processes) -> None:
+    """A probe that no workflow waits for; the earliest first, and those with time left stay."""
+    url = processes.url
+    seeded = seed(url)
+    overdue, with_time = uuid.uuid4(), uuid.uuid4()
+    with connect(url) as connection:
+        for task_id, seconds in ((overdue, -60), (with_time, 600)):
+            connection.execute(
+                """insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at)
+                   values (%s, %s, 1, 'diag.health_probe', 1, '{}', now(), now() + make_interval(secs => %s))""",
+                (task_id, seeded.nodes[0].id, seconds),
+            )
+    processes.start_worker(sweep_seconds=0.2)
+    wait_until(lambda: _state(url, overdue) == "expired", "the overdue task to be expired")
+    assert _state(url, with_time) == "queued"
+    event = row_of(url, "select payload from outbox where event_type = 'task.finished'")["payload"]
+    assert (event["task_id"], event["outcome"]) == (str(overdue), "expired")
+    wait_until(lambda: processes.metric("berth_rescued_total") == 1, "it to be counted")
+
+
+def _state(url: str, task_id: uuid.UUID) -> str:
+    return str(row_of(url, "select state from node_tasks where id = %s", task_id)["state"])
+
+
+def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> None:
+    seeded = seed(database_url)
+    allocation_id = create_allocation(database_url, seeded)
+
+    async def way(context: Context) -> None:
+        from orchestrator.commands.begin_provisioning import begin_provisioning
+
+        async def look() -> Waiter:
+            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=BEGINNING, limit=10)
+            (only,) = found
+            return only
+
+        requested = await look()
+        assert (requested.state, requested.waits_for, requested.event_id) == (
+            AllocationState.REQUESTED, Wait.WORKER, None,
+        )  # fmt: skip
+        await begin_provisioning(context, allocation_id, "wf")
+        assert not await take_over_wait(context, requested, "rescue")
+        waiting = await look()
+        assert (waiting.notify, waiting.waits_for) == ("wf", Wait.NODE)
+        assert not await take_over_wait(context, replace(waiting, notify="another"), "rescue")
+        assert await take_over_wait(context, waiting, "rescue")
+        assert task_of(database_url, allocation_id)["notify"] == "rescue"
+        assert not await take_over_wait(context, waiting, "second rescue"), "it is the first one's now"
+        waiting = await look()
+        await release(context, seeded, allocation_id)
+        assert not await take_over_wait(context, waiting, "rescue")
+
+    run_with(database_url, way)
+    assert state_of(database_url, allocation_id) == "releasing"
+
+
+def test_waits_come_in_the_order_of_their_deadlines_and_all_of_them(database_url: str) -> None:
+    seeded = seed(database_url)
+    ids = [create_allocation(database_url, seeded, start_seconds=seconds) for seconds in (30, 10, 20, 40, 15)]
+
+    async def way(context: Context) -> list[uuid.UUID]:
+        seen: list[uuid.UUID] = []
+        after = BEGINNING
+        while True:
+            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=after, limit=2)
+            if not found:
+                return seen
+            seen += [one.allocation_id for one in found]
+            after = (found[-1].waits_until, found[-1].allocation_id)
+
+    assert run_with(database_url, way) == [ids[1], ids[4], ids[2], ids[0], ids[3]]
+
+
+WAITER = Waiter(
+    allocation_id=uuid.uuid4(), waits_until=datetime.now(UTC), state=AllocationState.RELEASING, waits_for=Wait.WORKER,
+    row_version=3, fence=9, task_id=None, notify=None, event_type="provisioning.releasing.requested",
+    event_id=uuid.uuid4(), event_version=5, position=5,
+)  # fmt: skip
+
+
+@given(
+    waits_for=st.sampled_from([Wait.WORKER, Wait.CLEANUP, Wait.NODE, Wait.RETRY]), position=st.integers(0, 9),
+    known=st.booleans(), notify=st.sampled_from([None, "wf"]),
+)  # fmt: skip
+def test_an_event_not_handed_over_yet_is_waited_for(
+    waits_for: Wait, position: int, known: bool, notify: str | None
+) -> None:
+    waiter = replace(WAITER, waits_for=waits_for, position=position, notify=notify)
+    if not known:
+        waiter = replace(waiter, event_id=None, event_version=None, event_type=None)
+    found = may_go_on(waiter)
+    if waits_for in (Wait.NODE, Wait.RETRY):
+        assert found == ([] if notify is None else [notify])
+    elif (known and position < 5) or (not known and waits_for is Wait.WORKER):
+        assert found is None
+    else:
+        assert found is not None
+        assert rescue_of(waiter) in found
+        assert known == (f"releasing-{waiter.event_id}" in found)
+        assert (notify in found) == (notify is not None)
