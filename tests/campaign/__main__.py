@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=6)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--fault-every-seconds", type=float, default=2.5)
+    parser.add_argument("--settle-seconds", type=float, default=150.0, help="how long everything may take to end")
     parser.add_argument("--output", type=Path, help="write the report as JSON, and the history beside it")
     parser.add_argument("--keep", type=Path, help="run in this directory and leave it, logs included")
     asked = parser.parse_args()

@@ -65,7 +65,9 @@ class Injurer:
             case FaultKind.BREAK:
                 self._stage.set_faults(fault.target, {fault.detail: "1"})
             case FaultKind.CUT | FaultKind.ONE_WAY:
-                self._stage.cut(fault.target, one_way=fault.kind is FaultKind.ONE_WAY)
+                self._stage.links.cut(fault.target, one_way=fault.kind is FaultKind.ONE_WAY)
+            case FaultKind.DROP:
+                self._stage.links.drop(fault.target)
 
     def _end_surely(self, fault: Fault) -> None:
         """A server that was killed may not take its first start: its own helpers are still ending."""
@@ -89,4 +91,6 @@ class Injurer:
             case FaultKind.BREAK:
                 self._stage.set_faults(fault.target, {})
             case FaultKind.CUT | FaultKind.ONE_WAY:
-                self._stage.mend(fault.target)
+                self._stage.links.mend(fault.target)
+            case FaultKind.DROP:
+                pass

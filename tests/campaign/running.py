@@ -47,6 +47,7 @@ class CampaignOptions:
     agents: int = 6
     clients: int = 6
     fault_every_seconds: float = 2.5
+    settle_seconds: float = 150.0
 
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
@@ -69,7 +70,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
             await _storm(options, stage, history, clients)
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
-            stuck = await Settler(admin, history).settle()
+            stuck = await Settler(admin, history).settle(options.settle_seconds)
             violations += [Violation("comes to an end", sentence) for sentence in stuck]
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("told", behind)] if behind else []
@@ -91,7 +92,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
 
 async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: list[RentingClient]) -> None:
     """Load and faults at once; then everything is healed while the load runs out."""
-    targets = Targets(stage.process_names, stage.server_names, stage.link_names, sorted(stage.sandboxes))
+    targets = Targets(stage.process_names, stage.server_names, stage.links.names, sorted(stage.sandboxes))
     faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
     injurer = Injurer(stage, history)
     hurting = threading.Thread(target=injurer.run, args=(faults,), name="faults")

@@ -17,6 +17,7 @@ class FaultKind(StrEnum):
     RESTART = "restart"  # a server is stopped in order, later started again
     CUT = "cut"  # a connection passes nothing any more, later it does again
     ONE_WAY = "one_way"  # a connection passes requests and no answers
+    DROP = "drop"  # a connection is reset
     BREAK = "break"  # a node's driver fails by one of its documented switches
 
 
@@ -57,6 +58,7 @@ SECONDS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.RESTART: (0.0, 1.5),
     FaultKind.CUT: (0.3, 4.0),
     FaultKind.ONE_WAY: (0.3, 4.0),
+    FaultKind.DROP: (0.0, 0.0),
     FaultKind.BREAK: (1.0, 5.0),
 }
 SWITCHES = (
@@ -69,6 +71,7 @@ WEIGHTS: Mapping[FaultKind, int] = {
     FaultKind.RESTART: 2,
     FaultKind.CUT: 4,
     FaultKind.ONE_WAY: 3,
+    FaultKind.DROP: 2,
     FaultKind.BREAK: 3,
 }
 QUIET_SECONDS = 2.0
@@ -107,7 +110,7 @@ def _pool(kind: FaultKind, targets: Targets) -> Sequence[str]:
             return [*targets.processes, *targets.servers]
         case FaultKind.RESTART:
             return targets.servers
-        case FaultKind.CUT | FaultKind.ONE_WAY:
+        case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.DROP:
             return targets.links
         case FaultKind.BREAK:
             return targets.nodes

@@ -15,7 +15,6 @@ from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
 from tests.campaign.writing import Writer
 
-SETTLE_SECONDS_MAX = 150.0
 LOOK_SECONDS = 0.5
 FORCE_AGAIN_SECONDS = 5.0
 
@@ -26,7 +25,8 @@ async def heal(stage: Stage) -> None:
         await asyncio.to_thread(stage.resume, name)
     for name in [*stage.server_names, *stage.process_names]:
         await asyncio.to_thread(stage.start, name)
-    stage.mend_all()
+    for link in stage.links.names:
+        stage.links.mend(link)
     await asyncio.to_thread(stage.wait_ready)
 
 
@@ -40,9 +40,9 @@ class Settler:
         self._forced: dict[object, float] = {}
         self._numbers = iter(range(1_000_000))
 
-    async def settle(self) -> list[str]:
+    async def settle(self, seconds: float) -> list[str]:
         """Return what has not come to its end when the time is up; nothing, if all is well."""
-        until = time.monotonic() + SETTLE_SECONDS_MAX
+        until = time.monotonic() + seconds
         self._writer.give_up_at = until
         while True:
             asked = time.monotonic()

@@ -4,11 +4,13 @@ seconds, and the means to hurt every part by its name.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 import psycopg
@@ -25,11 +27,14 @@ from berth.local.processes import (
 )
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
+from tests.campaign.links import Links
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
 
 LAUNCHER = "tests.testbuild"
 SANDBOX_AGENTS = 3
 """The first so many nodes make real guests; the others answer at once."""
+
+LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)([0-9]+)")
 
 DEADLINES = {
     "BERTH_REQUESTED_SECONDS_MAX": "20",
@@ -63,6 +68,7 @@ class Stage(Stack):
 
     def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
         self.plant = plant
+        self.links = Links()
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
 
@@ -95,7 +101,32 @@ class Stage(Stack):
 
     def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
         bug = {"BERTH_PLANTED_BUG": self.plant} if self.plant in PLANTED_BUGS and self.plant else {}
-        return replace(plan, environment={**plan.environment, **environment, **bug})
+        return replace(plan, environment={**plan.environment, **environment, **bug, **self._linked(plan)})
+
+    def _linked(self, plan: ProcessPlan) -> dict[str, str]:
+        """The servers' addresses as this process is told them: each behind a link of its own."""
+        servers = {
+            "BERTH_DATABASE_URL": ("postgres", plan.environment.get("BERTH_DATABASE_URL")),
+            "BERTH_NATS_URL": ("nats", plan.environment.get("BERTH_NATS_URL")),
+            "BERTH_TEMPORAL_ADDRESS": ("temporal", plan.environment.get("BERTH_TEMPORAL_ADDRESS")),
+        }
+        if plan.module == "node_agent":
+            servers = {"BERTH_NODE_API_URL": ("node-api", self.endpoints.node_api_url)}
+        linked = {}
+        for variable, (server, address) in servers.items():
+            if address is not None:
+                before, port, after = LAST_PORT.split(address)
+                linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port))}{after}"
+        return linked
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything, the links last."""
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self.links.close()
 
     @property
     def process_names(self) -> list[str]:
@@ -175,24 +206,6 @@ class Stage(Stack):
         """Flip the sandbox driver's switches of a node (docs/sandbox-driver.md)."""
         with psycopg.connect(self.endpoints.database_url, connect_timeout=3) as connection:
             connection.execute("update nodes set faults = %s where name = %s", (Jsonb(dict(switches)), node))
-
-    @property
-    def link_names(self) -> list[str]:
-        """Connections that can be cut."""
-        return []
-
-    def cut(self, link: str, *, one_way: bool) -> None:
-        """Let nothing through any more, or no answers."""
-        raise NotImplementedError
-
-    def mend(self, link: str) -> None:
-        """Let everything through again."""
-        raise NotImplementedError
-
-    def mend_all(self) -> None:
-        """Let everything through again, everywhere."""
-        for link in self.link_names:
-            self.mend(link)
 
     def dead(self) -> list[str]:
         """Parts that have ended by themselves or were killed."""
