@@ -135,12 +135,12 @@ def a_start_that_never_came(stage: Stage) -> Iterator[None]:
     tenant = stage.tenant()
     stage.kill("relay")
     made = create(stage, tenant)
+    yield
     stage.execute(
         """update allocations set waits_since = waits_since - interval '1 day', waits_until = waits_until - interval '1 day'
            where id = %s""",
         made.allocation_id,
     )
-    yield
     tenant.wait(made, "failed")
     stage.start("relay")
 
@@ -148,8 +148,9 @@ def a_start_that_never_came(stage: Stage) -> Iterator[None]:
 def a_workflow_that_vanished(stage: Stage) -> Iterator[None]:
     """A release waits for its node when its workflow is terminated; another takes over, and the node does the rest."""
     tenant = stage.tenant()
-    made, _ = waiting_for_its_node(stage, tenant)
+    made, _, workflow_id = waiting_for_its_node(stage, tenant)
     yield
+    stage.terminate_workflow(workflow_id)
     taken_over = "select count(*) from node_tasks where allocation_id = %s and notify like 'releasing-overdue-%%'"
     eventually(lambda: stage.execute(taken_over, made.allocation_id) != [(0,)], "another workflow takes over")
     stage.start(FIRST_AGENT)
@@ -159,17 +160,18 @@ def a_workflow_that_vanished(stage: Stage) -> Iterator[None]:
 def a_task_that_nobody_ended(stage: Stage) -> Iterator[None]:
     """A release's task is past its expiry and its workflow is gone; the task is ended and the release tried again."""
     tenant = stage.tenant()
-    made, task_id = waiting_for_its_node(stage, tenant)
-    stage.execute("update node_tasks set expires_at = expires_at - interval '1 day' where id = %s", task_id)
+    made, task_id, workflow_id = waiting_for_its_node(stage, tenant)
     yield
+    stage.terminate_workflow(workflow_id)
+    stage.execute("update node_tasks set expires_at = expires_at - interval '1 day' where id = %s", task_id)
     ended = "select state from node_tasks where id = %s"
     eventually(lambda: stage.execute(ended, task_id) == [("expired",)], "the task is ended")
     stage.start(FIRST_AGENT)
     tenant.wait(made, "released")
 
 
-def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocation, object]:
-    """A release whose task is issued, whose agent is dead, and whose workflow has been terminated."""
+def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocation, object, str]:
+    """A release whose task is issued and whose agent is dead: the allocation, the task's and the workflow's id."""
     made = create(stage, tenant)
     tenant.wait(made, "active")
     stage.kill(FIRST_AGENT)
@@ -177,16 +179,15 @@ def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocatio
     issued = "select id, notify from node_tasks where allocation_id = %s and type = 'slice.vm_release'"
     eventually(lambda: stage.execute(issued, made.allocation_id) != [], "the release's task is issued")
     ((task_id, notify),) = stage.execute(issued, made.allocation_id)
-    stage.terminate_workflow(str(notify))
-    return made, task_id
+    return made, task_id, str(notify)
 
 
 def a_node_falls_silent(stage: Stage) -> Iterator[None]:
     """An agent is gone, its node is marked offline; it comes back and works."""
     node = stage.node(FIRST_AGENT).name
     stage.kill(FIRST_AGENT)
-    stage.execute("update nodes set last_seen_at = last_seen_at - interval '1 day' where name = %s", node)
     yield
+    stage.execute("update nodes set last_seen_at = last_seen_at - interval '1 day' where name = %s", node)
     eventually(lambda: not stage.admin.get_node(node).online, "the node is offline")
     stage.start(FIRST_AGENT)
     eventually(lambda: stage.admin.get_node(node).online, "the node is online again")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from node_agent.crash_points import CrashPoint as AgentPoint
@@ -20,7 +19,7 @@ API, NODE_API, RELAY, WORKER = "api", "node-api", "relay", "worker"
 class Scenario:
     """`process` dies when `point` is reached for the `number`-th time during `play`.
 
-    `environment` is for the process that will die. `seed`: one for each meeting point, also in the ordinary run.
+    `seed`: one for each meeting point, also in the ordinary run.
     """
 
     point: StrEnum
@@ -28,7 +27,6 @@ class Scenario:
     play: Play
     number: int = 1
     seed: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

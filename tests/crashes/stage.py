@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import nats
 import psycopg
@@ -16,7 +18,8 @@ from temporalio.client import Client as TemporalClient
 from berth.local.fleet import PlannedNode, plan_fleet
 from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
-from berth.local.stack import Stack
+from berth.local.stack import Stack, StackOptions
+from berth.local.state import write_whole
 from berth.verification.stream import check_stream
 from tests.testbuild.killing import REACHED
 from tests.whole.conftest import WAIT_SECONDS, Tenant, Whole, eventually
@@ -40,11 +43,25 @@ IN_A_HURRY = {
 }
 
 
+def options(directory: Path) -> StackOptions:
+    """The stack of a stage: every process of the test build, each to be armed by a file of its own."""
+    names = ["api", "node-api", "relay", "worker", FIRST_AGENT, SECOND_AGENT]
+    environment = {
+        name: {"BERTH_CRASH_AT_FILE": str(crash_file(directory, name)), **IN_A_HURRY.get(name, {})} for name in names
+    }
+    return StackOptions(directory, agents=AGENTS, wished_port=None, launcher="tests.testbuild", environment=environment)
+
+
+def crash_file(directory: Path, name: str) -> Path:
+    """Where a process of the stack in `directory` reads where to die."""
+    return directory / f"crash-at-{name.replace(' ', '-')}"
+
+
 class Stage(Whole):
     """The stack, its processes by name, and what must hold after each crash."""
 
-    armed = ""
-    """The process that will be killed."""
+    victim = ""
+    """The process that is killed."""
     forgotten_at: object = None
     """When an agent last lost its identity, by the database's clock."""
 
@@ -79,25 +96,30 @@ class Stage(Whole):
             if not child.runs():
                 self.start(child.name)
 
-    def arm(self, name: str, crash_at: str, environment: Mapping[str, str]) -> None:
-        """Start the process anew, to die at `<label>:<n>`; it may do so while it starts."""
-        self.armed = name
-        child = self.child(name)
-        if child.runs():
-            self.kill(name)
-        child.spawn({**environment, "BERTH_CRASH_AT": crash_at})
+    @contextmanager
+    def armed(self, name: str, crash_at: str) -> Iterator[None]:
+        """In the block the process is told to die at `<label>:<n>`; it is started if the play has left it dead."""
+        file = crash_file(self.stack.state.path, name)
+        write_whole(file, crash_at + "\n")
+        self.victim = name
+        if not self.child(name).runs():
+            self.child(name).spawn()
+        try:
+            yield
+        finally:
+            file.unlink()
 
-    def await_death(self, name: str, label: str, number: int) -> None:
+    def await_death(self, name: str, crash_at: str) -> None:
         """Return when the process has died where it was told to; fail if it did not, or died otherwise."""
         child = self.child(name)
         assert child.process is not None
         try:
             status = child.process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} never reached {label} for the {number}. time") from None
+            raise AssertionError(f"{name} never reached {crash_at}") from None
         assert status == -signal.SIGKILL, f"{name} {child.how_it_ended()}"
         last_line = child.log.read_text(errors="replace").splitlines()[-1]
-        assert last_line.endswith(REACHED.format(label=label, number=number)), last_line
+        assert last_line.endswith(REACHED.format(crash_at)), last_line
 
     def execute(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
         """Run one statement on the database, as only a test may."""
@@ -146,7 +168,7 @@ class Stage(Whole):
 
     def come_online(self, agent: str) -> None:
         """Start the agent, unless it is the one that is killed and started again; return when its node has been heard."""
-        if agent != self.armed:
+        if agent != self.victim:
             self.start(agent)
         query = "select last_seen_at > enrolled_at and enrolled_at > %s from nodes where name = %s"
         heard = [(True,)]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from tests.crashes.scenarios import SCENARIOS, Scenario
-from tests.crashes.stage import AGENTS, IN_A_HURRY, Stage
+from tests.crashes.stage import Stage, options
 from tests.whole.conftest import WAIT_SECONDS
 
 ACTED_SECONDS_MAX = 2 * WAIT_SECONDS
@@ -23,11 +23,7 @@ ACTED_SECONDS_MAX = 2 * WAIT_SECONDS
 @pytest.fixture(scope="module")
 def stage(server_directory: Path) -> Iterator[Stage]:
     """One stack of the test build for all crashes."""
-    options = StackOptions(
-        server_directory / "crashes" / "var", agents=AGENTS, wished_port=None, launcher="tests.testbuild",
-        environment=IN_A_HURRY,
-    )  # fmt: skip
-    with Stack(options) as stack:
+    with Stack(options(server_directory / "crashes" / "var")) as stack:
         yield Stage(stack)
 
 
@@ -41,10 +37,11 @@ def test_nothing_is_lost_when_a_process_is_killed(stage: Stage, scenario: Scenar
     stage.require_all_running()
     play = scenario.play(stage)
     next(play)
-    stage.arm(scenario.process, f"{scenario.point}:{scenario.number}", scenario.environment)
+    crash_at = f"{scenario.point}:{scenario.number}"
     with ThreadPoolExecutor(1) as hands:
-        acting = hands.submit(lambda: list(play))
-        stage.await_death(scenario.process, scenario.point, scenario.number)
+        with stage.armed(scenario.process, crash_at):
+            acting = hands.submit(lambda: list(play))
+            stage.await_death(scenario.process, crash_at)
         stage.start(scenario.process)
         acting.result(ACTED_SECONDS_MAX)
     stage.require_all_well()

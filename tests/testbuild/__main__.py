@@ -1,6 +1,7 @@
 """`python -m tests.testbuild <module> [arguments]`: as `python -m <module> [arguments]`, with what the environment asks for.
 
 BERTH_CRASH_AT=<label>:<n>   the process kills itself (SIGKILL) when the label is reached for the n-th time
+BERTH_CRASH_AT_FILE=<path>   the same, by what the file says when a point is reached, so that a running process can be armed
 BERTH_PLANTED_BUG=<name>     one bug of `planted_bugs.py` is planted before the module runs
 Exit status 2 with one sentence if the module, the label, the number or the name is unknown.
 """
@@ -11,8 +12,9 @@ import importlib
 import os
 import runpy
 import sys
+from pathlib import Path
 
-from tests.testbuild.killing import kill_at
+from tests.testbuild.killing import kill_at, written_in
 from tests.testbuild.planted_bugs import PLANTED_BUGS
 
 CRASH_POINTS = {
@@ -36,7 +38,12 @@ def arm(module: str, wanted: str) -> None:
         raise Unknown(f"{module} has no crash point {label or wanted!r}; it has {', '.join(known)}")
     if not number.isdecimal() or int(number) < 1:
         raise Unknown(f"BERTH_CRASH_AT={wanted}: the number after the label counts from 1")
-    points.install(kill_at(label, int(number)))
+    points.install(kill_at(lambda: wanted))
+
+
+def arm_by_file(module: str, path: str) -> None:
+    """Install the kill at whatever the file will say."""
+    importlib.import_module(CRASH_POINTS[module]).install(kill_at(written_in(Path(path))))
 
 
 def plant(name: str) -> None:
@@ -54,6 +61,8 @@ def main() -> None:
             raise Unknown(f"python -m tests.testbuild <module>: {module!r} is none of {', '.join(CRASH_POINTS)}")
         if crash_at := os.environ.get("BERTH_CRASH_AT"):
             arm(module, crash_at)
+        elif crash_file := os.environ.get("BERTH_CRASH_AT_FILE"):
+            arm_by_file(module, crash_file)
         if bug := os.environ.get("BERTH_PLANTED_BUG"):
             plant(bug)
     except Unknown as unknown:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbuild.killing import REACHED, kill_at
+from tests.testbuild.killing import REACHED, kill_at, written_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,12 +58,28 @@ def test_the_process_behind_it_is_the_ordinary_one() -> None:
 def test_it_dies_when_the_label_is_reached_for_the_nth_time(monkeypatch: pytest.MonkeyPatch) -> None:
     died: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: died.append((pid, number)))
-    on_reached = kill_at("here", 2)
+    on_reached = kill_at(lambda: "here:2")
     for point, dead in (("here", False), ("there", False), ("here", True), ("here", True)):
         on_reached(point)
         assert bool(died) is dead
     assert died == [(os.getpid(), signal.SIGKILL)]
-    assert REACHED.format(label="here", number=2) == "crash point reached: here:2"
+    assert REACHED.format("here:2") == "crash point reached: here:2"
+
+
+def test_a_running_process_is_armed_and_disarmed_by_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    died: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: died.append(number))
+    file = tmp_path / "crash-at"
+    on_reached = kill_at(written_in(file))
+    on_reached("here")
+    file.write_text("here:2\n")
+    on_reached("here")
+    assert died == [], "counted from when it was armed"
+    file.unlink()
+    on_reached("here")
+    file.write_text("here:2\n")
+    on_reached("here")
+    assert died == [signal.SIGKILL]
 
 
 def test_the_product_never_asks_for_it() -> None:
