@@ -93,6 +93,8 @@ def _of_client(error: Exception) -> Ending | None:
 
 def _advice(error: BerthError) -> str | None:
     """What to do about it, where the server's own sentence does not say."""
+    if error.code == "secret_not_shown_again":
+        return "make another one with a new idempotency key" + _made_before(error)
     if error.outcome == "unknown" and "idempotency_key" in error.extra:
         return f"repeat with the idempotency key {error.extra['idempotency_key']} to find out"
     if error.code == "unreachable":
@@ -114,6 +116,12 @@ def _advice(error: BerthError) -> str | None:
         named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]
         return "; ".join(named)
     return REASON_ADVICE.get(str(error.extra.get("reason")))
+
+
+def _made_before(error: BerthError) -> str:
+    """What the caller should end, if the first answer names it."""
+    answer = error.extra.get("answer")
+    return f", and revoke {answer['id']}" if isinstance(answer, dict) and "id" in answer else ""
 
 
 def _of_schema(error: Exception) -> Ending | None:

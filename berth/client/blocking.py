@@ -15,6 +15,7 @@ from berth.client import admin_calls, orphan_calls, tenant_calls
 from berth.client.calls import Call
 from berth.client.errors import BerthError
 from berth.client.exchange import Exchange, Waiting, read_answer, request_arguments
+from berth.client.keys import KeySource
 from berth.client.models import Allocation, Page
 from berth.client.retries import Retries
 
@@ -46,10 +47,11 @@ class Client:
     """Every path of the API as a method. Safe to use from several threads; close it, or use it as a context manager.
 
     Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
-    for up to `retry_seconds` with the same idempotency key.
+    for up to `retry_seconds` with the same idempotency key. `key` is an API key, an OIDC token, or a function that
+    answers one and is asked before every attempt.
     """
 
-    def __init__(self, address: str, key: str | None = None, *, retry_seconds: float | None = None) -> None:
+    def __init__(self, address: str, key: KeySource | None = None, *, retry_seconds: float | None = None) -> None:
         self.exchange = Exchange(address, key)
         if retry_seconds is not None:
             self.exchange.retry_seconds = retry_seconds

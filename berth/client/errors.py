@@ -54,7 +54,7 @@ class NotFound(BerthError):
 
 
 class Unauthenticated(BerthError):
-    """The key is missing, wrong or revoked."""
+    """The key or token is missing, wrong, revoked, expired (`code` says which)."""
 
 
 class Forbidden(BerthError):
@@ -71,6 +71,10 @@ class OperationConflict(BerthError):
 
 class OperationInProgress(BerthError):
     """Another request with the same key still runs."""
+
+
+class SecretNotShownAgain(BerthError):
+    """Done before under another token; `extra["answer"]` is what it made, without its secret."""
 
 
 class Invalid(BerthError):
@@ -116,6 +120,7 @@ BY_CODE: dict[str, type[BerthError]] = {
     "already_exists": AlreadyExists,
     "operation_conflict": OperationConflict,
     "operation_in_progress": OperationInProgress,
+    "secret_not_shown_again": SecretNotShownAgain,
     "invalid": Invalid,
     "malformed": Invalid,
     "invalid_cursor": Invalid,

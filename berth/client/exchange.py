@@ -20,10 +20,10 @@ from berth.client.errors import (
     BerthError,
     Invalid,
     StateUnreachable,
-    Unauthenticated,
     WaitTimeout,
     error_from_problem,
 )
+from berth.client.keys import AskedKey, AsyncKeySource, require_sendable
 from berth.client.models import FINAL_STATES, Allocation
 
 Result = TypeVar("Result")
@@ -39,25 +39,26 @@ class Exchange:
     """Where to send requests and as whom. `retry_seconds` bounds the retrying of one request."""
 
     address: str
-    key: str | None
+    key: AsyncKeySource | None
     retry_seconds: float = RETRY_SECONDS
     request_seconds: float = REQUEST_SECONDS
     client_id: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def __post_init__(self) -> None:
         """Begin this client's sequence of writes. Raises `Unauthenticated` for a key that no header can carry."""
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
-            raise Unauthenticated("the API key has characters that no API key has", code="unauthenticated")
+        if isinstance(self.key, str) and self.key:
+            require_sendable(self.key)
         self.address = self.address.rstrip("/")
         self._sequence = itertools.count(1)
 
     def settings(self) -> dict[str, Any]:
         """Arguments for an httpx client."""
         headers = {"Accept": "application/json", "User-Agent": "berth-client"}
-        if self.key:
+        if isinstance(self.key, str) and self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
-        return {"base_url": self.address, "headers": headers, "timeout": self.request_seconds, "limits": limits}
+        own = {"base_url": self.address, "headers": headers, "timeout": self.request_seconds, "limits": limits}
+        return {**own, "auth": AskedKey(self.key)} if callable(self.key) else own
 
     def key_for(self, call: Call[Any]) -> str | None:
         """The idempotency key of a write: the caller's own, or `client:sequence:nonce`; None for a read."""
