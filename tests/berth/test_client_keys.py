@@ -21,10 +21,12 @@ def sent_keys(server: ScriptedServer) -> list[str | None]:
 
 def test_each_attempt_carries_what_the_function_answers_then() -> None:
     numbers = itertools.count(1)
-    with ScriptedServer([LOST, problem(503, "issuer_unavailable"), EMPTY]) as server:
-        with Client(server.address, lambda: f"token-{next(numbers)}") as client:
-            client.list_skus()
-            client.list_skus()
+    with (
+        ScriptedServer([LOST, problem(503, "issuer_unavailable"), EMPTY]) as server,
+        Client(server.address, lambda: f"token-{next(numbers)}") as client,
+    ):
+        client.list_skus()
+        client.list_skus()
     assert sent_keys(server) == [f"Bearer token-{n}" for n in (1, 2, 3, 4)]
 
 
@@ -45,9 +47,12 @@ def test_the_asynchronous_client_takes_both_kinds_of_function() -> None:
 
 @pytest.mark.parametrize("answered", ["", "two\nlines", "t\u00fcr"])
 def test_what_no_header_can_carry_is_refused_before_it_is_sent(answered: str) -> None:
-    with ScriptedServer([EMPTY]) as server:
-        with Client(server.address, lambda: answered) as client, pytest.raises(berth.Unauthenticated):
-            client.list_skus()
+    with (
+        ScriptedServer([EMPTY]) as server,
+        Client(server.address, lambda: answered) as client,
+        pytest.raises(berth.Unauthenticated),
+    ):
+        client.list_skus()
     assert server.asked == []
 
 
@@ -55,15 +60,21 @@ def test_what_the_function_raises_reaches_the_caller() -> None:
     def fail() -> str:
         raise LookupError("no token today")
 
-    with ScriptedServer([EMPTY]) as server:
-        with Client(server.address, fail) as client, pytest.raises(LookupError, match="no token today"):
-            client.list_skus()
+    with (
+        ScriptedServer([EMPTY]) as server,
+        Client(server.address, fail) as client,
+        pytest.raises(LookupError, match="no token today"),
+    ):
+        client.list_skus()
     assert server.asked == []
 
 
 @pytest.mark.parametrize("code", ["token_expired", "token_invalid", "token_not_yet_valid", "tenant_not_active"])
 def test_a_refused_token_is_not_sent_again(code: str) -> None:
-    with ScriptedServer([problem(401, code)]) as server:
-        with Client(server.address, lambda: "token") as client, pytest.raises(berth.Unauthenticated) as raised:
-            client.list_skus()
+    with (
+        ScriptedServer([problem(401, code)]) as server,
+        Client(server.address, lambda: "token") as client,
+        pytest.raises(berth.Unauthenticated) as raised,
+    ):
+        client.list_skus()
     assert (raised.value.code, len(server.asked)) == (code, 1)
