@@ -9,7 +9,9 @@ from orchestrator.domain.failures import FAILURES, Failure, Retried
 
 PAGE = Path(__file__).parents[1] / "docs" / "failures.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
-HEAD = "| code | what happened | lands in | fault switch | tried again | who acts, and how |\n|---|---|---|---|---|---|\n"
+HEAD = (
+    "| code | what happened | lands in | fault switch | tried again | who acts, and how |\n|---|---|---|---|---|---|\n"
+)
 RETRIED = {
     Retried.NOT: "no",
     Retried.PROVISION: "up to `BERTH_PROVISION_ATTEMPTS_MAX`",

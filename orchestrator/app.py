@@ -11,7 +11,7 @@ from orchestrator.api import admin, documents, enrolment, health, node, problems
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.dispatching import Dispatcher
-from orchestrator.api.edge import App, Edge
+from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
 from orchestrator.api.gathering import CreateGatherer
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
@@ -27,6 +27,7 @@ def build_services(settings: Settings) -> Services:
     database = connect_database(
         settings.database_url,
         pool_size=settings.database_pool_size,
+        reserve_size=settings.database_reserve_size,
         lock_timeout_seconds=settings.lock_timeout_seconds,
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-orchestrator",
@@ -85,7 +86,7 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    return _edge(CreateLane(public_application(services), services), "public", services.settings)
+    return _edge(CreateLane(public_application(services), services), PUBLIC_ZONE, services.settings)
 
 
 def node_listener(services: Services) -> App:

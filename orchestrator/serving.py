@@ -5,6 +5,7 @@ uvicorn does not hand the certificate over (TRAPS, TLS), so a small subclass of 
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from typing import Any
 
@@ -14,8 +15,55 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from orchestrator.api.edge import App
 from orchestrator.settings import Settings
 
+HEAD_SECONDS_MAX = 10.0
+"""From the first byte of a connection or request to the end of its headers; clients that are slower are not clients."""
 
-class NodeProtocol(HttpToolsProtocol):
+
+class PromptProtocol(HttpToolsProtocol):
+    """HTTP that closes a connection whose next request's headers do not come whole in time.
+
+    uvicorn bounds how long a connection may idle after an answer, but neither before the first request nor in the middle
+    of headers: without this, half a request holds a file descriptor for ever.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """The first request's headers are due."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        """Another request's headers are due."""
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        """They have come."""
+        self._forget_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class NodeProtocol(PromptProtocol):
     """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` tells it."""
 
     def connection_made(self, transport: Any) -> None:
@@ -55,6 +103,6 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
 def _config(app: App, settings: Settings, host: str, port: int) -> uvicorn.Config:
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=False,
-        loop="uvloop", http="httptools", lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
+        loop="uvloop", http=PromptProtocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
         backlog=4096, timeout_keep_alive=30, proxy_headers=False,
     )  # fmt: skip

@@ -17,6 +17,12 @@ class Settings(BaseSettings):
 
     database_url: str = Field(description="postgresql:// address of the control plane's database")
     database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
+    database_reserve_size: int = Field(
+        2,
+        ge=1,
+        le=50,
+        description="connections beside these that only releases, cancels, confirms and results may take",
+    )
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a request waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, description="longest transaction")
 

@@ -49,6 +49,7 @@ def make_context(settings: Settings) -> Context:
     database = connect_database(
         settings.database_url,
         pool_size=settings.database_pool_size,
+        reserve_size=1,
         lock_timeout_seconds=settings.lock_timeout_seconds,
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-worker",

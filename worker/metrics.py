@@ -45,5 +45,7 @@ OLDEST_WAIT_SECONDS = Gauge(
 )
 NODES = Gauge("berth_worker_nodes", "Nodes by state and whether they answer", ["state", "online"])
 GPUS = Gauge(
-    "berth_worker_gpus", "GPUs by pool: in all, and by what their slots are now", ["region", "gpu_model", "shape", "kind"]
+    "berth_worker_gpus",
+    "GPUs by pool: in all, and by what their slots are now",
+    ["region", "gpu_model", "shape", "kind"],
 )

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from orchestrator.api import metrics
 from orchestrator.api.problems import problem_response
 from orchestrator.domain.errors import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
+from orchestrator.store.database import ending
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,6 +31,10 @@ log = structlog.get_logger("orchestrator.api")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 NEVER_SHED = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$|^/(ok|metrics)$")
 SLOW_SECONDS = 1.0
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PUBLIC_ZONE = "public"
+TOLD_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
+"""What endpoints leave in the request's state for its line in the log."""
 
 
 class Edge:
@@ -72,22 +77,32 @@ class Edge:
         scope.setdefault("state", {})["request_id"] = request_id
         self._in_flight += 1
         self._gauge.inc()
+        ends = ending.set(NEVER_SHED.search(scope["path"]) is not None)
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
             else:
                 await self._serve(scope, receive, send_on)
         finally:
+            ending.reset(ends)
             self._in_flight -= 1
             self._gauge.dec()
             elapsed = time.perf_counter() - started
             self._seconds.observe(elapsed)
             metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
-            if status >= 500 or (elapsed > SLOW_SECONDS and not scope["path"].endswith("/wait")):
-                log.warning(
-                    "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
-                    seconds=round(elapsed, 4), request_id=request_id,
-                )  # fmt: skip
+            self._write_log(scope, status, elapsed)
+
+    def _write_log(self, scope: Scope, status: int, seconds: float) -> None:
+        """A line for every write of a tenant's or an operator's, and for whatever failed or was slow."""
+        troubled = status >= 500 or (seconds > SLOW_SECONDS and not scope["path"].endswith("/wait"))
+        if not troubled and (scope["method"] in SAFE_METHODS or self._zone != PUBLIC_ZONE):
+            return
+        state = scope["state"]
+        told = {name: state[name] for name in TOLD_OF_A_WRITE if name in state}
+        (log.warning if troubled else log.info)(
+            "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
+            seconds=round(seconds, 4), request_id=state["request_id"], **told,
+        )  # fmt: skip
 
     def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         length = headers.get("content-length")
@@ -130,7 +145,7 @@ class Edge:
         except Problem as problem:
             if began:
                 raise
-            await problem_response(problem)(scope, receive, send)
+            await problem_response(problem, scope["state"])(scope, receive, send)
 
 
 def _method(scope: Scope) -> str:

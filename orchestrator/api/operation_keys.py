@@ -45,9 +45,13 @@ def operation_in(
     """As `operation_of`, from the ASGI scope of a request."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     written = "\n".join((scope["method"], scope["path"], canonical))
+    used = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
+    scope["state"] |= {"operation_key": used, "principal_id": str(principal.key_id)}
+    if principal.tenant_id is not None:
+        scope["state"]["tenant_id"] = str(principal.tenant_id)
     return Operation(
         scope=principal.scope,
-        key=f"auto:{uuid.uuid4()}" if key is None else usable_key(key),
+        key=used,
         fingerprint=hashlib.sha256(written.encode()).digest(),
         retention_seconds=retention_seconds,
         request_id=scope["state"]["request_id"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from orchestrator.api.metrics import PROBLEMS
-from orchestrator.domain.errors import Invalid, Malformed, NotFound, Problem
+from orchestrator.domain.errors import Invalid, Malformed, NotFound, Outcome, Problem
 
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
@@ -29,8 +29,14 @@ class MethodNotAllowed(Problem):
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
-def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    """The document with the server's time, and Retry-After where waiting helps."""
+def problem_response(
+    problem: Problem, state: Mapping[str, Any] | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    """The document with the server's time, and Retry-After where waiting helps.
+
+    Where the outcome is open it names the operation's key, taken from the request's `state`: with it the client asks
+    again and learns the outcome (P12), also if the key was drawn here.
+    """
     PROBLEMS.labels(code=problem.code).inc()
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     sent = dict(headers or {})
@@ -39,12 +45,14 @@ def problem_response(problem: Problem, headers: dict[str, str] | None = None) ->
     if problem.status == 401:
         sent["www-authenticate"] = "Bearer"
     document = {**problem.document(), "server_time": now}
+    if problem.outcome is not Outcome.NOT_DONE and state is not None and "operation_key" in state:
+        document["operation_key"] = state["operation_key"]
     return Response(orjson.dumps(document, default=str), problem.status, sent, MEDIA_TYPE)
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    return problem_response(error)
+    return problem_response(error, request.scope["state"])
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -69,7 +77,9 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem_response(NotFound("there is nothing at this path"))
     if error.status_code == 405:
-        return problem_response(MethodNotAllowed("this path has no such method"), {"allow": _methods_of(request)})
+        return problem_response(
+            MethodNotAllowed("this path has no such method"), headers={"allow": _methods_of(request)}
+        )
     return problem_response(Malformed(str(error.detail)))
 
 

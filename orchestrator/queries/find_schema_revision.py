@@ -6,9 +6,17 @@ from orchestrator.domain.errors import DatabaseUnavailable
 from orchestrator.store.database import Database
 from orchestrator.store.schema_revision import read_schema_revision
 
+REVISION_NEEDED = "0002"
+"""The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
+
 
 async def require_schema(database: Database) -> None:
-    """Return if the schema is there; raise `DatabaseUnavailable` saying what is missing."""
+    """Return if the schema is there and new enough; raise `DatabaseUnavailable` saying what is missing."""
     async with database.reading() as reading:
-        if await read_schema_revision(reading) is None:
-            raise DatabaseUnavailable("the database has no schema yet; run `berth migrate`")
+        found = await read_schema_revision(reading)
+    if found is None:
+        raise DatabaseUnavailable("the database has no schema yet; run `berth migrate`")
+    if found < REVISION_NEEDED:
+        raise DatabaseUnavailable(
+            f"the database's schema is {found} and this Berth needs {REVISION_NEEDED}; run `berth migrate`"
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,7 @@ REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({"40001", "40P01"})
 TRUSTED_IDLE_SECONDS = 1.0
+POOL_TIMEOUT_SECONDS = 10.0
 
 
 class TransactionConflict(Exception):
@@ -55,11 +57,34 @@ class Transaction(Reading):
     """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3)."""
 
 
-class Database:
-    """The pool of connections to Postgres."""
+ending: ContextVar[bool] = ContextVar("ending", default=False)
+"""Whether what runs here ends something (release, cancel, confirm, a task's result): such work is never shed (P13)."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+
+class Database:
+    """Connections to Postgres: a pool for all, and a few beside it that only what ends something may take.
+
+    However many requests wait for the pool, a release finds a connection at once.
+    """
+
+    def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int) -> None:
         self._engine = engine
+        self._reserve = reserve
+        self._pool_size = pool_size
+        self._wanted = 0
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        if ending.get() and self._wanted >= self._pool_size:
+            async with self._reserve.connect() as connection:
+                yield connection
+            return
+        self._wanted += 1
+        try:
+            async with self._engine.connect() as connection:
+                yield connection
+        finally:
+            self._wanted -= 1
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -71,7 +96,7 @@ class Database:
         """
         committing = False
         try:
-            async with self._engine.connect() as connection:
+            async with self._connection() as connection:
                 transaction = await connection.begin()
                 try:
                     yield Transaction(connection)
@@ -93,7 +118,7 @@ class Database:
         """
         sent = False
         try:
-            async with self._engine.connect() as connection:
+            async with self._connection() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 sent = True
                 yield Transaction(connection)
@@ -104,7 +129,7 @@ class Database:
     async def reading(self) -> AsyncIterator[Reading]:
         """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
         try:
-            async with self._engine.connect() as connection:
+            async with self._connection() as connection:
                 await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
                     yield Reading(connection)
@@ -115,7 +140,7 @@ class Database:
     async def glance(self) -> AsyncIterator[Reading]:
         """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
         try:
-            async with self._engine.connect() as connection:
+            async with self._connection() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield Reading(connection)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -124,6 +149,7 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await self._engine.dispose()
+        await self._reserve.dispose()
 
 
 def _meaning(error: Exception, committing: bool) -> Exception:
@@ -153,9 +179,15 @@ def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
 
 
 def connect_database(
-    url: str, *, pool_size: int, lock_timeout_seconds: float, transaction_timeout_seconds: float, application: str
+    url: str,
+    *,
+    pool_size: int,
+    reserve_size: int,
+    lock_timeout_seconds: float,
+    transaction_timeout_seconds: float,
+    application: str,
 ) -> Database:
-    """Make the pool; nothing is connected yet."""
+    """Make the pools; nothing is connected yet."""
     for prefix in ("postgresql://", "postgres://"):
         if url.startswith(prefix):
             url = "postgresql+psycopg://" + url.removeprefix(prefix)
@@ -165,15 +197,19 @@ def connect_database(
         "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    engine = create_async_engine(
-        url,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=10,
-        connect_args={"options": options, "application_name": application, "connect_timeout": 5},
-    )
-    _ping_after_idling(engine)
-    return Database(engine)
+
+    def pool(size: int) -> AsyncEngine:
+        engine = create_async_engine(
+            url,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=POOL_TIMEOUT_SECONDS,
+            connect_args={"options": options, "application_name": application, "connect_timeout": 5},
+        )
+        _ping_after_idling(engine)
+        return engine
+
+    return Database(pool(pool_size), pool(reserve_size), pool_size)
 
 
 def _ping_after_idling(engine: AsyncEngine) -> None:

@@ -171,8 +171,12 @@ def new_place(admin: Caller, database: psycopg.Connection[Any]) -> Place:
     return Place(region, sku, node)
 
 
+def one_gpu(tenant: Caller, place: Place, **members: Any) -> dict[str, Any]:
+    """The body of a create of one GPU, with an SSH key of the tenant's made for it."""
+    key = tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
+    return {"sku": place.sku, "gpus": 1, "region": place.region, "ssh_key_ids": [key["id"]], **members}
+
+
 def rent(tenant: Caller, place: Place, **members: Any) -> Any:
     """An allocation of one GPU."""
-    key = tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
-    body = {"sku": place.sku, "gpus": 1, "region": place.region, "ssh_key_ids": [key["id"]], **members}
-    return tenant.make("/allocations", body)
+    return tenant.make("/allocations", one_gpu(tenant, place, **members))

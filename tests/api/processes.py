@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,13 +25,15 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def public_process(database_url: str, directory: Path) -> Iterator[httpx.Client]:
-    """A public listener over this database, as a process of its own."""
+def public_process(
+    database_url: str, directory: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[httpx.Client]:
+    """A public listener over this database, as a process of its own; its log is `api.log` in the directory."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port())
     plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())
     process = ChildProcess(plan, directory / "api.log")
-    process.spawn()
+    process.spawn(settings)
     try:
         process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=20) as http:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
+import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
-from tests.api.calling import Caller, fresh, insert_admin_key, new_tenant, problem
+from orchestrator import serving
+from orchestrator.api.edge import Receive, Scope, Send
+from orchestrator.queries.find_schema_revision import REVISION_NEEDED
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
 from tests.api.processes import public_process, wait_for
 
 
@@ -30,8 +39,8 @@ def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: s
         wait_for(lambda: elsewhere.call("GET", "/skus").status_code == 401, "the other process to refuse the key")
 
 
-def test_a_database_that_goes_away_is_said_so_and_survived(tmp_path: Path) -> None:
-    server = LocalPostgres(tmp_path / "postgres", free_port(), new_password(), {"fsync": "off"})
+def test_a_database_that_goes_away_is_said_so_and_survived(server_directory: Path, tmp_path: Path) -> None:
+    server = LocalPostgres(server_directory / "goes-away", free_port(), new_password(), {"fsync": "off"})
     server.start()
     try:
         migrations.upgrade(server.url())
@@ -56,6 +65,23 @@ def test_a_database_that_goes_away_is_said_so_and_survived(tmp_path: Path) -> No
             assert again.headers["idempotent-replayed"] == "true"
     finally:
         server.stop()
+
+
+def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> None:
+    name = f"old_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    migrations.upgrade(postgres_server.url(name), "0001")
+    process = listening(postgres_server.url(name), 0.2)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told.splitlines()[-1].endswith(
+        f"the database's schema is 0001 and this Berth needs {REVISION_NEEDED}; run `berth migrate`"
+    )
+
+
+def test_the_code_needs_the_newest_revision_that_there_is() -> None:
+    assert migrations.head_revision() == REVISION_NEEDED
 
 
 def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen[str]:
@@ -92,3 +118,107 @@ def test_a_database_that_comes_late_is_waited_for(postgres_server: LocalPostgres
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def waits_for_lock(database: psycopg.Connection[tuple[object, ...]], statement: str) -> int | None:
+    """The process id of the session that waits for a lock in a statement that holds this text."""
+    found = database.execute(
+        "select pid from pg_stat_activity where wait_event_type = 'Lock' and query ilike %s", (f"%{statement}%",)
+    ).fetchone()
+    return None if found is None else int(str(found[0]))
+
+
+def test_reads_that_hold_every_connection_do_not_hold_up_a_release(database_url: str, tmp_path: Path) -> None:
+    tight = {"BERTH_DATABASE_POOL_SIZE": "1", "BERTH_DATABASE_RESERVE_SIZE": "1", "BERTH_LOCK_TIMEOUT_SECONDS": "60"}
+    key = insert_admin_key(database_url)
+    with (
+        public_process(database_url, tmp_path / "api", tight) as http,
+        psycopg.connect(database_url) as locking,
+        psycopg.connect(database_url, autocommit=True) as database,
+        ThreadPoolExecutor(1) as elsewhere,
+    ):
+        admin = Caller(http, key)
+        tenant = new_tenant(admin)
+        allocation_id = rent(tenant, new_place(admin, database))["allocation_id"]
+        locking.execute("lock table audit")
+        reading = elsewhere.submit(admin.call, "GET", "/admin/audit")
+        wait_for(lambda: waits_for_lock(database, "audit") is not None, "a read to hold the only connection")
+        released = tenant.call("POST", f"/allocations/{allocation_id}/release")
+        assert (released.status_code, reading.done()) == (202, False)
+        locking.rollback()
+        assert reading.result().status_code == 200
+
+
+def test_an_unknown_outcome_names_the_key_that_tells_it(database_url: str, tmp_path: Path) -> None:
+    patient = {"BERTH_LOCK_TIMEOUT_SECONDS": "60"}
+    with (
+        public_process(database_url, tmp_path / "api", patient) as http,
+        psycopg.connect(database_url) as locking,
+        psycopg.connect(database_url, autocommit=True) as database,
+        ThreadPoolExecutor(1) as elsewhere,
+    ):
+        admin = Caller(http, insert_admin_key(database_url))
+        place, tenant = new_place(admin, database), new_tenant(admin)
+        locking.execute("select 1 from tenant_quotas where tenant_id = %s for update", (tenant.tenant_id,))
+        body = one_gpu(tenant, place)
+        renting = elsewhere.submit(tenant.call, "POST", "/allocations", body)
+        wait_for(lambda: waits_for_lock(database, "place_allocations") is not None, "the create to be under way")
+        database.execute("select pg_terminate_backend(%s)", (waits_for_lock(database, "place_allocations"),))
+        document = problem(renting.result(), 503, "outcome_unknown")
+        assert document["outcome"] == "unknown"
+        locking.rollback()
+        again = tenant.call("POST", "/allocations", body, key=document["operation_key"])
+        assert again.status_code == 201
+        repeated = tenant.call("POST", "/allocations", body, key=document["operation_key"])
+        assert (repeated.json(), repeated.headers["idempotent-replayed"]) == (again.json(), "true")
+
+
+def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str, tmp_path: Path) -> None:
+    with (
+        public_process(database_url, tmp_path / "api") as http,
+        psycopg.connect(database_url, autocommit=True) as database,
+    ):
+        admin = Caller(http, insert_admin_key(database_url))
+        place, tenant = new_place(admin, database), new_tenant(admin)
+        made = tenant.call("POST", "/allocations", one_gpu(tenant, place), key="the key").json()
+        tenant.get(f"/allocations/{made['allocation_id']}")
+        tenant.make(f"/allocations/{made['allocation_id']}/release")
+        lines = [json.loads(line) for line in (tmp_path / "api" / "api.log").read_text().splitlines()]
+        told = [line for line in lines if line["event"] == "request" and line.get("tenant_id") == tenant.tenant_id]
+        _, create, release = told
+        assert (create["method"], create["path"], create["status"]) == ("POST", "/api/v1/allocations", 201)
+        assert (create["allocation_id"], create["operation_key"]) == (made["allocation_id"], "the key")
+        assert release["path"] == f"/api/v1/allocations/{made['allocation_id']}/release"
+        assert not [line for line in lines if line.get("method") == "GET"]
+
+
+def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.1)
+    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
+    server = serving.public_server(answers_hello, settings)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: server.started, "the listener")
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as silent:
+            assert silent.recv(1) == b"", "nothing sent at all"
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as half:
+            half.sendall(b"GET / HTTP/1.1\r\nhost: here\r\nx-slow: ")
+            assert half.recv(1) == b"", "half a head"
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as second:
+            second.sendall(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
+            assert second.recv(1_000).startswith(b"HTTP/1.1 200")
+            second.sendall(b"GET / HT")
+            answer = second.recv(1_000)
+            assert answer == b"", "half a head on a connection that was good before"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+async def answers_hello(scope: Scope, receive: Receive, send: Send) -> None:
+    """The smallest application; it takes longer over an answer than heads may take."""
+    if scope["type"] == "http":
+        await asyncio.sleep(2 * serving.HEAD_SECONDS_MAX)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})

@@ -59,7 +59,12 @@ def connect(url: str) -> psycopg.Connection[Any]:
 def make_context(url: str, *, pool_size: int = 4, limits: Limits | None = None) -> Context:
     """A context with a signing key of its own. Close its database in the loop that used it."""
     database: Database = connect_database(
-        url, pool_size=pool_size, lock_timeout_seconds=5, transaction_timeout_seconds=20, application="tests"
+        url,
+        pool_size=pool_size,
+        reserve_size=1,
+        lock_timeout_seconds=5,
+        transaction_timeout_seconds=20,
+        application="tests",
     )
     return Context(database, limits or Limits(), TaskSigner(Ed25519PrivateKey.generate()))
 

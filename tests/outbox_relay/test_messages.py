@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.rows import args_row
 
-from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event, Fence, Subjects, frames, is_publishable
 from orchestrator.tracing import traceparent
+from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event, Fence, Subjects, frames, is_publishable
 from tests.outbox_relay.relays import leave_events, log_rows
 
 TOKEN = re.compile(rb"[^\s.*>]+(\.[^\s.*>]+)*")

@@ -216,9 +216,9 @@ def test_sigterm_ends_in_order(start_relay: StartRelay, database: psycopg.Connec
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[LocalPostgres]:
+def own_postgres(server_directory: Path) -> Iterator[LocalPostgres]:
     """A migrated PostgreSQL that may be killed."""
-    server = LocalPostgres(tmp_path / "servers" / "postgres", free_port(), new_password())
+    server = LocalPostgres(server_directory / f"own-{free_port()}", free_port(), new_password())
     server.start()
     migrations.upgrade(server.url())
     yield server

@@ -112,6 +112,7 @@ async def working(
     database = connect_database(
         url,
         pool_size=pool_size,
+        reserve_size=1,
         lock_timeout_seconds=lock_timeout_seconds,
         transaction_timeout_seconds=30,
         application="test",

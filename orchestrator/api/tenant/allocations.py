@@ -6,9 +6,11 @@ import uuid
 from collections.abc import MutableMapping
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from orchestrator import tracing
 from orchestrator.api.authentication import TenantCaller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_in
@@ -37,6 +39,7 @@ async def place_create(
     """The answer to a create of a tenant's. Raises the `Problem` that it met."""
     assert caller.tenant_id is not None
     _require_permitted_labels(parts, body)
+    correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
         operation=operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds),
@@ -50,9 +53,16 @@ async def place_create(
         name=body.name,
         labels=body.labels,
         user_data=body.user_data,
-        correlation_id=uuid.uuid4(),
+        correlation_id=correlation_id,
     )
-    return await parts.gatherer.create(create)
+    asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
+    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+        answer = await parts.gatherer.create(create)
+        if span is not None:
+            span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
+    if answer.status == 201:
+        scope["state"]["allocation_id"] = orjson.loads(answer.body)["allocation_id"]
+    return answer
 
 
 def _require_permitted_labels(parts: Services, body: CreateAllocation) -> None:
