@@ -36,6 +36,7 @@ def main() -> int:
             asked.agents,
             asked.clients,
             asked.fault_every_seconds,
+            asked.settle_seconds,
         )
         report, history = run_campaign(options)
     sys.stdout.write("\n".join(report.lines()) + "\n")

@@ -167,8 +167,10 @@ def check_sights(history: History) -> Iterator[Violation]:
                 break
 
 
-OVERDUE_CODES = frozenset({"not_started", "agent_silent", "node_offline", "task_expired"})
-"""Codes of allocations that failed because their time was up."""
+OVERDUE_CODES = {
+    "not_started": "requested", "agent_silent": "provisioning", "node_offline": "provisioning",
+}  # fmt: skip
+"""Codes of allocations that failed because their time was up, and the state that had the time."""
 EARLY_SECONDS_MAX = 0.3
 """A task's own deadline is drawn a few milliseconds before the one that is told."""
 
@@ -177,8 +179,10 @@ def check_deadlines(history: History) -> Iterator[Violation]:
     """Nothing failed for want of time before the time was up that a client had been told; both by the server's clock."""
     for allocation_id, sights in history.by_allocation().items():
         end = next((sight for sight in sights if sight.failure in OVERDUE_CODES and sight.failed_at), None)
-        told = [sight.due for sight in sights if sight.due is not None]
-        if end is None or end.failed_at is None or not told:
+        if end is None or end.failed_at is None or end.failure is None:
+            continue
+        told = [sight.due for sight in sights if sight.due and sight.state == OVERDUE_CODES[end.failure]]
+        if not told:
             continue
         early = (max(told) - end.failed_at).total_seconds()
         if early > EARLY_SECONDS_MAX:

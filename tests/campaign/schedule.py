@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,12 +113,3 @@ def _pool(kind: FaultKind, targets: Targets) -> Sequence[str]:
             return targets.links
         case FaultKind.BREAK:
             return targets.nodes
-
-
-def steps(faults: Sequence[Fault]) -> list[tuple[float, bool, Fault]]:
-    """Beginnings (True) and ends (False) in the order in which they are due."""
-    heap: list[tuple[float, int, bool, Fault]] = []
-    for number, fault in enumerate(faults):
-        heapq.heappush(heap, (fault.at, 2 * number, True, fault))
-        heapq.heappush(heap, (fault.until, 2 * number + 1, False, fault))
-    return [(at, begins, fault) for at, _, begins, fault in (heapq.heappop(heap) for _ in range(len(heap)))]

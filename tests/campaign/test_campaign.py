@@ -1,0 +1,32 @@
+"""The campaign itself, short in every run of the tests and longer in the full one: nothing that was promised is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.campaign.running import CampaignOptions, run_campaign
+
+
+def keeps_everything(directory: Path, seconds: float, seed: int, **options: float) -> None:
+    report, history = run_campaign(CampaignOptions(directory / "campaign", seconds, seed, **options))  # type: ignore[arg-type]
+    shown = "\n".join(report.lines())
+    history.write(directory / "campaign.history.jsonl")
+    assert report.kept, shown
+    assert report.faults_undone == [], shown
+    assert sum(report.faults.values()) > seconds / 10, shown
+    assert report.allocations.get("released", 0) > 5, shown
+    assert any(taken is not None for _, taken in report.recovery_seconds), shown
+
+
+@pytest.mark.timeout(300)
+def test_a_short_campaign(server_directory: Path) -> None:
+    keeps_everything(server_directory, 30, seed=7)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_longer_campaign(server_directory: Path, seed: int) -> None:
+    keeps_everything(server_directory / f"seed-{seed}", 180, seed, fault_every_seconds=1.8)
