@@ -143,8 +143,7 @@ WAYS: list[tuple[str, str, Callable[[History], None]]] = [
     ("an answer that nobody foresaw", "foreseen", change("attempts", 2, outcome=Outcome.NOT_DONE, code="internal")),
     ("a key has two effects", "one effect", append("deliveries", event(9, "releasing.requested", FIRST, 9, "release 0"))),
     (
-        "a refused write has an effect", "refused, no effect",
-        lambda history: [change("attempts", n, outcome=Outcome.REFUSED)(history) for n in (1, 2)] and None,
+        "a refused write has an effect", "refused, no effect", refuse_release,
     ),
     ("an acknowledged create left no event", "acknowledged", change("deliveries", 0, operation_key=None)),
     ("an acknowledged create is not found", "readable", append("sights", sight(FIRST, 3, None, 0))),
