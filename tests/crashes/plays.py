@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from berth.client import SkuUnavailable
 from berth.client.models import CreatedAllocation
@@ -180,6 +181,27 @@ def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocatio
     eventually(lambda: stage.execute(issued, made.allocation_id) != [], "the release's task is issued")
     ((task_id, notify),) = stage.execute(issued, made.allocation_id)
     return made, task_id, str(notify)
+
+
+def an_orphan(stage: Stage) -> Iterator[None]:
+    """An admin was wrong: the node still holds what was said to be gone. It is found, and destroyed by proof."""
+    tenant = stage.tenant()
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    stage.kill(FIRST_AGENT)
+    release(tenant, made)
+    stage.admin.force_cleanup(made.allocation_id, runtime_verified_absent=True, reason="a wrong word")
+    node_id = stage.admin.get_node(stage.node(FIRST_AGENT).name).id
+    yield
+    stage.start(FIRST_AGENT)
+    eventually(lambda: len(list(stage.admin.iterate_orphans(node_id))) == 1, "the orphan is found")
+    (orphan,) = stage.admin.iterate_orphans(node_id)
+    assert orphan.allocation_id == made.allocation_id
+    stage.admin.destroy_orphan(node_id, orphan.id, reason="crash test", idempotency_key=new_key())
+    eventually(lambda: list(stage.admin.iterate_orphans(node_id)) == [], "the orphan is destroyed")
+    found = "select count(*) from log where event_type = 'node.orphan_found' and subject = %s and payload @> %s"
+    told = Jsonb({"allocation_id": str(made.allocation_id)})
+    eventually(lambda: stage.execute(found, f"nodes/{node_id}", told) == [(1,)], "it was told once")
 
 
 def a_node_falls_silent(stage: Stage) -> Iterator[None]:

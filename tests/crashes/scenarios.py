@@ -97,6 +97,10 @@ SCENARIOS = [
     Scenario(ControlPoint.RESCUE_AFTER_START, WORKER, plays.a_workflow_that_vanished),
     Scenario(ControlPoint.EXPIRE_TASK_BEFORE_COMMIT, WORKER, plays.a_task_that_nobody_ended),
     Scenario(ControlPoint.EXPIRE_TASK_AFTER_COMMIT, WORKER, plays.a_task_that_nobody_ended),
+    Scenario(ControlPoint.REPORT_ORPHAN_BEFORE_COMMIT, WORKER, plays.an_orphan),
+    Scenario(ControlPoint.REPORT_ORPHAN_AFTER_COMMIT, WORKER, plays.an_orphan),
+    Scenario(ControlPoint.ADVANCE_ORPHAN_BEFORE_COMMIT, WORKER, plays.an_orphan),
+    Scenario(ControlPoint.ADVANCE_ORPHAN_AFTER_COMMIT, WORKER, plays.an_orphan),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_BEFORE_COMMIT, WORKER, plays.a_node_falls_silent),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_AFTER_COMMIT, WORKER, plays.a_node_falls_silent),
     # The agent, its journal and the node. The first task provisions, the second releases.
