@@ -12,6 +12,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 
+DIRECT_SECONDS_MAX = 1.0
+"""An answer that took no longer is taken for one that was stamped just now."""
+
+
 def boot_seconds() -> float:
     """Seconds since this machine booted, suspension included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -30,8 +34,14 @@ class ServerClock:
         """Whether any answer has been seen."""
         return self._server_time is not None
 
-    def observe(self, server_time: datetime) -> None:
-        """Take the time stamped on an answer that has just arrived."""
+    def observe(self, server_time: datetime, asked_seconds_ago: float = 0.0) -> None:
+        """Take the time stamped on an answer that has just arrived, whose question was asked so long ago.
+
+        An answer that was held, or lay about while this process stood still, is as old as its question may be: its time
+        then only moves the estimate forward, never back, or what has expired would seem to have time left.
+        """
+        if self._server_time is not None and asked_seconds_ago > DIRECT_SECONDS_MAX:
+            server_time = max(server_time, self.now())
         self._server_time = server_time
         self._observed_at = self._monotonic()
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from node_agent.clock import ServerClock
+from node_agent.clock import ServerClock, boot_seconds
 from node_agent.identity import IdentityStore, StoredIdentity
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import Credentials, EnrolRequest
@@ -96,11 +96,14 @@ class NodeConnection:
 
     async def get(self, path: str, params: list[tuple[str, str]], answer: type[Answer], wait_seconds: float) -> Answer:
         """GET that the server may hold for `wait_seconds`. Raises the module's three situations."""
-        return self._understood(await self._request("GET", path, wait_seconds, params=params), answer)
+        asked_at = boot_seconds()
+        return self._understood(await self._request("GET", path, wait_seconds, params=params), answer, asked_at)
 
     async def post(self, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
         """POST of one message. Raises the module's three situations."""
-        return self._understood(await self._request("POST", path, 0.0, content=_json(body), headers=_JSON), answer)
+        asked_at = boot_seconds()
+        response = await self._request("POST", path, 0.0, content=_json(body), headers=_JSON)
+        return self._understood(response, answer, asked_at)
 
     async def send(self, path: str, body: BaseModel) -> None:
         """POST of one message whose answer has no content. Raises the module's three situations."""
@@ -136,11 +139,11 @@ class NodeConnection:
                 del self._in_flight[transport]
                 await transport.aclose()
 
-    def _understood(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+    def _understood(self, response: httpx.Response, answer: type[Answer], asked_at: float) -> Answer:
         parsed = understood(response, answer)
         server_time = getattr(parsed, "server_time", None)
         if server_time is not None:
-            self._clock.observe(server_time)
+            self._clock.observe(server_time, boot_seconds() - asked_at)
         return parsed
 
 

@@ -114,3 +114,16 @@ def test_time_is_the_servers_and_runs_on_by_the_monotonic_clock() -> None:
     assert isinstance(admit(handed, TRUST, JournalState(), judge), Admitted)
     seconds = 160.0
     assert isinstance(admit(handed, TRUST, JournalState(), judge), Refused)
+
+
+def test_an_answer_that_lay_about_never_gives_an_expired_task_time_back() -> None:
+    seconds = 0.0
+    judge = ServerClock(monotonic=lambda: seconds)
+    judge.observe(NOW)
+    seconds = 100.0
+    judge.observe(NOW + dt.timedelta(seconds=1), asked_seconds_ago=100.0)
+    assert judge.now() == NOW + dt.timedelta(seconds=100)
+    judge.observe(NOW + dt.timedelta(seconds=130), asked_seconds_ago=30.0)
+    assert judge.now() == NOW + dt.timedelta(seconds=130)
+    judge.observe(NOW + dt.timedelta(seconds=99), asked_seconds_ago=0.1)
+    assert judge.now() == NOW + dt.timedelta(seconds=99), "a direct answer corrects in either direction"

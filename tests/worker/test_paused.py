@@ -1,0 +1,70 @@
+"""Workers and relays that stand still while others take over, and go on later: nothing is done twice or undone (P7)."""
+
+from __future__ import annotations
+
+import signal
+
+from berth.verification.stream import check_stream
+from tests.lifecycle.driving import row_of, rows_of
+from tests.lifecycle.invariants import violations
+from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.worker.harness import Processes, play_nodes, release_all, wait_until
+
+COUNT = 6
+
+
+def test_a_worker_that_stood_still_takes_back_nothing(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url, slice_nodes=2)
+    processes.start_relay()
+    first = processes.start_worker(transaction_timeout_seconds=3)
+    ids = create_many(url, seeded, COUNT)
+    wait_until(lambda: rows_of(url, "select from node_tasks"), "some to be under way")
+    first.send_signal(signal.SIGSTOP)
+    processes.start_worker(transaction_timeout_seconds=3)
+    play_nodes(url, dict.fromkeys(ids, "active"))
+    release_all(url, seeded, ids[:3])
+    play_nodes(url, {**dict.fromkeys(ids[:3], "released"), **dict.fromkeys(ids[3:], "active")})
+    before = rows_of(url, "select id, state, row_version from allocations order by id")
+    first.send_signal(signal.SIGCONT)
+    more = create_many(url, seeded, COUNT)
+    play_nodes(url, dict.fromkeys(more, "active"))
+    wait_until(lambda: processes.log("worker").count("event_handled") >= 4 * COUNT, "everything to be handled")
+    after = rows_of(url, "select id, state, row_version from allocations where id = any(%s) order by id", ids)
+    assert after == before
+    release_all(url, seeded, [*ids[3:], *more])
+    play_nodes(url, dict.fromkeys([*ids, *more], "released"))
+    tasks = rows_of(url, "select allocation_id, type from node_tasks group by 1, 2 having count(*) > 1")
+    assert tasks == [], "nothing was issued twice"
+    assert violations(url) == []
+
+
+def test_of_two_relays_the_one_that_stood_still_doubles_nothing(processes: Processes) -> None:
+    url = processes.url
+    seeded = seed(url)
+    first = processes.start_relay()
+    made = [create_allocation(url, seeded)]
+    wait_until(lambda: _unsequenced(url) == 0, "the first relay to work")
+    first.send_signal(signal.SIGSTOP)
+    # If it stands still inside its transaction, that ends by its timeout; the other waits no longer than that.
+    second = processes.start_relay()
+    made.append(create_allocation(url, seeded))
+    wait_until(lambda: _unsequenced(url) == 0, "the second relay to take over")
+    first.send_signal(signal.SIGCONT)
+    second.send_signal(signal.SIGSTOP)
+    made.append(create_allocation(url, seeded))
+    wait_until(lambda: _unsequenced(url) == 0, "the first relay to go on")
+    second.send_signal(signal.SIGCONT)
+    made.append(create_allocation(url, seeded))
+    wait_until(lambda: _unsequenced(url) == 0, "either to go on")
+    wait_until(lambda: check_stream(url, processes.nats.url).kept, "the stream to be the log")
+    assert row_of(url, "select count(*) as events, max(version) as last from log") == {"events": 4, "last": 4}
+    assert first.poll() is None
+    assert second.poll() is None
+
+
+def _unsequenced(url: str) -> int:
+    with connect(url) as connection:
+        row = connection.execute("select count(*) from outbox").fetchone()
+    assert row is not None
+    return int(row[0])
