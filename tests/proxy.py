@@ -1,0 +1,184 @@
+"""A small TCP proxy that can be told to misbehave, and a seeded choice of how.
+
+A cut holds bytes back in one direction or both, as a network that lost its way does: neither end is told, and what was
+held back goes through when the cut is over, as TCP's repetitions would see to. A reset ends every connection at once and
+refuses new ones. Everything runs in one thread with an event loop of its own; call from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from typing import TypeVar
+
+DELAY_SECONDS = 0.15
+CONNECT_SECONDS_MAX = 5.0
+CHUNK_BYTES = 65_536
+
+T = TypeVar("T")
+
+
+class Mode(StrEnum):
+    """What a proxy does with what goes through it."""
+
+    PASS = "pass"
+    DROP_REQUESTS = "drop_requests"  # client to server
+    DROP_ANSWERS = "drop_answers"  # server to client
+    CUT = "cut"  # both
+    RESET = "reset"
+    DELAY = "delay"
+
+
+TROUBLES = tuple(mode for mode in Mode if mode is not Mode.PASS)
+_HOLDS_REQUESTS = {Mode.DROP_REQUESTS, Mode.CUT}
+_HOLDS_ANSWERS = {Mode.DROP_ANSWERS, Mode.CUT}
+
+
+class Proxy:
+    """Listens on a port of its own for the connections of one client process to one server."""
+
+    def __init__(self, proxies: Proxies, name: str, server_port: int) -> None:
+        self.name = name
+        self.port = 0
+        self.passed_bytes = 0
+        self._proxies = proxies
+        self._server_port = server_port
+        self._mode = Mode.PASS
+        self._changed = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def set_mode(self, mode: Mode) -> None:
+        """Do this from now on."""
+
+        async def change() -> None:
+            self._mode = mode
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+            if mode is Mode.RESET:
+                for writer in list(self._writers):
+                    _reset(writer)
+
+        self._proxies.run(change())
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            if self._mode is Mode.RESET:
+                _reset(writer)
+                return
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                answers, requests = await asyncio.open_connection("127.0.0.1", self._server_port)
+            self._writers.add(requests)
+            try:
+                back = asyncio.create_task(self._pump(answers, writer, _HOLDS_ANSWERS))
+                await self._pump(reader, requests, _HOLDS_REQUESTS)
+                await back
+            finally:
+                self._writers.discard(requests)
+                requests.transport.abort()
+        except (OSError, TimeoutError):
+            return
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holding: set[Mode]) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                if self._mode is Mode.DELAY:
+                    await asyncio.sleep(DELAY_SECONDS)
+                while self._mode in holding:
+                    await self._changed.wait()
+                writer.write(data)
+                await writer.drain()
+                self.passed_bytes += len(data)
+        with suppress(OSError):
+            # An end is told like any other byte: not while it is held back.
+            while self._mode in holding:
+                await self._changed.wait()
+            writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with RST, as a firewall or a dead host's successor does; a plain close would send FIN."""
+    own: socket.socket = writer.get_extra_info("socket")
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class Proxies:
+    """All proxies of a test, in one thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
+        self._thread.start()
+        self.by_name: dict[str, Proxy] = {}
+
+    def make(self, name: str, server_port: int) -> Proxy:
+        """A proxy to a server of this machine, listening."""
+
+        async def make() -> Proxy:
+            proxy = Proxy(self, name, server_port)
+            await proxy._listen()
+            return proxy
+
+        proxy = self.by_name[name] = self.run(make())
+        return proxy
+
+    def run(self, work: Awaitable[T]) -> T:
+        """Run a coroutine in the proxies' thread and answer its result."""
+
+        async def wrapped() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(wrapped(), self._loop).result(10)
+
+    @contextmanager
+    def troubled(self, name: str, mode: Mode) -> Iterator[None]:
+        """This proxy misbehaves for the length of the context, and passes everything afterwards."""
+        self.by_name[name].set_mode(mode)
+        try:
+            yield
+        finally:
+            self.by_name[name].set_mode(Mode.PASS)
+
+    def close(self) -> None:
+        """End every connection and the thread."""
+
+        async def end() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.run(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+class Chooser:
+    """The same troubles in the same order for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def plan(self, names: Sequence[str], modes: Sequence[Mode] = TROUBLES) -> list[tuple[str, Mode]]:
+        """Every proxy once, in an order and with a trouble of the seed's choice."""
+        order = self._random.sample(list(names), len(names))
+        return [(name, self._random.choice(modes)) for name in order]
+
+    def seconds(self, least: float, most: float) -> float:
+        """How long a trouble lasts."""
+        return self._random.uniform(least, most)

@@ -1,0 +1,156 @@
+"""Servers die and lose their data, connections are cut, a clock is wrong, all under load: the lifecycle goes on (P14)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from berth.local.processes import ChildProcess
+from tests.berth.commands import berth
+from tests.proxy import TROUBLES, Chooser, Mode
+from tests.whole.conftest import Whole
+from tests.whole.troubled import Load, TroubledStack, build_clock_library, require_all_well
+
+pytestmark = pytest.mark.timeout(300)
+
+LINKS = [
+    "api > postgres", "node-api > postgres", "relay > postgres", "relay > nats", "worker > postgres", "worker > nats",
+    "worker > temporal", "agent eu-1-slice-1 > node-api", "agent us-1-slice-1 > node-api",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def troubled(server_directory: Path) -> Iterator[Whole]:
+    """A stack of this module's own."""
+    with TroubledStack(server_directory / "troubled" / "var") as stack:
+        yield Whole(stack)
+    shutil.rmtree(server_directory / "troubled", ignore_errors=True)
+
+
+def proxied(whole: Whole) -> TroubledStack:
+    """The stack with its proxies."""
+    assert isinstance(whole.stack, TroubledStack)
+    return whole.stack
+
+
+def pause(seconds: float) -> None:
+    """Let the load go on."""
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.full), "kill"])
+def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
+    with Load(troubled) as load:
+        pause(1)
+        server = troubled.server("postgres")
+        getattr(server, how)()
+        pause(1)
+        server.start()
+        pause(1)
+    load.settle()
+    require_all_well(troubled)
+
+
+def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) -> None:
+    with Load(troubled) as load:
+        pause(1)
+        server = troubled.server("nats")
+        server.kill()
+        shutil.rmtree(server.directory / "jetstream")
+        pause(1)
+        server.start()
+        state = ("--state-dir", str(troubled.stack.state.path))
+        done = berth("events", "rebuild", "--output", "json", *state)
+        told = json.loads(done.stdout)
+        # The relay may have been faster.
+        assert done.returncode == 0 or told["error"]["code"] == "nothing_to_do", done.stdout
+        again = berth("events", "rebuild", "--anew", "--output", "json", *state)
+        assert again.returncode == 0, again.stdout
+        assert json.loads(again.stdout)["first_version"] == 1
+        pause(2)
+    assert load.settle() == []
+    require_all_well(troubled)
+
+
+def test_temporal_loses_every_workflow(troubled: Whole) -> None:
+    with Load(troubled) as load:
+        pause(1)
+        server = troubled.server("temporal")
+        server.kill()
+        for file in server.directory.glob("temporal.db*"):
+            file.unlink()
+        pause(1)
+        server.start()
+        pause(1)
+    load.settle()
+    require_all_well(troubled)
+
+
+def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[float, float]) -> None:
+    """Each of the links once, under load, with troubles of the seed's choice."""
+    chooser = Chooser(seed)
+    with Load(whole, seed) as load:
+        for name, mode in chooser.plan(links):
+            with proxied(whole).proxies.troubled(name, mode):
+                pause(chooser.seconds(*seconds))
+            pause(0.3)
+    load.settle()
+    require_all_well(whole)
+
+
+def test_every_link_is_troubled_once(troubled: Whole) -> None:
+    assert set(LINKS) <= set(proxied(troubled).proxies.by_name)
+    assert all(proxied(troubled).proxies.by_name[name].passed_bytes > 0 for name in LINKS)
+    trouble_links(troubled, 1, LINKS, (0.5, 2.0))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", TROUBLES)
+@pytest.mark.parametrize("link", LINKS)
+def test_each_link_in_each_trouble(troubled: Whole, link: str, mode: Mode) -> None:
+    with Load(troubled) as load:
+        pause(0.5)
+        with proxied(troubled).proxies.troubled(link, mode):
+            pause(4)
+    load.settle()
+    require_all_well(troubled)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_links_in_trouble_by_seed(troubled: Whole, seed: int) -> None:
+    trouble_links(troubled, seed, LINKS * 2, (1.0, 8.0))
+
+
+@pytest.mark.parametrize("offset_seconds", [pytest.param(-300, marks=pytest.mark.full), 300])
+def test_an_agents_clock_is_wrong_by_five_minutes(troubled: Whole, tmp_path: Path, offset_seconds: int) -> None:
+    """It judges tasks by the server's time, and its certificates are good for the minutes before and after."""
+    try:
+        library = build_clock_library(tmp_path)
+    except FileNotFoundError:
+        pytest.skip("needs a C compiler")
+    name = "agent eu-1-slice-1"
+    (child,) = [child for child in troubled.stack._children if child.name == name]
+    wrong = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_SECONDS": str(offset_seconds)}
+    agent = ChildProcess(replace(child.plan, environment={**child.plan.environment, **wrong}), tmp_path / "agent.log")
+    troubled.kill(name)
+    agent.spawn()
+    try:
+        agent.wait_ready()
+        told = json.loads(agent.log.read_text().splitlines()[-1])["timestamp"]
+        ahead = datetime.fromisoformat(told) - datetime.now(UTC)
+        assert abs(ahead.total_seconds() - offset_seconds) < 60, "its clock is wrong"
+        with Load(troubled) as load:
+            pause(2)
+        assert load.settle() == []
+        require_all_well(troubled)
+    finally:
+        agent.kill()
+        troubled.start(name)

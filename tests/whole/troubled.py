@@ -1,0 +1,231 @@
+"""A stack of which every connection to a server goes through a proxy, with deadlines of seconds, and tenants at work."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import threading
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psycopg
+
+from berth.client import BerthError, CreatedAllocation
+from berth.local.processes import ProcessPlan
+from berth.local.stack import Stack, StackOptions
+from berth.verification.stream import check_stream
+from tests.proxy import Proxies
+from tests.whole.conftest import Tenant, Whole, eventually
+
+LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+")
+SERVERS = {
+    "BERTH_DATABASE_URL": "postgres",
+    "BERTH_NATS_URL": "nats",
+    "BERTH_TEMPORAL_ADDRESS": "temporal",
+    "BERTH_NODE_API_URL": "node-api",
+}
+CONTROL_PLANE = {
+    "BERTH_REQUESTED_SECONDS_MAX": "15",
+    "BERTH_PROVISION_SECONDS_MAX": "12",
+    "BERTH_RELEASE_SECONDS_MAX": "8",
+    "BERTH_LOCK_TIMEOUT_SECONDS": "2",
+    "BERTH_TRANSACTION_TIMEOUT_SECONDS": "10",
+}
+WORKER = {
+    **CONTROL_PLANE,
+    "BERTH_SWEEP_SECONDS": "0.5",
+    "BERTH_SWEEP_GRACE_SECONDS": "1",
+    "BERTH_RESCUE_PATIENCE_SECONDS": "2",
+    "BERTH_RESCUE_SECONDS": "1",
+    "BERTH_NODE_SILENT_SECONDS": "6",
+    "BERTH_WORKER_ACK_WAIT_SECONDS": "4",
+    "BERTH_WORKER_STEP_SECONDS": "2",
+    "BERTH_WORKER_STICKY_SECONDS": "1",
+    "BERTH_WORKER_POSITION_SECONDS": "0.5",
+    "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
+}
+RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
+AGENT = {
+    "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
+    "BERTH_AGENT_WAIT_SECONDS": "5",
+    "BERTH_AGENT_READINESS_SECONDS": "8",
+}
+OF_MODULE = {"orchestrator": CONTROL_PLANE, "worker": WORKER, "outbox_relay": RELAY, "node_agent": AGENT}
+
+
+class TroubledStack(Stack):
+    """Slice nodes in two regions; `proxies` are named `<process> > <server>`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.proxies = Proxies()
+        super().__init__(StackOptions(directory, agents=2, wished_port=None))
+
+    def _as_asked(self, plan: ProcessPlan) -> ProcessPlan:
+        plan = super()._as_asked(plan)
+        environment = {**plan.environment, **OF_MODULE[plan.module]}
+        if plan.module == "node_agent":
+            environment["BERTH_NODE_API_URL"] = self.endpoints.node_api_url
+        for variable, server in SERVERS.items():
+            # The orchestrator is told its own address to hand on, and connects nowhere with it.
+            if variable in environment and not (plan.module == "orchestrator" and server == "node-api"):
+                environment[variable] = LAST_PORT.sub(
+                    lambda port, server=server: str(  # type: ignore[misc]
+                        self.proxies.make(f"{plan.name} > {server}", int(port.group())).port
+                    ),
+                    environment[variable],
+                )
+        return replace(plan, environment=environment)
+
+    def _stop(self) -> None:
+        super()._stop()
+        self.proxies.close()
+
+
+@dataclass
+class Life:
+    """One create of a tenant: its key, and what is known of it."""
+
+    key: str
+    region: str
+    made: CreatedAllocation | None = None
+    refused: str | None = None
+
+
+@dataclass
+class Load:
+    """Two tenants that create and release until told to stop; afterwards everything is brought to its end."""
+
+    whole: Whole
+    seed: int = 7
+    lives: list[tuple[Tenant, Life]] = field(default_factory=list)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Load:
+        """Begin."""
+        for number in range(2):
+            arguments = (self.whole.tenant(), random.Random(self.seed * 100 + number))
+            self._threads.append(threading.Thread(target=self._work, args=arguments))
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop creating."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, tenant: Tenant, chance: random.Random) -> None:
+        tenant.client.exchange.retry_seconds = 1.0
+        while not self._stopping.is_set():
+            life = Life(uuid.uuid4().hex, chance.choice(["eu-1", "us-1"]))
+            self.lives.append((tenant, life))
+            self._try(tenant, life)
+            self._stopping.wait(chance.uniform(0.1, 0.5))
+            if life.made is not None and chance.random() < 0.7:
+                try:
+                    tenant.client.release_allocation(life.made.allocation_id)
+                except BerthError:
+                    continue  # `settle` releases what is left
+
+    def _try(self, tenant: Tenant, life: Life) -> None:
+        try:
+            life.made = tenant.client.create_allocation(
+                sku="h100.slice", gpus=1, region=life.region, ssh_key_ids=[tenant.ssh_key_id], idempotency_key=life.key
+            )
+        except BerthError as error:
+            # Unknown, in progress or not asked: the key will tell.
+            definite = error.outcome == "not_done" and (error.status or 503) < 500
+            life.refused = error.code if definite else None
+
+    def settle(self) -> list[str]:
+        """Resolve every create by its key, release everything, wait for the ends; the codes of those that failed."""
+        codes = []
+        for tenant, life in self.lives:
+            tenant.client.exchange.retry_seconds = 30.0
+            if life.made is None and life.refused is None:
+                self._try(tenant, life)
+            assert life.made is not None or life.refused is not None, "a key always tells in the end"
+            if life.made is not None and tenant.client.get_allocation(life.made.allocation_id).status != "failed":
+                tenant.client.release_allocation(life.made.allocation_id)
+        for tenant, life in self.lives:
+            if life.made is not None:
+                ended = tenant.wait(life.made, "released", "failed")
+                assert ended.status == "released" or ended.failure is not None, ended
+                codes += [ended.failure.code] if ended.failure is not None else []
+        return codes
+
+
+def require_all_well(whole: Whole) -> None:
+    """A new allocation lives its whole life, every unit is free again, and every promise was kept, on NATS too."""
+    tenant = whole.tenant()
+    for region in ("eu-1", "us-1"):
+        made = tenant.create(region=region)
+        assert tenant.wait(made, "active", "failed").status == "active"
+        tenant.client.release_allocation(made.allocation_id)
+        tenant.wait(made, "released")
+    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    eventually(lambda: _occupied(whole) == 0, "every unit is free")
+    assert whole.violations() == []
+    endpoints = whole.stack.endpoints
+    stream = check_stream(endpoints.database_url, endpoints.nats_url)
+    assert stream.kept, stream.violations
+
+
+def _occupied(whole: Whole) -> int:
+    with psycopg.connect(whole.stack.endpoints.database_url) as connection:
+        row = connection.execute("select count(*) from claims where occupied or closed_at is null").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def build_clock_library(directory: Path) -> Path:
+    """A library that, preloaded, moves the wall clock of a process by CLOCK_OFFSET_SECONDS, for OpenSSL as well.
+
+    Raises CalledProcessError or FileNotFoundError without a C compiler.
+    """
+    source, library = directory / "clock.c", directory / "clock.so"
+    source.write_text(CLOCK_SOURCE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+CLOCK_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long offset(void) {
+    const char *text = getenv("CLOCK_OFFSET_SECONDS");
+    return text ? atol(text) : 0;
+}
+
+int clock_gettime(clockid_t id, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int status = real(id, at);
+    if (status == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) at->tv_sec += offset();
+    return status;
+}
+
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+
+int gettimeofday(struct timeval *at, void *zone) {
+    (void)zone;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
