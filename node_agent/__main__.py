@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 import structlog
+from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from node_agent.agent import Agent
@@ -23,6 +24,7 @@ async def _run(settings: Settings) -> None:
 def main() -> int:
     """0 after an orderly stop; 1 with one sentence on standard error when it cannot go on."""
     configure_logging()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
     problem: BaseException
     try:
         asyncio.run(_run(Settings()))

@@ -11,6 +11,7 @@ import time
 import structlog
 import uvicorn
 import uvloop
+from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from orchestrator import app as application
@@ -97,6 +98,7 @@ def main() -> int:
     parser.add_argument("--listen", choices=("public", "node", "both"), default="both")
     options = parser.parse_args()
     configure_logging()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
     reasons: list[str] = []
     try:
         settings = Settings()  # filled from the environment

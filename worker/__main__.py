@@ -12,6 +12,7 @@ import sys
 import traceback
 
 import structlog
+from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from orchestrator.observability import configure_logging
@@ -43,6 +44,7 @@ async def work(settings: Settings) -> None:
 def main() -> int:
     """The process's exit status."""
     configure_logging()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
     try:
         settings = Settings()
     except ValidationError as error:

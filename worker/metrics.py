@@ -23,6 +23,16 @@ COMMAND_SECONDS = Histogram(
     "berth_worker_command_seconds", "Time a command took", ["command"], buckets=LATENCIES_SECONDS
 )
 CONCLUSIONS = Counter("berth_worker_conclusions_total", "How parts of the lifecycle ended", ["state", "code"])
+TOOK_SECONDS = {
+    "active": Histogram(
+        "berth_allocation_active_seconds", "From the request to `active`",
+        buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900),
+    ),
+    "released": Histogram(
+        "berth_allocation_release_seconds", "From `releasing` to `released`",
+        buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900),
+    ),
+}  # fmt: skip
 FAILURES = Counter("berth_allocation_failures_total", "What went wrong with allocations (docs/failures.md)", ["code"])
 for code in Code:
     FAILURES.labels(code.value)
@@ -42,6 +52,11 @@ SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could
 ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations that are not over, by state", ["state"])
 OLDEST_WAIT_SECONDS = Gauge(
     "berth_worker_oldest_wait_seconds", "Longest time an allocation has been waiting", ["state"]
+)
+TASKS = Gauge("berth_worker_tasks", "Tasks of nodes that are not over, by state", ["state"])
+OLDEST_TASK_SECONDS = Gauge("berth_worker_oldest_task_seconds", "Longest time a task has been queued or out", ["state"])
+CLAIMS_WAITING = Gauge(
+    "berth_worker_claims_waiting", "Claims whose right has ended and whose units are not free yet", ["waits_for"]
 )
 NODES = Gauge("berth_worker_nodes", "Nodes by state and whether they answer", ["state", "online"])
 GPUS = Gauge(

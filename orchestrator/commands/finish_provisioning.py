@@ -82,7 +82,7 @@ async def _activate(tx: Transaction, subject: Subject) -> Concluded:
         connection=subject.task.result["connection"],
     )
     await advance_if(tx, subject, change, _worker(subject))
-    return Concluded(AllocationState.ACTIVE)
+    return Concluded(AllocationState.ACTIVE, took_seconds=subject.seconds_since(subject.requested_at))
 
 
 async def _fail(context: Context, tx: Transaction, subject: Subject, code: str, detail: str) -> Concluded:

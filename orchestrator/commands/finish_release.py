@@ -94,7 +94,8 @@ async def _conclude(tx: Transaction, subject: Subject, task: LatestTask) -> Conc
         AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=task.result
     )
     await advance_if(tx, subject, change, _worker(task))
-    return Concluded(AllocationState.RELEASED, code=Code.HARD_STOPPED if hard_stopped else None)
+    code = Code.HARD_STOPPED if hard_stopped else None
+    return Concluded(AllocationState.RELEASED, code, took_seconds=subject.seconds_since(subject.releasing_at))
 
 
 async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:

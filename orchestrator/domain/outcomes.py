@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from orchestrator.domain.states import AllocationState
@@ -42,10 +42,12 @@ class Retry:
 class Concluded:
     """This part of the lifecycle is over. `code` says why, where it went wrong; `cleanup` that cleanup must follow.
 
-    `repeated` if an earlier call had concluded it, so that nobody counts it twice.
+    `repeated` if an earlier call had concluded it, so that nobody counts it twice. `took_seconds` is for measurement:
+    from the request to `active`, or from `releasing` to `released`.
     """
 
     state: AllocationState
     code: str | None = None
     cleanup: bool = False
     repeated: bool = False
+    took_seconds: float | None = field(default=None, compare=False)

@@ -58,6 +58,7 @@ class Subject:
     region: str
     price_version: int
     correlation_id: UUID
+    requested_at: datetime
     active_at: datetime | None
     releasing_at: datetime | None
     waits_for: Wait | None
@@ -81,6 +82,10 @@ class Subject:
         """Seconds left until `deadline`, never negative; no deadline leaves none."""
         return 0.0 if deadline is None else max(0.0, (deadline - self.clock).total_seconds())
 
+    def seconds_since(self, instant: datetime | None) -> float | None:
+        """How long ago that was, for measurement; None if it never was."""
+        return None if instant is None else (self.clock - instant).total_seconds()
+
     def may_be_tried_again(self, retries: Retries) -> bool:
         """Whether its provision ended with a failure that may pass, and attempts and time are left."""
         task = self.task
@@ -97,7 +102,7 @@ for no key update
 """
 _LOCK_ALLOCATION = """
 select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, a.shape, a.gpus, a.region,
-       a.price_version, a.correlation_id, a.active_at, a.releasing_at, a.waits_for, a.waits_until,
+       a.price_version, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.waits_for, a.waits_until,
        coalesce(a.provision_until, a.waits_until) as provision_until, a.release_attempts, n.online as node_online,
        c.fence, c.closed_at is not null as claim_closed, c.waits_for as claim_waits_for,
        c.waits_until as claim_waits_until, clock_timestamp() as clock,

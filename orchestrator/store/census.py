@@ -16,18 +16,29 @@ class Census:
     """Live allocations by state, nodes by what is wanted of them and whether they answer, GPUs by pool.
 
     `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, retired nodes left
-    out; `oldest_wait_seconds` is about deadlines that have not passed yet as well.
+    out; `oldest_wait_seconds` is about deadlines that have not passed yet as well. `tasks` maps a live task's state to how
+    many there are and how long the oldest has been in it; `claims_waiting` counts ended rights by what their units wait for.
     """
 
     allocations: dict[str, int]
     oldest_wait_seconds: dict[str, float]
     nodes: dict[tuple[str, bool], int]
     gpus: dict[tuple[str, str, str], dict[SlotState, int]]
+    tasks: dict[str, tuple[int, float]]
+    claims_waiting: dict[str, int]
 
 
 _ALLOCATIONS = """
 select state, count(*) as found, extract(epoch from clock_timestamp() - min(waits_since)) as oldest
 from allocations where state not in ('released', 'failed') group by state
+"""
+_TASKS = """
+select state, count(*) as found,
+       extract(epoch from clock_timestamp() - min(case state when 'queued' then queued_at else dispatched_at end)) as oldest
+from node_tasks where state in ('queued', 'dispatched') group by state
+"""
+_CLAIMS_WAITING = """
+select waits_for, count(*) as found from claims where closed_at is null and waits_for is not null group by waits_for
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
 # One pass over the fleet; claims are only looked at where they are few and have an index of their own.
@@ -68,5 +79,7 @@ async def read_census(reading: Reading) -> Census:
         allocations={row.state: row.found for row in live},
         oldest_wait_seconds={row.state: float(row.oldest or 0.0) for row in live},
         nodes={(row.state, row.online): row.found for row in await reading.execute(_NODES)},
+        tasks={row.state: (row.found, float(row.oldest)) for row in await reading.execute(_TASKS)},
+        claims_waiting={row.waits_for: row.found for row in await reading.execute(_CLAIMS_WAITING)},
         gpus={(row.region, row.gpu_model, row.shape): _by_state(row) for row in await reading.execute(_GPUS)},
     )

@@ -15,7 +15,7 @@ from orchestrator.commands.accept_task_result import accept_task_result
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.begin_release import begin_release
 from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
+from orchestrator.commands.finish_release import Outcome, finish_release
 from orchestrator.commands.release_allocation import release_allocation
 from orchestrator.domain.outcomes import Begun
 from orchestrator.domain.states import Actor, ActorKind
@@ -131,11 +131,11 @@ async def release(context: Context, seeded: Seeded, allocation_id: uuid.UUID, ke
     return await release_allocation(context, operation(seeded, key), TENANT, seeded.tenant_id, allocation_id)
 
 
-async def clean_up(context: Context, url: str, allocation_id: uuid.UUID) -> None:
-    """releasing -> released, or a failed one's units free."""
+async def clean_up(context: Context, url: str, allocation_id: uuid.UUID) -> Outcome:
+    """releasing -> released, or a failed one's units free; what the last step answered."""
     notify = f"releasing-{allocation_id}"
     begun = await begin_release(context, allocation_id, notify)
     assert isinstance(begun, Begun)
     task = task_of(url, allocation_id)
     await report(context, task, completed(task, WIPED))
-    await finish_release(context, allocation_id, notify)
+    return await finish_release(context, allocation_id, notify)

@@ -13,7 +13,7 @@ from orchestrator.commands.finish_release import finish_release
 from orchestrator.domain.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.execution import Context
 from worker.activities.messages import Order, Step
-from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES
+from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES, TOOK_SECONDS
 
 
 class LifecycleActivities:
@@ -60,6 +60,8 @@ def _step(outcome: Begun | Superseded | Waiting | Retry | Concluded) -> Step:
         case Concluded():
             if not outcome.repeated:
                 CONCLUSIONS.labels(outcome.state.value, outcome.code or "").inc()
+            if outcome.took_seconds is not None:
+                TOOK_SECONDS[outcome.state.value].observe(outcome.took_seconds)
             if outcome.code is not None and not outcome.repeated:
                 FAILURES.labels(outcome.code).inc()
             return Step("concluded", state=outcome.state.value, code=outcome.code, cleanup=outcome.cleanup)

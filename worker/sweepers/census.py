@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.domain.states import FINAL_STATES, AllocationState
+from orchestrator.domain.states import FINAL_STATES, LIVE_TASK_STATES, AllocationState
+from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context
 from orchestrator.queries.take_census import take_census
-from worker.metrics import ALLOCATIONS, GPUS, NODES, OLDEST_WAIT_SECONDS
+from worker.metrics import ALLOCATIONS, CLAIMS_WAITING, GPUS, NODES, OLDEST_TASK_SECONDS, OLDEST_WAIT_SECONDS, TASKS
 
 LIVE_STATES = [state.value for state in AllocationState if state not in FINAL_STATES]
 
@@ -29,6 +30,12 @@ class CensusTaker:
         for state in LIVE_STATES:
             ALLOCATIONS.labels(state).set(census.allocations.get(state, 0))
             OLDEST_WAIT_SECONDS.labels(state).set(census.oldest_wait_seconds.get(state, 0.0))
+        for state in LIVE_TASK_STATES:
+            count, oldest_seconds = census.tasks.get(state.value, (0, 0.0))
+            TASKS.labels(state.value).set(count)
+            OLDEST_TASK_SECONDS.labels(state.value).set(oldest_seconds)
+        for wait in Wait:
+            CLAIMS_WAITING.labels(wait.value).set(census.claims_waiting.get(wait.value, 0))
         NODES.clear()
         for (state, online), count in census.nodes.items():
             NODES.labels(state, str(online).lower()).set(count)
