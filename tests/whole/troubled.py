@@ -124,7 +124,7 @@ class Load:
             life = Life(uuid.uuid4().hex, chance.choice(["eu-1", "us-1"]))
             self.lives.append((tenant, life))
             self._try(tenant, life)
-            self._stopping.wait(chance.uniform(0.1, 0.5))
+            self._stopping.wait(chance.uniform(0.3, 0.9))
             if life.made is not None and chance.random() < 0.7:
                 try:
                     tenant.client.release_allocation(life.made.allocation_id)
