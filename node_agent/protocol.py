@@ -2,7 +2,9 @@
 
 This is the one module that both sides import (DESIGN §3). Tasks travel as DSSE envelopes (Dead Simple Signing
 Envelope v1.0, github.com/secure-systems-lab/dsse) signed with Ed25519 (RFC 8032). All times are UTC; all durations are
-seconds. Unknown fields are refused on both sides, so a misspelt one is an error and never silence.
+seconds. Unknown fields are refused in what an agent sends and in what is signed, so a misspelt one is an error and never
+silence. In answers to the agent they are passed over: the control plane is upgraded first, and an agent of the version
+before must go on living with it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,12 @@ class Wire(BaseModel):
     """A message: immutable, and closed to unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FromServer(BaseModel):
+    """An answer to the agent: immutable, and open to fields that a newer control plane adds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class TaskType(StrEnum):
@@ -113,14 +121,14 @@ class EnvelopeRejected(Exception):
         self.reason = reason
 
 
-class HandedOutTask(Wire):
+class HandedOutTask(FromServer):
     """A task as the server hands it out. The id is for bookkeeping; only what is inside the envelope is trusted."""
 
     task_id: UUID
     envelope: Envelope
 
 
-class WaitAnswer(Wire):
+class WaitAnswer(FromServer):
     """Answer of `GET /node/v1/tasks/wait`: new tasks, and dispatched ones the agent did not say it had journaled."""
 
     tasks: list[HandedOutTask]
@@ -204,7 +212,7 @@ class ResultReport(Wire):
         return result
 
 
-class ResultAnswer(Wire):
+class ResultAnswer(FromServer):
     """`applied` is false with reason `superseded` when the task no longer counts, `already_applied` on repetition."""
 
     applied: bool
@@ -256,7 +264,7 @@ class Heartbeat(Wire):
     journal_entries: int = 0
 
 
-class HeartbeatAnswer(Wire):
+class HeartbeatAnswer(FromServer):
     """The server's clock, which the agent uses to judge expiry together with its own monotonic clock."""
 
     server_time: datetime
@@ -277,14 +285,14 @@ class CertificateRequest(Wire):
     csr_pem: Annotated[str, Field(max_length=10_000)]
 
 
-class VerifyingKey(Wire):
+class VerifyingKey(FromServer):
     """A public key that tasks may be signed with: raw Ed25519, base64."""
 
     key_id: str
     public_key: str
 
 
-class Credentials(Wire):
+class Credentials(FromServer):
     """Answer of enrolment and renewal: who the node is, its certificate, whom to trust."""
 
     node_id: UUID

@@ -137,7 +137,8 @@ async def insert_node(
     given = {"name": name, "address": address, "faults": json.dumps(faults), "free_mask": (1 << slot_count) - 1}
     made = (await tx.execute(_INSERT, {**place, **layout, **given})).first()
     if made is None:
-        raise AlreadyExists(f"there is already a node called {name!r}")
+        there = (await tx.execute("select id from nodes where name = :name", {"name": name})).scalar_one()
+        raise AlreadyExists(f"there is already a node called {name!r}", existing_id=there)
     await tx.execute(_INSERT_SLOTS, {**layout, "node_id": made.id})
     return await read_node(tx, made.id)
 

@@ -42,7 +42,15 @@ async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_
         )
     ).first()
     if row is None:
-        raise AlreadyExists(f"there is already an SSH key called {name!r}, or one with this fingerprint")
+        there = (
+            await tx.execute(
+                "select id from ssh_keys where tenant_id = :tenant_id and (name = :name or fingerprint = :fingerprint) limit 1",
+                {"tenant_id": tenant_id, "name": name, "fingerprint": fingerprint},
+            )
+        ).scalar_one_or_none()
+        raise AlreadyExists(
+            f"there is already an SSH key called {name!r}, or one with this fingerprint", existing_id=there
+        )
     return SshKey(**row._mapping)
 
 

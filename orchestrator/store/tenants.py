@@ -37,7 +37,8 @@ async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> T
         )
     ).first()
     if made is None:
-        raise AlreadyExists(f"there is already a tenant called {name!r}")
+        there = (await tx.execute("select id from tenants where name = :name", {"name": name})).scalar_one()
+        raise AlreadyExists(f"there is already a tenant called {name!r}", existing_id=there)
     await tx.execute(
         "insert into tenant_quotas (tenant_id, gpus_limit) values (:id, :gpus_limit)",
         {"id": made.id, "gpus_limit": gpus_limit},

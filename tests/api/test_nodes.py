@@ -99,8 +99,8 @@ def test_a_node_must_make_sense(admin: Caller) -> None:
     ):
         problem(admin.call("POST", "/admin/nodes", {**body, **wrong}), 422, "invalid")
     problem(admin.call("POST", "/admin/nodes", {**body, "region": "nowhere"}), 404, "not_found")
-    admin.make("/admin/nodes", body)
-    problem(admin.call("POST", "/admin/nodes", body), 409, "already_exists")
+    made = admin.make("/admin/nodes", body)
+    assert problem(admin.call("POST", "/admin/nodes", body), 409, "already_exists")["existing_id"] == made["id"]
 
 
 def test_a_node_is_cordoned_drained_and_put_back(api: PublicApi, admin: Caller) -> None:

@@ -44,11 +44,11 @@ def test_another_tenants_key_is_not_found(admin: Caller) -> None:
 
 def test_name_and_key_are_each_there_once(admin: Caller) -> None:
     tenant, line = new_tenant(admin), ssh_key()
-    tenant.make("/ssh-keys", {"name": "laptop", "public_key": line})
-    problem(tenant.call("POST", "/ssh-keys", {"name": "laptop", "public_key": ssh_key()}), 409, "already_exists")
-    problem(tenant.call("POST", "/ssh-keys", {"name": "desktop", "public_key": line}), 409, "already_exists")
+    made = tenant.make("/ssh-keys", {"name": "laptop", "public_key": line})
     other_comment = " ".join(line.split()[:2]) + " elsewhere"
-    problem(tenant.call("POST", "/ssh-keys", {"name": "desktop", "public_key": other_comment}), 409, "already_exists")
+    for name, public_key in (("laptop", ssh_key()), ("desktop", line), ("desktop", other_comment)):
+        answer = tenant.call("POST", "/ssh-keys", {"name": name, "public_key": public_key})
+        assert problem(answer, 409, "already_exists")["existing_id"] == made["id"]
 
 
 def test_of_simultaneous_adds_of_one_name_exactly_one_succeeds(admin: Caller) -> None:

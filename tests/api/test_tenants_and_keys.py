@@ -28,9 +28,10 @@ def test_of_simultaneous_creates_of_one_name_exactly_one_succeeds(admin: Caller)
     name = fresh("contested")
     answers = at_once(*[lambda: admin.call("POST", "/admin/tenants", {"name": name})] * 8)
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
+    (made,) = [answer.json()["id"] for answer in answers if answer.status_code == 201]
     for answer in answers:
         if answer.status_code == 409:
-            problem(answer, 409, "already_exists")
+            assert problem(answer, 409, "already_exists")["existing_id"] == made
     assert len([t for t in admin.every("/admin/tenants", 500) if t["name"] == name]) == 1
 
 

@@ -11,12 +11,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from node_agent.admission import Admitted, Refused, Trust, Untrusted, admit
 from node_agent.clock import ServerClock
 from node_agent.journal_records import Accepted
 from node_agent.journal_state import JournalState
-from node_agent.protocol import Envelope, HandedOutTask, TaskBody, TaskType, sign_task
+from node_agent.protocol import (
+    Credentials,
+    Envelope,
+    FromServer,
+    HandedOutTask,
+    HeartbeatAnswer,
+    ResultAnswer,
+    TaskBody,
+    TaskType,
+    VerifyingKey,
+    WaitAnswer,
+    sign_task,
+)
 
 KEY, OTHER_KEY = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 NODE, NOW = uuid.uuid4(), dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -127,3 +140,25 @@ def test_an_answer_that_lay_about_never_gives_an_expired_task_time_back() -> Non
     assert judge.now() == NOW + dt.timedelta(seconds=130)
     judge.observe(NOW + dt.timedelta(seconds=99), asked_seconds_ago=0.1)
     assert judge.now() == NOW + dt.timedelta(seconds=99), "a direct answer corrects in either direction"
+
+
+ANSWERS: list[FromServer] = [
+    WaitAnswer(tasks=[HandedOutTask(task_id=uuid.uuid4(), envelope=sign_task(body(), KEY))], server_time=NOW),
+    ResultAnswer(applied=False, reason="superseded"),
+    HeartbeatAnswer(server_time=NOW, node_state="active"),
+    Credentials(
+        node_id=NODE, node_epoch=3, certificate_pem="c", ca_pem="a", node_api_url="https://n", server_time=NOW,
+        verifying_keys=[VerifyingKey(key_id="k", public_key="p")],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_an_agent_lives_with_a_control_plane_that_says_more(answer: FromServer) -> None:
+    newer = {**answer.model_dump(mode="json"), "said_since_the_next_version": {"a": 1}}
+    assert type(answer).model_validate(newer) == answer
+
+
+def test_what_is_signed_says_nothing_that_the_agent_does_not_know() -> None:
+    with pytest.raises(ValidationError):
+        TaskBody.model_validate({**body().model_dump(), "said_since_the_next_version": 1})
