@@ -10,9 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.campaign.history import History, Injury
 from tests.campaign.schedule import Fault, FaultKind
 from tests.campaign.stage import Stage
+from tests.proxy import Mode
 
 AT_ONCE_MAX = 8
 RETRY_SECONDS_MAX = 20.0
+MODES = {
+    FaultKind.CUT: Mode.CUT,
+    FaultKind.ONE_WAY: Mode.DROP_ANSWERS,
+    FaultKind.RESET: Mode.RESET,
+    FaultKind.DELAY: Mode.DELAY,
+}
+"""What a link does during a fault."""
 
 
 class Injurer:
@@ -64,10 +72,8 @@ class Injurer:
                 self._stage.stop(fault.target)
             case FaultKind.BREAK:
                 self._stage.set_faults(fault.target, {fault.detail: "1"})
-            case FaultKind.CUT | FaultKind.ONE_WAY:
-                self._stage.links.cut(fault.target, one_way=fault.kind is FaultKind.ONE_WAY)
-            case FaultKind.DROP:
-                self._stage.links.drop(fault.target)
+            case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
+                self._stage.links.by_name[fault.target].set_mode(MODES[fault.kind])
 
     def _end_surely(self, fault: Fault) -> None:
         """A server that was killed may not take its first start: its own helpers are still ending."""
@@ -90,7 +96,5 @@ class Injurer:
                 self._stage.resume(fault.target)
             case FaultKind.BREAK:
                 self._stage.set_faults(fault.target, {})
-            case FaultKind.CUT | FaultKind.ONE_WAY:
-                self._stage.links.mend(fault.target)
-            case FaultKind.DROP:
-                pass
+            case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
+                self._stage.links.by_name[fault.target].set_mode(Mode.PASS)

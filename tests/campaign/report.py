@@ -63,7 +63,10 @@ class Report:
                 f"({len(measured)} of {len(self.recovery_seconds)} measured)"
             )
         shown.append(f"  {'timings':<14}          " + " ".join(f"{n}={s:.0f}s" for n, s in self.timings.items()))
-        shown.append(f"  violations: {len(self.violations)}")
+        by_check = Counter(violation.check for violation in self.violations)
+        shown.append(
+            f"  violations: {len(self.violations)}" + "".join(f"; {check} {n}" for check, n in by_check.items())
+        )
         shown += [f"    {violation}" for violation in self.violations[:VIOLATIONS_SHOWN]]
         return shown
 

@@ -92,7 +92,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
 
 async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: list[RentingClient]) -> None:
     """Load and faults at once; then everything is healed while the load runs out."""
-    targets = Targets(stage.process_names, stage.server_names, stage.links.names, sorted(stage.sandboxes))
+    targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
     faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
     injurer = Injurer(stage, history)
     hurting = threading.Thread(target=injurer.run, args=(faults,), name="faults")

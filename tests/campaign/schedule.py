@@ -14,9 +14,10 @@ class FaultKind(StrEnum):
     KILL = "kill"  # SIGKILL, later started again
     PAUSE = "pause"  # SIGSTOP, later SIGCONT
     RESTART = "restart"  # a server is stopped in order, later started again
-    CUT = "cut"  # a connection passes nothing any more, later it does again
-    ONE_WAY = "one_way"  # a connection passes requests and no answers
-    DROP = "drop"  # a connection is reset
+    CUT = "cut"  # a link passes nothing, later what was held back goes through
+    ONE_WAY = "one_way"  # a link passes requests and no answers
+    RESET = "reset"  # a link ends its connections and refuses new ones
+    DELAY = "delay"  # a link is slow
     BREAK = "break"  # a node's driver fails by one of its documented switches
 
 
@@ -57,7 +58,8 @@ SECONDS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.RESTART: (0.0, 1.5),
     FaultKind.CUT: (0.3, 4.0),
     FaultKind.ONE_WAY: (0.3, 4.0),
-    FaultKind.DROP: (0.0, 0.0),
+    FaultKind.RESET: (0.0, 1.5),
+    FaultKind.DELAY: (0.5, 5.0),
     FaultKind.BREAK: (1.0, 5.0),
 }
 SWITCHES = (
@@ -70,7 +72,8 @@ WEIGHTS: Mapping[FaultKind, int] = {
     FaultKind.RESTART: 2,
     FaultKind.CUT: 4,
     FaultKind.ONE_WAY: 3,
-    FaultKind.DROP: 2,
+    FaultKind.RESET: 3,
+    FaultKind.DELAY: 1,
     FaultKind.BREAK: 3,
 }
 QUIET_SECONDS = 2.0
@@ -109,7 +112,7 @@ def _pool(kind: FaultKind, targets: Targets) -> Sequence[str]:
             return [*targets.processes, *targets.servers]
         case FaultKind.RESTART:
             return targets.servers
-        case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.DROP:
+        case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
             return targets.links
         case FaultKind.BREAK:
             return targets.nodes

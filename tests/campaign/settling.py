@@ -14,6 +14,7 @@ from tests.campaign.load import force_release, sight_of
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
 from tests.campaign.writing import Writer
+from tests.proxy import Mode
 
 LOOK_SECONDS = 0.5
 FORCE_AGAIN_SECONDS = 5.0
@@ -25,8 +26,8 @@ async def heal(stage: Stage) -> None:
         await asyncio.to_thread(stage.resume, name)
     for name in [*stage.server_names, *stage.process_names]:
         await asyncio.to_thread(stage.start, name)
-    for link in stage.links.names:
-        stage.links.mend(link)
+    for link in stage.links.by_name.values():
+        link.set_mode(Mode.PASS)
     await asyncio.to_thread(stage.wait_ready)
 
 

@@ -27,7 +27,7 @@ from berth.local.processes import (
 )
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
-from tests.campaign.links import Links
+from tests.proxy import Proxies
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
 
 LAUNCHER = "tests.testbuild"
@@ -68,7 +68,7 @@ class Stage(Stack):
 
     def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
         self.plant = plant
-        self.links = Links()
+        self.links = Proxies()
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
 
@@ -116,7 +116,7 @@ class Stage(Stack):
         for variable, (server, address) in servers.items():
             if address is not None:
                 before, port, after = LAST_PORT.split(address)
-                linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port))}{after}"
+                linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port)).port}{after}"
         return linked
 
     def __exit__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.campaign.directed import database, processes
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
-from tests.testbuild.planted_bugs import planted
+from tests.testbuild.planted_bugs import BUGS, planted
+
+PAGE = Path(__file__).parents[2] / "docs" / "campaign.md"
 
 SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("no_claim_constraints", database.two_creates_at_once, ("one holder", "clean before reuse", "verify P1")),
@@ -65,6 +68,16 @@ def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check
     agent_bug = bug if is_planted else None
     found = asyncio.run(processes.play_agent(tmp_path, agent_bug, play, Tenant(tmp_path)))
     assert {violation.check for violation in found} == ({check} if is_planted else set()), found
+
+
+def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
+    caught = {bug: set(checks) for bug, _, checks in SCENES}
+    caught |= {bug: {check} for bug, _, check in [*AGENT_SCENES, *WORKER_SCENES]}
+    caught["publish_without_sequence"] = {"sequence is version"}
+    assert set(caught) == set(BUGS)
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    told = {row[0].strip("| `"): set(re.findall(r"`([^`]+)`", row[2])) for row in rows if len(row) == 4}
+    assert {bug: told.get(bug) for bug in caught} == caught
 
 
 @pytest.fixture
