@@ -30,6 +30,8 @@ def one_life(stage: Stage) -> Iterator[None]:
     release(tenant, made)
     tenant.wait(made, "released")
     assert tenant.phases(made).count("released") == 1
+    issued = "select type from node_tasks where allocation_id = %s order by queued_at"
+    assert stage.execute(issued, made.allocation_id) == [("slice.vm_provision",), ("slice.vm_release",)]
 
 
 def an_effect_cut_short(stage: Stage) -> Iterator[None]:
