@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-
 DIRECT_SECONDS_MAX = 1.0
 """An answer that took no longer is taken for one that was stamped just now."""
 
