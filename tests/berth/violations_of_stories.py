@@ -52,6 +52,16 @@ CLAIMS = [
         " null, 0 from claims c join nodes n on n.id = c.node_id where c.id = {active.claim}",
     ),
     planted(
+        "units kept a second time", "claims P2 fit units", "for allocation",
+        OTHER_CLAIM + "select node_id, tenant_id, 'allocation', owner_id,"
+        " int8multirange(int8range(unit_base + 7, unit_base + 8)), tstzrange('2090-01-01', null), true, false, null, null,"
+        " null, 0 from claims c join nodes n on n.id = c.node_id where c.id = {active.claim}",
+    ),
+    planted(
+        "units that went to a reservation", "claims P2", "for reservation",
+        "update claims set owner_kind = 'reservation' where id = {active.claim}",
+    ),
+    planted(
         "a right that outlived its allocation", "claims", "keeps the right",
         "update claims set booked = true where id = {stuck.claim}",
     ),
@@ -166,6 +176,13 @@ P2 = [
         "insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)"
         " select event_type, occurred_at, correlation_id, tenant_id, subject, payload from log"
         " where event_type = 'provisioning.active' and subject = 'allocations/' || {active}; select log_advance(10)",
+    ),
+    planted(
+        "a release told twice", "P2", "1 transitions and 2 events provisioning.releasing.requested",
+        "insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)"
+        " select event_type, occurred_at, correlation_id, tenant_id, subject, payload from log"
+        " where event_type = 'provisioning.releasing.requested' and subject = 'allocations/' || {early};"
+        " select log_advance(10)",
     ),
     planted(
         "a failure that did not happen", "P2", "0 transitions and 1 events provisioning.failed",
