@@ -13,7 +13,6 @@ from orchestrator.store.timeline import note
 
 RECONCILER = Actor(ActorKind.WORKER, "reconciler")
 CODE_MISSING = "missing_on_node"
-CODE_BACK = "back_on_node"
 
 
 async def note_absence(context: Context, allocation_id: UUID, inventories_min: int) -> bool:
@@ -33,20 +32,5 @@ async def note_absence(context: Context, allocation_id: UUID, inventories_min: i
         await note(tx, allocation_id, RECONCILER, CODE_MISSING, detail, subject.fence)
         await absences.mark_reported(tx, allocation_id)
         return True
-
-    return await transact(context, work)
-
-
-async def end_absence(context: Context, allocation_id: UUID) -> bool:
-    """It is there again, or is no longer active; whether it had been reported. An active one's timeline is told."""
-
-    async def work(tx: Transaction) -> bool:
-        subject = await lock_allocation(tx, allocation_id)
-        if subject is not None and not await absences.is_over(tx, allocation_id):
-            return False
-        reported = await absences.forget_absence(tx, allocation_id)
-        if reported and subject is not None and subject.state == "active":
-            await note(tx, allocation_id, RECONCILER, CODE_BACK, "the node holds it again", subject.fence)
-        return reported
 
     return await transact(context, work)

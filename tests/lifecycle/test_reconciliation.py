@@ -18,7 +18,8 @@ from orchestrator.commands.adopt_orphan import adopt_orphan
 from orchestrator.commands.advance_orphan import advance_orphan
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.destroy_orphan import destroy_orphan
-from orchestrator.commands.note_absence import end_absence, note_absence
+from orchestrator.commands.end_absence import end_absence
+from orchestrator.commands.note_absence import note_absence
 from orchestrator.commands.record_heartbeat import record_heartbeat
 from orchestrator.commands.report_orphan import report_orphan
 from orchestrator.domain.orphans import DestroyStep, DestroyTask, OrphanState, next_step, slots_kept

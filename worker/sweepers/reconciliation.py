@@ -12,7 +12,8 @@ from uuid import UUID
 import structlog
 
 from orchestrator.commands.advance_orphan import advance_orphan
-from orchestrator.commands.note_absence import end_absence, note_absence
+from orchestrator.commands.end_absence import end_absence
+from orchestrator.commands.note_absence import note_absence
 from orchestrator.commands.report_orphan import report_orphan
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import Context
