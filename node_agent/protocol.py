@@ -19,7 +19,7 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -30,6 +30,28 @@ HELD_ALLOCATIONS_MAX = 256
 SLOT_INDEX_MAX = 63
 PHASES_MAX = 32
 STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
+
+
+INTEGER_MAX = 2**53 - 1  # what every JSON implementation carries exactly (RFC 8259 §6)
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, int | float):
+        raise ValueError("must be text")
+    return value
+
+
+Whole = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX), BeforeValidator(_whole)]
+Truth = Annotated[bool, Field(strict=True)]
+"""A proof is true or false, not "yes" or 1."""
+Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+"""RFC 3339 text; a number would be taken for seconds since 1970."""
+Seconds = Annotated[float, Field(strict=True, ge=0)]
 
 
 class Wire(BaseModel):
@@ -79,7 +101,7 @@ class ReleaseParameters(Wire):
     """What `slice.vm_release` and `allocation.deprovision_user` need."""
 
     slots: Annotated[list[int], Field(min_length=1)]
-    graceful_seconds: float = 10.0
+    graceful_seconds: Seconds = 10.0
     faults: dict[str, str] = Field(default_factory=dict)
 
 
@@ -89,9 +111,9 @@ class TaskBody(Wire):
     task_id: UUID
     type: TaskType
     node_id: UUID
-    node_epoch: int
+    node_epoch: Whole
     allocation_id: UUID | None
-    fence: int
+    fence: Whole
     parameters: dict[str, Any]
     not_before: datetime
     expires_at: datetime
@@ -171,10 +193,10 @@ class ProvisionResult(Wire):
 class ReleaseResult(Wire):
     """The four facts of DESIGN §9 plus evidence per item. `released` holds only if wiped and leases_released hold."""
 
-    released: bool
-    hard_stopped: bool
-    wiped: bool
-    leases_released: bool
+    released: Truth
+    hard_stopped: Truth
+    wiped: Truth
+    leases_released: Truth
     evidence: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -188,7 +210,7 @@ class TaskFailure(Wire):
 class ResultReport(Wire):
     """Body of `POST /node/v1/tasks/{id}/result`. Exactly one of `result` and `failure` is set."""
 
-    fence: int
+    fence: Whole
     outcome: Literal["completed", "failed"]
     result: dict[str, Any] | None = None
     failure: TaskFailure | None = None
@@ -224,13 +246,13 @@ class Phase(Wire):
 
     phase: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")]
     detail: Annotated[str, Field(max_length=500, pattern=STORABLE)] = ""
-    seconds_ago: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+    seconds_ago: Annotated[float, Field(strict=True, ge=0, le=86_400)] = 0.0
 
 
 class ProgressReport(Wire):
     """Body of `POST /node/v1/tasks/{id}/progress`: phases of a running task, in the order in which they ended."""
 
-    fence: int
+    fence: Whole
     phases: Annotated[list[Phase], Field(min_length=1, max_length=PHASES_MAX)]
 
 
@@ -239,8 +261,11 @@ class HeldAllocation(Wire):
     on the node says which."""
 
     allocation_id: UUID
-    slots: Annotated[list[Annotated[int, Field(ge=0, le=SLOT_INDEX_MAX)]], Field(max_length=SLOT_INDEX_MAX + 1)]
-    fence: int | None = None
+    slots: Annotated[
+        list[Annotated[int, Field(strict=True, ge=0, le=SLOT_INDEX_MAX), BeforeValidator(_whole)]],
+        Field(max_length=SLOT_INDEX_MAX + 1),
+    ]
+    fence: Whole | None = None
 
 
 class HeldInventory(Wire):
@@ -250,7 +275,7 @@ class HeldInventory(Wire):
     so later than that, by the database's clock. An agent that has not finished its start-up sends no inventory.
     """
 
-    gathered_after: AwareDatetime
+    gathered_after: Instant
     allocations: Annotated[list[HeldAllocation], Field(max_length=HELD_ALLOCATIONS_MAX)]
 
 
@@ -261,7 +286,7 @@ class Heartbeat(Wire):
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
     allocations: Annotated[list[UUID], Field(max_length=HELD_ALLOCATIONS_MAX)]
     inventory: HeldInventory | None = None
-    journal_entries: int = 0
+    journal_entries: Whole = 0
 
 
 class HeartbeatAnswer(FromServer):
@@ -296,7 +321,7 @@ class Credentials(FromServer):
     """Answer of enrolment and renewal: who the node is, its certificate, whom to trust."""
 
     node_id: UUID
-    node_epoch: int
+    node_epoch: Whole
     certificate_pem: str
     ca_pem: str
     node_api_url: str

@@ -89,8 +89,8 @@ def public_listener(services: Services) -> App:
     return _edge(CreateLane(public_application(services), services), PUBLIC_ZONE, services.settings)
 
 
-def node_listener(services: Services) -> App:
-    """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
+def node_application(services: Services) -> FastAPI:
+    """Node endpoints, without the edge (tests read its OpenAPI document)."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -100,7 +100,12 @@ def node_listener(services: Services) -> App:
     app = _application(services, "Berth node API", lifespan)
     app.include_router(node.router)
     app.include_router(health.router)
-    return _edge(app, "node", services.settings)
+    return app
+
+
+def node_listener(services: Services) -> App:
+    """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
+    return _edge(node_application(services), "node", services.settings)
 
 
 def metrics_listener(services: Services) -> App:
