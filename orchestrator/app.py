@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
 from orchestrator.api import admin, documents, enrolment, health, node, problems, tenant
 from orchestrator.api.authentication import Credentials
+from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
 from orchestrator.api.gathering import CreateGatherer
+from orchestrator.api.issuer_documents import IssuerDocuments
+from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
 from orchestrator.settings import Settings
-from orchestrator.store.database import connect_database
+from orchestrator.store.database import Database, connect_database
 from orchestrator.trust.certificates import load_authority
 from orchestrator.trust.signing import load_signer
+from orchestrator.trust.token_principals import ClaimRules
+from orchestrator.trust.tokens import TokenRules
 
 
 def build_services(settings: Settings) -> Services:
@@ -38,7 +43,7 @@ def build_services(settings: Settings) -> Services:
     return Services(
         settings=settings,
         context=context,
-        credentials=Credentials(database, settings.credential_cache_seconds),
+        credentials=Credentials(database, settings.credential_cache_seconds, _bearer_tokens(settings, database)),
         catalogue=catalogue,
         gatherer=CreateGatherer(
             context,
@@ -51,6 +56,34 @@ def build_services(settings: Settings) -> Services:
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
         ),
         authority=load_authority(settings),
+    )
+
+
+def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | None:
+    if settings.oidc_issuer is None:
+        return None
+    assert settings.oidc_audience is not None, "the settings require it with an issuer"
+    documents = IssuerDocuments(
+        settings.oidc_issuer,
+        settings.oidc_jwks_url,
+        timeout_seconds=settings.oidc_timeout_seconds,
+        bytes_max=settings.oidc_document_bytes_max,
+        ca_certificate_file=settings.oidc_ca_certificate_file,
+    )
+    keys = IssuerKeys(
+        documents,
+        cache_seconds=settings.oidc_cache_seconds,
+        refetch_seconds=settings.oidc_refetch_seconds,
+        stale_seconds_max=settings.oidc_stale_seconds_max,
+    )
+    return BearerTokens(
+        keys,
+        database,
+        TokenRules(settings.oidc_issuer, settings.oidc_audience, settings.oidc_leeway_seconds),
+        ClaimRules(
+            settings.oidc_issuer, settings.oidc_tenant_claim, settings.oidc_role_claim, settings.oidc_admin_role
+        ),
+        settings.credential_cache_seconds,
     )
 
 
@@ -78,7 +111,14 @@ def _edge(app: App, zone: str, settings: Settings) -> App:
 
 def public_application(services: Services) -> FastAPI:
     """Tenant, admin, enrolment and health endpoints, without the edge (tests read its OpenAPI document)."""
-    app = _application(services, "Berth")
+    tokens = services.credentials.tokens
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with tokens.keys.running() if tokens is not None else nullcontext():
+            yield
+
+    app = _application(services, "Berth", lifespan)
     for router in (tenant.router, admin.router, enrolment.router, health.router):
         app.include_router(router)
     return app

@@ -1,82 +1,62 @@
-"""Who is calling the public API: the bearer key, looked up by its SHA-256 and trusted for a moment.
+"""Who is calling the public API: an API key looked up by its SHA-256 and trusted for a moment, or a token (OIDC).
 
 A revoked key is refused within `credential_cache_seconds` on every process, and at once on the one that revoked it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import time
-from collections import OrderedDict
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from orchestrator.api.bearer_tokens import BearerTokens
+from orchestrator.api.remembering import Remembered
 from orchestrator.domain.errors import Forbidden, Unauthenticated
 from orchestrator.domain.states import Principal
 from orchestrator.queries.find_principal import find_principal
 from orchestrator.store.database import Database
+from orchestrator.trust.tokens import is_token
 
-CACHE_ENTRIES_MAX = 10_000
 KEY_LENGTH_MAX = 200
 
 
 class Credentials:
-    """Looks up keys, remembering what was found for a short time. Refusals are remembered too, in the same bound."""
+    """Tells whose a bearer string is. Refusals of API keys are remembered too, in the same bound.
 
-    def __init__(self, database: Database, cache_seconds: float) -> None:
-        self._database = database
-        self._cache_seconds = cache_seconds
-        self._known: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[tuple[float, Principal | None]]] = {}
+    `tokens` is None where no issuer is configured; then a token is an unknown key.
+    """
 
-    async def principal_of(self, key: str) -> Principal | None:
-        """The principal of a live key, or None."""
-        digest = hashlib.sha256(key.encode()).digest()
-        found = self._known.get(digest)
-        now = time.monotonic()
-        if found is not None and found[0] > now:
-            return found[1]
-        asking = self._asking.get(digest)
-        if asking is None:
-            # One question for all who come with this key meanwhile; it goes on when the first of them goes away.
-            asking = asyncio.create_task(self._ask(digest))
-            self._asking[digest] = asking
-            asking.add_done_callback(lambda ended: self._asked(digest, ended))
-        return (await asyncio.shield(asking))[1]
+    def __init__(self, database: Database, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
+        self.tokens = tokens
 
-    async def _ask(self, digest: bytes) -> tuple[float, Principal | None]:
-        asked_at = time.monotonic()
-        return asked_at + self._cache_seconds, await find_principal(self._database, digest)
+        async def ask(digest: bytes) -> Principal | None:
+            return await find_principal(database, digest)
 
-    def _asked(self, digest: bytes, ended: asyncio.Task[tuple[float, Principal | None]]) -> None:
-        """Remember the answer, unless `forget` was called since the question was put."""
-        if self._asking.get(digest) is not ended:
-            return
-        del self._asking[digest]
-        if ended.cancelled() or ended.exception() is not None:
-            return
-        self._known[digest] = ended.result()
-        self._known.move_to_end(digest)
-        while len(self._known) > CACHE_ENTRIES_MAX:
-            self._known.popitem(last=False)
+        self._keys: Remembered[bytes, Principal | None] = Remembered(ask, cache_seconds)
+
+    async def principal_of(self, bearer: str) -> Principal:
+        """The principal of a live key or a good token. Raises `Unauthenticated` or what `BearerTokens` raises."""
+        if self.tokens is not None and is_token(bearer):
+            return await self.tokens.principal_of(bearer)
+        if not bearer or len(bearer) > KEY_LENGTH_MAX:
+            raise Unauthenticated("send `Authorization: Bearer <API key>`")
+        principal = await self._keys.answer_for(hashlib.sha256(bearer.encode()).digest())
+        if principal is None:
+            raise Unauthenticated("this API key is unknown or revoked")
+        return principal
 
     def forget(self) -> None:
-        """Ask again for every key from now on: called by the process that revokes or suspends."""
-        self._known.clear()
-        self._asking.clear()
+        """Ask again for every key and tenant from now on: called by the process that revokes or suspends."""
+        self._keys.forget()
+        if self.tokens is not None:
+            self.tokens.forget()
 
 
 async def principal_behind(credentials: Credentials, header: str) -> Principal:
-    """Whose key an Authorization header carries, or `Unauthenticated`."""
-    scheme, _, key = header.partition(" ")
-    if scheme.lower() != "bearer" or not key or len(key) > KEY_LENGTH_MAX:
-        raise Unauthenticated("send `Authorization: Bearer <API key>`")
-    principal = await credentials.principal_of(key.strip())
-    if principal is None:
-        raise Unauthenticated("this API key is unknown or revoked")
-    return principal
+    """Whose an Authorization header is. Raises `Unauthenticated`, or what a token's check raises."""
+    scheme, _, bearer = header.partition(" ")
+    return await credentials.principal_of(bearer.strip() if scheme.lower() == "bearer" else "")
 
 
 def tenants_own(principal: Principal) -> Principal:

@@ -35,7 +35,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
 }
 _DESCRIPTIONS: Final = {
     400: "The request cannot be read",
-    401: "No key, an unknown one, or a revoked one",
+    401: "No key or token, or one that is unknown, revoked, expired or not ours",
     403: "The caller's role does not allow this",
     404: "No such object, or somebody else's",
     408: "The body did not come whole in time",
@@ -54,7 +54,11 @@ def _problem(status: int) -> dict[str, Any]:
 PROBLEM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {status: _problem(status) for status in _DESCRIPTIONS}
 
 _SECURITY_SCHEMES: Final = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: berth_<prefix>_<secret>"},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, berth_<prefix>_<secret>, or an OIDC token (JWT)",
+    },
     "certificate": {"type": "mutualTLS", "description": "A node's client certificate"},
 }
 # The quotes are not part of a key, and an empty one is none.

@@ -19,4 +19,9 @@ TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks handed to 
 TASK_WAIT_SECONDS = Histogram(
     "berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS
 )
+TOKENS = Counter("berth_api_tokens_total", "Requests with an OIDC token, by what was said to it", ["result"])
+ISSUER_FETCHES = Counter("berth_api_issuer_fetches_total", "Fetches of the issuer's keys", ["result"])
+ISSUER_KEYS_FETCHED_AT = Gauge(
+    "berth_api_issuer_keys_fetched_timestamp_seconds", "When the issuer's keys were last fetched, in Unix time"
+)
 NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")

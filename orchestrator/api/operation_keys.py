@@ -46,7 +46,7 @@ def operation_in(
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     written = "\n".join((scope["method"], scope["path"], canonical))
     used = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
-    scope["state"] |= {"operation_key": used, "principal_id": str(principal.key_id)}
+    scope["state"] |= {"operation_key": used, "principal_id": str(principal.id)}
     if principal.tenant_id is not None:
         scope["state"]["tenant_id"] = str(principal.tenant_id)
     return Operation(

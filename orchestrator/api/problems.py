@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Match
 
 from orchestrator.api.metrics import PROBLEMS
 from orchestrator.domain.errors import Invalid, Malformed, NotFound, Outcome, Problem
+from orchestrator.domain.token_refusals import TokenRefused
 
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
@@ -43,7 +44,7 @@ def problem_response(
     if problem.retry_after_seconds is not None:
         sent["retry-after"] = str(problem.retry_after_seconds)
     if problem.status == 401:
-        sent["www-authenticate"] = "Bearer"
+        sent["www-authenticate"] = problem.challenge if isinstance(problem, TokenRefused) else "Bearer"
     document = {**problem.document(), "server_time": now}
     if problem.outcome is not Outcome.NOT_DONE and state is not None and "operation_key" in state:
         document["operation_key"] = state["operation_key"]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
+from cryptography.exceptions import InvalidTag
 from fastapi import Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from orchestrator import tracing
 from orchestrator.api.authentication import authenticate, require_admin, require_tenant
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_of
 from orchestrator.api.services import Parts, Services
+from orchestrator.domain.secret_refusals import SecretNotShownAgain
 from orchestrator.domain.states import Actor, Principal
 from orchestrator.execution import Context
 from orchestrator.store.operations import Answer, Operation
@@ -65,16 +67,24 @@ class Write:
 
     def sealer(self) -> Sealer:
         """Seals secrets in answers for this caller."""
-        _, _, api_key = self.request.headers.get("authorization", "").partition(" ")
-        return Sealer(api_key.strip())
+        _, _, bearer = self.request.headers.get("authorization", "").partition(" ")
+        return Sealer(bearer.strip())
 
 
 def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
-    """The answer with its secret in the clear: fresh and replayed ones alike."""
+    """The answer with its secret in the clear, fresh or replayed. Raises `SecretNotShownAgain` to another token."""
     if answer.status >= 400:
         return answer_response(answer)
     document = orjson.loads(answer.body)
-    document[member] = write.sealer().open(document[member])
+    sealed = document.pop(member)
+    try:
+        document[member] = write.sealer().open(sealed)
+    except InvalidTag as error:
+        # Only a token can be another one than at the first time: an API key is its principal's for good.
+        raise SecretNotShownAgain(
+            f"this was done before, and `{member}` was told to another token of yours; it is not shown again",
+            answer=document,
+        ) from error
     return answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))
 
 

@@ -40,7 +40,7 @@ async def create_enrolment_token(
             node_id=node_id,
             token_hash=hashlib.sha256(token.encode()).digest(),
             hardware_id=hardware_id,
-            created_by=principal.key_id,
+            created_by=principal.id,
             valid_seconds=valid_seconds,
         )
         detail = {"hardware_id": hardware_id, "expires_at": rfc3339(expires_at)}

@@ -109,19 +109,19 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller of the public API."""
+    """An authenticated caller of the public API. `id` is its API key's, or that of its token's subject."""
 
     role: str
-    key_id: UUID
+    id: UUID
     tenant_id: UUID | None
 
     @property
     def actor(self) -> Actor:
         """The principal as the cause of a change."""
         kind = ActorKind.ADMIN if self.role == "admin" else ActorKind.TENANT
-        return Actor(kind, str(self.key_id))
+        return Actor(kind, str(self.id))
 
     @property
     def scope(self) -> UUID:
         """Where this principal's operation keys live: its tenant, or for an admin itself (DESIGN §6)."""
-        return self.tenant_id if self.tenant_id is not None else self.key_id
+        return self.tenant_id if self.tenant_id is not None else self.id

@@ -44,7 +44,7 @@ async def place_create(
     create = Create(
         operation=operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds),
         tenant_id=caller.tenant_id,
-        actor_id=str(caller.key_id),
+        actor_id=str(caller.id),
         sku=body.sku,
         gpus=body.gpus,
         region=body.region,
