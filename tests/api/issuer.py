@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,9 +77,11 @@ def hmac_token(header: dict[str, Any], claims: dict[str, Any], secret: bytes) ->
 class Issuer:
     """The issuer. `answers` overrides what a path is answered; while `held` is clear, nothing is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/realms/cloud"
+        self.address = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
+        self.url = f"{self.address}/realms/cloud"
+        self._tls = tls
         self.keys: dict[str, SigningKey] = {}
         self.published: list[dict[str, Any]] = []
         self.answers: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
@@ -120,7 +123,7 @@ class Issuer:
         """What a well-behaved issuer says."""
         if path == JWKS_PATH:
             return {"keys": self.published}
-        return {"issuer": self.url, "jwks_uri": f"http://127.0.0.1:{self.port}{JWKS_PATH}"}
+        return {"issuer": self.url, "jwks_uri": f"{self.address}{JWKS_PATH}"}
 
     def start(self) -> None:
         """Listen, at the same address each time."""
@@ -140,6 +143,8 @@ class Issuer:
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def answer_well(self, request: BaseHTTPRequestHandler) -> None:
@@ -166,9 +171,9 @@ def send(request: BaseHTTPRequestHandler, status: int, body: bytes, **headers: s
 
 
 @contextmanager
-def running_issuer() -> Iterator[Issuer]:
+def running_issuer(tls: ssl.SSLContext | None = None) -> Iterator[Issuer]:
     """An issuer with one key, `first`."""
-    issuer = Issuer()
+    issuer = Issuer(tls)
     issuer.add_key("first")
     issuer.start()
     try:

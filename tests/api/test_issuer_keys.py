@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import ssl
 import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from pydantic import ValidationError
 
+from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
 from orchestrator.settings import Settings
 from tests.api.calling import at_once, problem
@@ -64,7 +67,7 @@ def test_keys_are_fetched_before_anybody_asks_and_then_serve_on(url: str, issuer
 
 
 def test_a_named_key_set_is_asked_without_discovery(url: str, issuer: Issuer) -> None:
-    with token_api(url, issuer, oidc_jwks_url=f"http://127.0.0.1:{issuer.port}{JWKS_PATH}") as api:
+    with token_api(url, issuer, oidc_jwks_url=f"{issuer.address}{JWKS_PATH}") as api:
         assert api.status(api.tenant_token()) == 200
     assert set(issuer.asked) == {JWKS_PATH}
 
@@ -136,7 +139,7 @@ def test_keys_serve_while_the_issuer_is_away(url: str, issuer: Issuer) -> None:
 
 def test_a_slow_issuer_holds_requests_for_a_bounded_time_and_nobody_else(url: str, issuer: Issuer) -> None:
     with token_api(url, issuer, oidc_timeout_seconds=0.3) as api:
-        assert api.status(api.tenant_token()) == 200
+        wait_for(lambda: api.status(api.tenant_token()) == 200, "the first fetch")
         issuer.held.clear()
         issuer.add_key("second")
         unavailable(api, api.tenant_token("second"))
@@ -248,6 +251,17 @@ def test_keys_come_only_from_where_nobody_can_change_them(url: str, issuer: Issu
     with token_api(url, issuer) as api:
         unavailable(api, api.tenant_token())
     assert issuer.fetches() == 0
+
+
+def test_an_issuer_behind_tls_is_held_against_the_certificates_that_are_named(url: str, tmp_path: Path) -> None:
+    authority = ensure_authority(tmp_path, "berth.local")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(authority.listener_certificate, authority.listener_key)
+    with running_issuer(tls) as issuer:
+        with token_api(url, issuer, oidc_ca_certificate_file=authority.ca_certificate) as api:
+            assert api.status(api.tenant_token()) == 200
+        with token_api(url, issuer) as api:
+            unavailable(api, api.tenant_token())
 
 
 def test_an_issuer_that_lists_no_key_any_more_is_believed(url: str, issuer: Issuer) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from berth import client as berth
+from berth.cli.endings import ending_of
 from berth.client import AsyncClient, Client
 from tests.berth.scripted import LOST, Reply, ScriptedServer, problem
 
@@ -67,6 +68,20 @@ def test_what_the_function_raises_reaches_the_caller() -> None:
     ):
         client.list_skus()
     assert server.asked == []
+
+
+def test_a_secret_not_shown_again_is_no_open_outcome_to_ask_for_again() -> None:
+    refusal = problem(409, "secret_not_shown_again", outcome="unknown", answer={"id": "the-first"})
+    with (
+        ScriptedServer([refusal]) as server,
+        Client(server.address, lambda: "token") as client,
+        pytest.raises(berth.SecretNotShownAgain) as raised,
+    ):
+        client.create_api_key(name="n", role="admin")
+    ending = ending_of(raised.value)
+    assert ending is not None
+    assert ending.detail.endswith("make another one with a new idempotency key, and revoke the-first")
+    assert (ending.exit_code, raised.value.extra["answer"]) == (1, {"id": "the-first"})
 
 
 @pytest.mark.parametrize("code", ["token_expired", "token_invalid", "token_not_yet_valid", "tenant_not_active"])
