@@ -113,8 +113,8 @@ def main() -> int:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ValidationError):
-        missing = ", ".join("BERTH_" + "_".join(str(part) for part in found["loc"]).upper() for found in error.errors())
-        return f"these settings are missing or wrong: {missing}"
+        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        return f"these settings are missing or wrong: {wrong}"
     return str(error)
 
 

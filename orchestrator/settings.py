@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
+from orchestrator.server_addresses import DatabaseUrl
 from orchestrator.trust.addresses import is_trustworthy_url
 
 
@@ -16,7 +17,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: str = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
     database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
     database_reserve_size: int = Field(
         2,

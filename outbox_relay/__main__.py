@@ -23,9 +23,8 @@ def main() -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        for problem in error.errors():
-            name = "_".join(str(part) for part in problem["loc"]).upper()
-            sys.stderr.write(f"BERTH_{name}: {problem['msg']}\n")
+        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.stderr.write(f"relay: these settings are missing or wrong: {wrong}\n")
         return 1
     try:
         asyncio.run(Relay(settings).run())

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from outbox_relay.server_addresses import DatabaseUrl, NatsUrl
+
 
 class Settings(BaseSettings):
     """Addresses and bounds. Durations are seconds, sizes bytes or events."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: str = Field(description="postgresql:// address of the control plane's database")
-    nats_url: str = Field(description="nats:// or tls:// address of NATS; several, separated by commas")
+    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
+    nats_url: NatsUrl = Field(description="nats:// or tls:// address of NATS; several, separated by commas")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
 

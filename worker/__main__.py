@@ -48,8 +48,8 @@ def main() -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        missing = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"worker: {missing}\n")
+        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.stderr.write(f"worker: these settings are missing or wrong: {wrong}\n")
         return 1
     try:
         asyncio.run(work(settings))

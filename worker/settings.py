@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
+from orchestrator.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 
 
 class Settings(BaseSettings):
@@ -15,12 +16,12 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: str = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
     database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a command waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, le=40, description="longest transaction")
-    nats_url: str = Field(description="nats:// address of NATS; several, separated by commas")
-    temporal_address: str = Field(description="host:port of Temporal's frontend")
+    nats_url: NatsUrl = Field(description="nats:// address of NATS; several, separated by commas")
+    temporal_address: TemporalAddress = Field(description="host:port of Temporal's frontend")
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")

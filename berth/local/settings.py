@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from orchestrator.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+
 
 class Settings(BaseSettings):
     """Where an outside server is named, the stack does not start its own."""
@@ -16,9 +18,9 @@ class Settings(BaseSettings):
     state_dir: Path = Field(Path("var"), description="state directory of the local stack")
     api_url: str | None = Field(None, description="address of the API; default: the stack in the state directory")
     api_key: str | None = Field(None, description="API key; default: the admin key of the stack in the state directory")
-    database_url: str | None = Field(None, description="an outside PostgreSQL, postgresql://")
-    nats_url: str | None = Field(None, description="an outside NATS, nats://")
-    temporal_address: str | None = Field(None, description="an outside Temporal, host:port")
+    database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
+    nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
+    temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     operation_retention_seconds: float = Field(
         86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"

@@ -157,16 +157,16 @@ class OperationInProgress(Problem):
     retry_after_seconds = 1
 
 
-class TooLarge(Problem):
-    """The body is larger than the limit."""
-
-    status, code, title = 413, "too_large", "Content too large"
-
-
 class RequestTimeout(Problem):
     """The body did not come whole in time."""
 
     status, code, title = 408, "request_timeout", "Request timeout"
+
+
+class TooLarge(Problem):
+    """The body is larger than the limit."""
+
+    status, code, title = 413, "too_large", "Content too large"
 
 
 class DatabaseUnavailable(Problem):

@@ -1,0 +1,112 @@
+"""Addresses that can be none: one sentence that names the setting, before anything is started, by whoever reads it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic_core import PydanticCustomError
+
+import orchestrator.server_addresses as ours
+import outbox_relay.server_addresses as relays
+from tests.berth.commands import assert_one_sentence, berth, environment
+
+SECRET = "hunter2"
+GOOD = {
+    "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "BERTH_NATS_URL": "nats://127.0.0.1:1",
+    "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1", "BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem",
+}  # fmt: skip
+WRONG = [
+    ("BERTH_DATABASE_URL", f"postgresql://x:{SECRET}@127.0.0.1:notaport/x"),
+    ("BERTH_DATABASE_URL", "foo"),
+    ("BERTH_NATS_URL", "foo"),
+    ("BERTH_TEMPORAL_ADDRESS", "foo"),
+]
+READ_BY = {
+    "orchestrator": {"BERTH_DATABASE_URL"},
+    "outbox_relay": {"BERTH_DATABASE_URL", "BERTH_NATS_URL"},
+    "worker": {"BERTH_DATABASE_URL", "BERTH_NATS_URL", "BERTH_TEMPORAL_ADDRESS"},
+}
+
+
+@pytest.mark.parametrize(("name", "address"), WRONG)
+@pytest.mark.parametrize("command", ["up", "verify", "doctor", "migrate"])
+def test_a_command_refuses_before_it_starts_anything(command: str, name: str, address: str, tmp_path: Path) -> None:
+    done = berth(command, "--state-dir", str(tmp_path / "var"), **{**GOOD, name: address})
+    assert_one_sentence(done, 2, name, "must")
+    assert SECRET not in done.stdout + done.stderr
+    assert not (tmp_path / "var").exists()
+
+
+@pytest.mark.parametrize(
+    ("process", "name", "address"),
+    [(process, name, address) for process, names in READ_BY.items() for name, address in WRONG if name in names],
+)
+def test_a_process_refuses_at_start(process: str, name: str, address: str) -> None:
+    settings = {**GOOD, name: address}
+    done = subprocess.run(
+        [sys.executable, "-m", process], env=environment(**settings), capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 1, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert f"{name}: " in done.stderr
+    assert "must" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
+DATABASES = [ours.usable_database_url, relays.usable_database_url]
+NATS = [ours.usable_nats_url, relays.usable_nats_url]
+TEMPORAL = [ours.usable_temporal_address]
+
+
+@pytest.mark.parametrize(
+    ("checks", "address"),
+    [
+        (DATABASES, "postgresql://u:p@host:5432/db?sslmode=require"),
+        (DATABASES, "postgres://u:p%40@[::1]:5432/db"),
+        (DATABASES, "postgresql://a:1,b:2/db"),
+        (DATABASES, "postgresql:///db?host=/run/postgresql"),
+        (DATABASES, "postgresql://nowhere"),
+        (NATS, "nats://host"),
+        (NATS, "tls://u:p@host:4222, nats://[::1]:4222"),
+        (TEMPORAL, "host.example:7233"),
+        (TEMPORAL, "[::1]:7233"),
+    ],
+)
+def test_what_can_be_an_address_is_taken(checks: list[Callable[[str], str]], address: str) -> None:
+    for check in checks:
+        assert check(address) == address
+
+
+@pytest.mark.parametrize(
+    ("checks", "address"),
+    [
+        (DATABASES, ""),
+        (DATABASES, "postgresql:host/db"),
+        (DATABASES, "mysql://host/db"),
+        (DATABASES, "postgresql://[::1/db"),
+        (DATABASES, "postgresql://a:1,b:0/db"),
+        (DATABASES, "postgresql://host:65536/db"),
+        (DATABASES, "postgresql://host:²/db"),
+        (DATABASES, "postgresql://host/d\nb"),
+        (NATS, ""),
+        (NATS, "nats://"),
+        (NATS, "nats://:4222"),
+        (NATS, "nats://host:x"),
+        (NATS, "nats://host,foo"),
+        (NATS, "http://host:4222"),
+        (TEMPORAL, ""),
+        (TEMPORAL, "host"),
+        (TEMPORAL, ":7233"),
+        (TEMPORAL, "host:"),
+        (TEMPORAL, "host:0"),
+        (TEMPORAL, "http://host:7233"),
+    ],
+)
+def test_what_can_be_none_is_refused_without_being_repeated(checks: list[Callable[[str], str]], address: str) -> None:
+    for check in checks:
+        with pytest.raises(PydanticCustomError, match="must"):
+            check(address)
