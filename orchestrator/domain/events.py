@@ -31,6 +31,16 @@ class EventType(StrEnum):
     NODE_ORPHAN_FOUND = "node.orphan_found"
     NODE_ORPHAN_ADOPTED = "node.orphan_adopted"
     NODE_ORPHAN_DESTROYED = "node.orphan_destroyed"
+    RESERVATION_HELD = "reservation.held"
+    RESERVATION_CONFIRMED = "reservation.confirmed"
+    RESERVATION_CANCELLED = "reservation.cancelled"
+    RESERVATION_EXPIRED = "reservation.expired"
+    RESERVATION_CONSUMED = "reservation.consumed"
+    RESERVATION_RELEASED = "reservation.released"
+    RESERVATION_ENDING = "reservation.ending"
+    RESERVATION_MOVED = "reservation.moved"
+    RESERVATION_FAILED = "reservation.failed"
+    RESOURCE_CREATED = "resource.created"
     OPERATION_REFUSED = "operation.refused"
 
 

@@ -12,6 +12,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -183,9 +184,15 @@ def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str
         made = tenant.call("POST", "/allocations", one_gpu(tenant, place), key="the key").json()
         tenant.get(f"/allocations/{made['allocation_id']}")
         tenant.make(f"/allocations/{made['allocation_id']}/release")
-        lines = [json.loads(line) for line in (tmp_path / "api" / "api.log").read_text().splitlines()]
-        told = [line for line in lines if line["event"] == "request" and line.get("tenant_id") == tenant.tenant_id]
-        _, create, release = told
+        log = tmp_path / "api" / "api.log"
+
+        def told() -> list[dict[str, Any]]:
+            lines = [json.loads(line) for line in log.read_text().splitlines()]
+            return [line for line in lines if line["event"] == "request" and line.get("tenant_id") == tenant.tenant_id]
+
+        wait_for(lambda: len(told()) == 3, "the last write's line, which is written after its answer")
+        _, create, release = told()
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert (create["method"], create["path"], create["status"]) == ("POST", "/api/v1/allocations", 201)
         assert (create["allocation_id"], create["operation_key"]) == (made["allocation_id"], "the key")
         assert release["path"] == f"/api/v1/allocations/{made['allocation_id']}/release"

@@ -1,0 +1,13 @@
+drop index allocations_waiting_for_units;
+alter table allocations drop column ends_at, drop column reservation_id, drop column ending_told_at;
+drop index claims_open_by_resource;
+delete from claims where owner_kind = 'reservation';
+select refresh_node_fit(id) from nodes;
+alter table claims drop column resource_id;
+drop table reservation_watermark;
+drop table reservations;
+drop function refuse_illegal_reservation();
+drop function refuse_initial_reservation();
+drop table resources;
+drop function reservation_id(bigint, bigint);
+drop sequence reservation_positions;

@@ -1,0 +1,26 @@
+"""Reservations and operations: each part is one file, `0003_<part>.sql`, with its way back in `0003_<part>.down.sql`."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+SQL = Path(__file__).parent.parent / "sql"
+PARTS: tuple[str, ...] = ("reservations",)
+
+
+def upgrade() -> None:
+    """Make every part, in order."""
+    # Straight to the driver: the files hold several statements each, and percent signs that are nobody's parameters.
+    cursor = op.get_bind().connection.cursor()
+    for part in PARTS:
+        cursor.execute((SQL / f"0003_{part}.sql").read_text())
+
+
+def downgrade() -> None:
+    """Remove every part, the last one first, what it holds included."""
+    cursor = op.get_bind().connection.cursor()
+    for part in reversed(PARTS):
+        cursor.execute((SQL / f"0003_{part}.down.sql").read_text())
