@@ -64,8 +64,9 @@ class IssuerKeys:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Renew the keys all the time inside the block."""
+        """Renew the keys all the time inside the block. If that dies the process ends with a message."""
         renewing = asyncio.create_task(self._renew())
+        renewing.add_done_callback(_died)
         try:
             yield
         finally:
@@ -115,3 +116,9 @@ class IssuerKeys:
 
     def _usable(self) -> bool:
         return time.monotonic() - self._fetched_at <= self._stale_seconds_max
+
+
+def _died(renewing: asyncio.Task[None]) -> None:
+    if not renewing.cancelled() and renewing.exception() is not None:
+        log.critical("the issuer's keys are no longer renewed; ending the process", exc_info=renewing.exception())
+        raise SystemExit(1)

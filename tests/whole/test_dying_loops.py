@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,33 +15,94 @@ from berth.client import BerthError
 from berth.local.processes import ChildProcess
 from tests.whole.conftest import Tenant, Whole, eventually
 
+ROOT = Path(__file__).parents[2]
+
 LOOPS = [
-    ("api", "orchestrator.api.gathering:CreateGatherer._run"),
-    ("node-api", "orchestrator.api.dispatching:Dispatcher._tick"),
-    ("relay", "outbox_relay.sequencing:Sequencer._advance"),
-    ("relay", "outbox_relay.publishing:Session._enter_stream"),
-    ("worker", "worker.consumers.pulling:Puller._pull"),
-    ("worker", "worker.consumers.durable:DurableConsumer.save_position"),
-    ("worker", "worker.app:sweep_overdue"),
-    ("agent eu-1-slice-1", "node_agent.agent:Agent._take_tasks"),
-    ("agent eu-1-slice-1", "node_agent.agent:Agent._send_heartbeats"),
-    ("agent eu-1-slice-1", "node_agent.agent:Agent._keep_identity"),
-    ("agent eu-1-slice-1", "node_agent.agent:Agent._measure"),
+    ("api", "orchestrator.api.gathering:CreateGatherer._run", "self._run"),
+    ("api", "orchestrator.api.issuer_keys:IssuerKeys._renew", "self._renew"),
+    ("node-api", "orchestrator.api.dispatching:Dispatcher._tick", "self._serve"),
+    ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
+    ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
+    ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
+    ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
+    ("worker", "worker.app:sweep_overdue", "sweep_for_ever"),
+    ("worker", "temporalio.worker._workflow:_WorkflowWorker.run", "make_worker"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._take_tasks", "self._take_tasks"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._send_heartbeats", "self._send_heartbeats"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._keep_identity", "self._keep_identity"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._measure", "self._measure"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._tend_leases", "self._tend_leases"),
 ]
+"""The process, the function that fails in it, and the loop that dies of it, as it is written where it is started."""
+
+NEVER_ALONE = {
+    "orchestrator/__main__.py": {"listener.serve"},
+    "orchestrator/api/issuer_keys.py": {"self._fetch_once"},
+    "orchestrator/api/remembering.py": {"self._put"},
+    "outbox_relay/feed.py": {"self._read"},
+    "outbox_relay/health.py": {"server.serve_forever"},
+    "outbox_relay/link.py": {"link._fail_when"},
+    "outbox_relay/publishing.py": {"self._link.publish"},
+    "outbox_relay/relay.py": {"stopping.wait", "self._work", "body"},
+    "worker/app.py": {"stop.wait"},
+    "worker/consumers/consumer.py": {"self._handle"},
+    "worker/health.py": {"server.serve_forever"},
+    "node_agent/agent.py": {"self._live", "self._stopping.wait"},
+    "node_agent/effects.py": {"self._driver.provision", "interrupted.wait"},
+    "node_agent/executor.py": {"self._run", "self._delivered"},
+    "node_agent/journal.py": {"self._flush_once"},
+    "node_agent/progress.py": {"self._send_waiting"},
+}
+"""Started beside something else, and no loop of its own: whoever started it, or a group of tasks, waits for its end, or
+it only shows what others do."""
+
+OIDC = {"BERTH_OIDC_ISSUER": "https://issuer.invalid", "BERTH_OIDC_AUDIENCE": "berth"}
 
 
-@pytest.mark.parametrize(("name", "loop"), LOOPS, ids=[loop.rpartition(":")[2] for _, loop in LOOPS])
+def _started(path: Path) -> Iterator[str]:
+    """What a module starts beside itself, as it is written there: tasks, and threads."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called.endswith("create_task") and isinstance(node.args[0], ast.Call):
+            yield ast.unparse(node.args[0].func)
+        elif called.endswith("Thread"):
+            yield from (ast.unparse(given.value) for given in node.keywords if given.arg == "target")
+        elif called == "_in_thread":
+            yield ast.unparse(node.args[0])
+
+
+def test_every_loop_of_every_process_is_among_these() -> None:
+    dying = {loop for _, _, loop in LOOPS}
+    unknown = []
+    for package in ("orchestrator", "worker", "outbox_relay", "node_agent"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            path = str(file.relative_to(ROOT))
+            if "drivers" not in path:  # a guest's own processes, which end with the guest
+                known = dying | NEVER_ALONE.get(path, set())
+                unknown += [f"{path}: {started}" for started in _started(file) if started not in known]
+    assert unknown == []
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [(name, planted) for name, planted, _ in LOOPS],
+    ids=[planted.rpartition(":")[2] for _, planted, _ in LOOPS],
+)
 def test_a_loop_that_dies_ends_its_process_with_a_message(
     whole: Whole, tenant: Tenant, tmp_path: Path, name: str, loop: str
 ) -> None:
     other = whole.tenant()
     (child,) = [child for child in whole.stack._children if child.name == name]
-    plan = replace(child.plan, launcher="tests.dying", environment={**child.plan.environment, "BERTH_DIES_IN": loop})
+    plan = replace(
+        child.plan, launcher="tests.dying", environment={**child.plan.environment, **OIDC, "BERTH_DIES_IN": loop}
+    )
     dying = ChildProcess(plan, tmp_path / "dying.log")
     whole.kill(name)
     dying.spawn()
     try:
-        if name == "api":
+        if loop.endswith("CreateGatherer._run"):
             eventually(dying.is_ready, "the API to be ready")
             with contextlib.suppress(BerthError, httpx.TransportError):
                 tenant.client.exchange.retry_seconds = 0.0
