@@ -2,12 +2,14 @@
 
 A cut holds bytes back in one direction or both, as a network that lost its way does: neither end is told, and what was
 held back goes through when the cut is over, as TCP's repetitions would see to. A reset ends every connection at once and
-refuses new ones. Everything runs in one thread with an event loop of its own; call from any thread.
+refuses new ones. In those cuts the proxy's own TCP still acknowledges; where that matters,
+let it `vanish`. Everything runs in one thread with an event loop of its own; call from any thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import random
 import socket
 import struct
@@ -20,6 +22,11 @@ from typing import TypeVar
 DELAY_SECONDS = 0.15
 CONNECT_SECONDS_MAX = 5.0
 CHUNK_BYTES = 65_536
+
+# socket(7), SO_ATTACH_FILTER: a filter of one instruction, "keep 0 bytes" (BPF_RET | BPF_K), lets every segment be lost.
+_SO_ATTACH_FILTER = 26
+_LOSE_EVERYTHING = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+_FILTER_PROGRAM = struct.pack("HxxxxxxP", 1, ctypes.addressof(_LOSE_EVERYTHING))
 
 T = TypeVar("T")
 
@@ -52,6 +59,7 @@ class Proxy:
         self._mode = Mode.PASS
         self._changed = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
 
     def set_mode(self, mode: Mode) -> None:
         """Do this from now on."""
@@ -66,12 +74,23 @@ class Proxy:
 
         self._proxies.run(change())
 
+    def vanish(self) -> None:
+        """Lose from now on, for good, every segment that today's clients send: unlike in a cut, none is acknowledged."""
+
+        async def vanish() -> None:
+            for writer in list(self._clients):
+                own: socket.socket = writer.get_extra_info("socket")
+                own.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER_PROGRAM)
+
+        self._proxies.run(vanish())
+
     async def _listen(self) -> None:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self._clients.add(writer)
         try:
             if self._mode is Mode.RESET:
                 _reset(writer)
@@ -90,6 +109,7 @@ class Proxy:
             return
         finally:
             self._writers.discard(writer)
+            self._clients.discard(writer)
             writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, holding: set[Mode]) -> None:

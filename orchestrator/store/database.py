@@ -27,6 +27,15 @@ REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
 RETRYABLE_STATES = frozenset({"40001", "40P01"})
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
+LINK: Mapping[str, int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A server that is gone without a word is noticed in about 11 s, whatever is waited for; one that is there answers the
+probes however long a lock keeps it silent. Seconds, the last in milliseconds (libpq's connection parameters)."""
 
 
 class TransactionConflict(Exception):
@@ -204,7 +213,7 @@ def connect_database(
             pool_size=size,
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_SECONDS,
-            connect_args={"options": options, "application_name": application, "connect_timeout": 5},
+            connect_args={"options": options, "application_name": application, **LINK},
         )
         _ping_after_idling(engine)
         return engine
