@@ -7,6 +7,7 @@ refused, but never those that end something: release, cancel, confirm and force-
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 import time
 import uuid
@@ -31,6 +32,7 @@ log = structlog.get_logger("orchestrator.api")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 NEVER_SHED = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$|^/(ok|metrics)$")
 SLOW_SECONDS = 1.0
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC_ZONE = "public"
 TOLD_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
@@ -108,19 +110,22 @@ class Edge:
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length) > self._body_bytes_max):
             return TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+        if len(headers.getlist("idempotency-key")) > 1:
+            return Malformed("the request has more than one Idempotency-Key; send one")
         if self._in_flight >= self._in_flight_max and not NEVER_SHED.search(scope["path"]):
             return Overloaded("too many requests at once; try again")
         return None
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
+        head = b""
         complete = False
         began = False
         # Whoever sends half a body would otherwise hold a place among those in flight for as long as he likes.
         deadline = asyncio.get_running_loop().time() + self._body_seconds_max
 
         async def receive_bounded() -> Message:
-            nonlocal received, complete
+            nonlocal received, head, complete
             if complete:
                 return await receive()
             try:
@@ -130,7 +135,12 @@ class Edge:
                 raise RequestTimeout(f"the body did not come whole within {self._body_seconds_max:g} s") from error
             if message["type"] == "http.request":
                 complete = not message.get("more_body", False)
-                received += len(message.get("body", b""))
+                body = message.get("body", b"")
+                received += len(body)
+                head += body[: max(0, len(codecs.BOM_UTF8) - len(head))]
+                # No JSON text in UTF-8 holds a zero byte; every one in UTF-16 or UTF-32 does (RFC 8259 §8.1).
+                if b"\0" in body or head.startswith(BYTE_ORDER_MARKS):
+                    raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
                 if received > self._body_bytes_max:
                     raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
             return message

@@ -126,6 +126,16 @@ def test_what_is_no_json_is_malformed(admin: Caller, content: bytes) -> None:
     problem(send(admin, content), 400, "malformed")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_a_body_is_in_utf8_without_a_mark(api: PublicApi, admin: Caller, encoding: str) -> None:
+    """RFC 8259 §8.1: what reads it otherwise here is read otherwise elsewhere."""
+    name = fresh("tenant")
+    content = json.dumps({"name": name}).encode(encoding)
+    for pieces in (content, iter([content[:1], content[1:2], content[2:]])):
+        assert "UTF-8" in problem(send(admin, pieces), 400, "malformed")["detail"]
+    assert api.database.execute("select from tenants where name = %s", (name,)).fetchone() is None
+
+
 @pytest.mark.parametrize(
     "content", [b'{"name": "\\ud800"}', b'{"name": "\xed\xa0\x80"}', b'{"name": "x", "\\ud800": 1}']
 )
@@ -208,6 +218,20 @@ def test_unusable_keys_are_refused(admin: Caller, key: str) -> None:
     )
     assert answer.status_code in (400, 422), answer.text
     assert answer.json()["code"] in ("malformed", "invalid")
+
+
+@pytest.mark.parametrize("second", ["the same", "another"])
+def test_two_keys_in_one_request_are_refused_and_neither_is_used(api: PublicApi, admin: Caller, second: str) -> None:
+    first, name = fresh("op"), fresh("tenant")
+    keys = [first, first if second == "the same" else fresh("op")]
+    answer = admin.http.post(
+        "/api/v1/admin/tenants",
+        json={"name": name},
+        headers=[("authorization", f"Bearer {admin.key}"), *(("idempotency-key", key) for key in keys)],
+    )
+    assert "Idempotency-Key" in problem(answer, 400, "malformed")["detail"]
+    assert api.database.execute("select from tenants where name = %s", (name,)).fetchone() is None
+    assert api.database.execute("select from operations where key = any(%s)", (keys,)).fetchone() is None
 
 
 def test_keys_are_scoped_by_tenant(admin: Caller) -> None:
