@@ -89,6 +89,7 @@ def test_what_does_not_exist_is_not_found(admin: Caller) -> None:
         {"name": 5},
         {"name": None},
         {"name": ""},
+        {"name": " \u00a0"},
         {"name": "x" * 101},
         {"name": "nul\x00"},
         {"name": "line\nbreak"},
@@ -104,6 +105,26 @@ def test_bodies_that_do_not_fit_name_the_field(admin: Caller, body: Any) -> None
     document = problem(admin.call("POST", "/admin/tenants", body), 422, "invalid")
     assert document["errors"]
     assert all({"field", "message"} == set(error) for error in document["errors"])
+
+
+SENTENCE_PATHS = [
+    f"/admin/allocations/{SOME_ID}/force-release",
+    f"/admin/allocations/{SOME_ID}/force-cleanup",
+    f"/admin/nodes/{SOME_ID}/certificates/revoke",
+    f"/admin/nodes/{SOME_ID}/retire",
+    f"/admin/nodes/{SOME_ID}/orphans/{SOME_ID}/adopt",
+    f"/admin/nodes/{SOME_ID}/orphans/{SOME_ID}/destroy",
+    f"/admin/dead-letters/{SOME_ID}/discard",
+]
+
+
+@pytest.mark.parametrize("path", SENTENCE_PATHS)
+def test_a_reason_on_the_record_says_something(admin: Caller, path: str) -> None:
+    rest = {"runtime_verified_absent": True} if path.endswith("cleanup") else {}
+    for blank in ("", " ", "\t\n ", "\u00a0\u2003"):
+        document = problem(admin.call("POST", path, {"reason": blank, **rest}), 422, "invalid")
+        assert [error["field"] for error in document["errors"]] == ["reason"]
+    problem(admin.call("POST", path, {"reason": " \n why", **rest}), 404, "not_found")
 
 
 def send(admin: Caller, content: Any, headers: dict[str, str] | None = None) -> httpx.Response:

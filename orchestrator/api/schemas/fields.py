@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 INT32_MAX = 2**31 - 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -32,11 +33,36 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _told(value: str) -> str:
+    """White space alone tells nothing. The OpenAPI document says so by a pattern that asks for one other letter."""
+    if not value.strip():
+        raise PydanticCustomError("blank", "must not be blank")
+    return value
+
+
 # Stands last in an annotation: bounds before it apply to the integer and stay visible in the OpenAPI document.
 WHOLE = BeforeValidator(_whole)
 Id = Annotated[UUID, Field(strict=False)]
-Printable = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100)]
-Sentence = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$", max_length=1_000)]
+Printable = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        max_length=100,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"},
+    ),
+    AfterValidator(_told),
+]
+Sentence = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$",
+        max_length=1_000,
+        json_schema_extra={
+            "pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"
+        },
+    ),
+    AfterValidator(_told),
+]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]
 NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
