@@ -1,0 +1,83 @@
+"""The life of an allocation as far as claims and quotas go: (state, command) -> (state, outcome).
+
+Who may cause what, and how proof is had, is the business of the lifecycle's own tests; here is only which claim begins,
+which right ends, and when units are free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tests.model.state import OK, Allocation, AllocationState, Claim, Outcome, State
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """An allocation on units that placement chose. `waits` is for units that somebody is still on, or a later start."""
+
+    tenant: str
+    units: frozenset[int]
+    gpus: int
+    starts_at: datetime
+    ends_at: datetime | None = None
+    waits: bool = False
+
+
+STEPS: dict[AllocationState, frozenset[AllocationState]] = {
+    "requested": frozenset({"active", "releasing", "failed"}),
+    "active": frozenset({"releasing"}),
+    "releasing": frozenset({"released", "release_failed", "releasing"}),
+    "release_failed": frozenset({"releasing"}),
+}
+"""The transitions that are told. `releasing` again: the release was ordered anew."""
+
+
+def create(state: State, allocation: str, command: Create) -> tuple[State, Outcome]:
+    """Right and occupation begin together, on units to which nobody has a right and on which nobody is."""
+    if allocation in state.allocations:
+        return state, Outcome("invalid_state", "the id was given out before")
+    if owners := state.rights_to(command.units, command.starts_at, command.ends_at):
+        return state, Outcome("sku_unavailable", f"{sorted(command.units)} belong to {owners}")
+    if not command.waits and (owners := state.occupants_of(command.units)):
+        return state, Outcome("sku_unavailable", f"{owners} may still be on {sorted(command.units)}")
+    quota = state.quotas.get(command.tenant)
+    if quota is not None and quota.limit is not None and quota.used + command.gpus > quota.limit:
+        return state, Outcome("quota_exceeded", f"{quota.used} + {command.gpus} of {quota.limit}")
+    occupied = None if command.waits else True
+    claim = Claim(command.units, command.starts_at, command.ends_at, command.gpus, occupied=occupied)
+    made = Allocation(command.tenant, "requested", claim)
+    settled = state if command.waits else _only_occupant(state, claim.units)
+    return settled.with_allocation(allocation, made).charged(command.tenant, command.gpus), OK
+
+
+def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, Outcome]:
+    """The next step of its life. Active: it is on its units. Releasing, failed: the right ends, it may still be there.
+    Released: proven gone. A final state returns the quota.
+    """
+    found = state.allocations.get(allocation)
+    if found is None:
+        return state, Outcome("not_found")
+    if to not in STEPS.get(found.state, ()):
+        return state, Outcome("invalid_state", f"from {found.state} to {to}")
+    claim = found.claim
+    if to == "active":
+        if others := [one for one in state.occupants_of(claim.units) if one != f"allocations/{allocation}"]:
+            return state, Outcome("invalid_state", f"{others} may still be on {sorted(claim.units)}")
+        claim = replace(claim, occupied=True)
+        state = _only_occupant(state, claim.units)
+    elif to == "released":
+        claim = replace(claim, booked=False, occupied=False)
+    else:
+        # A failed one's cleanup is no event of its own.
+        claim = replace(claim, booked=False, occupied=None if to == "failed" or claim.occupied is None else True)
+    state = state.with_allocation(allocation, replace(found, state=to, claim=claim))
+    return (state.charged(found.tenant, -claim.gpus) if to in ("released", "failed") else state), OK
+
+
+def _only_occupant(state: State, units: frozenset[int]) -> State:
+    """Whoever may have been on these units is proven gone: somebody else came."""
+    for id_, other in state.allocations.items():
+        if other.claim.occupied is None and not other.claim.booked and other.claim.units & units:
+            state = state.with_allocation(id_, replace(other, claim=replace(other.claim, occupied=False)))
+    return state

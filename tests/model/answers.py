@@ -1,0 +1,189 @@
+"""Holds what clients were told against the log: one answer a key, every effect and every refusal justified.
+
+A refusal is decided on what its transaction saw, between the moment it was asked for and its place in the log. It is
+justified if the model, in one of the states of that span and by the clock at one of its ends, answers the same and
+changes nothing. A quota only has to be exceeded if nothing had been given back within the span.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from tests.model import reservations
+from tests.model.log import Event, units_of
+from tests.model.replaying import Replay
+from tests.model.reservations import ByHolder, Hold, objections_to_hold
+from tests.model.state import Outcome, State
+
+INDEFINITE = frozenset({"operation_in_progress", "overloaded", "outcome_unknown", "database_unavailable"})
+"""Answers that say nothing about the operation's outcome, or that nothing was done and nothing is remembered."""
+
+_EFFECTS = {"hold": "reservation.held", "confirm": "reservation.confirmed", "cancel": "reservation.cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a client asked for. Confirm and cancel name `reservation`, hold names `resources`, window and `ttl_seconds`."""
+
+    verb: Literal["hold", "confirm", "cancel"]
+    holder: str
+    reservation: str = ""
+    resources: tuple[str, ...] = ()
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    ttl_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One attempt: who asked what under which key, what was visible in the log before it was sent, the database's clock
+    then, the newest version after its answer, and the code that it was told.
+    """
+
+    tenant: str
+    key: str
+    wish: Wish
+    since: int
+    sent_at: datetime
+    until: int
+    code: str
+
+
+def judge_answers(found: Replay, asked: Iterable[Asked]) -> list[str]:
+    """Every contradiction between what was told and what the model follows from the log."""
+    by_key: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    for one in asked:
+        by_key[one.tenant, one.key].append(one)
+    return [
+        f"key {key}: {sentence}" for (_, key), attempts in by_key.items() for sentence in _judge_key(found, attempts)
+    ]
+
+
+def _judge_key(found: Replay, attempts: list[Asked]) -> Iterator[str]:
+    conflicts = [one for one in attempts if one.code == "operation_conflict"]
+    definite = [one for one in attempts if one.code not in INDEFINITE and one.code != "operation_conflict"]
+    if not definite:
+        return
+    if len({one.wish for one in definite}) > 1:
+        yield f"two contents were carried out: {[one.wish for one in definite]}"
+    if len({one.code for one in definite}) > 1:
+        yield f"answered {[one.code for one in definite]}"
+    if any(one.wish == definite[0].wish for one in conflicts):
+        yield f"the content {definite[0].wish} was carried out, and refused as another"
+    first = min(definite, key=lambda one: one.sent_at)
+    # Whichever attempt ran: it saw no less than the first one sent, and no more than the last one answered.
+    whole = [one for one in attempts if one.wish == first.wish]
+    since = min(one.since for one in whole)
+    sent_at = min(one.sent_at for one in whole)
+    until = min(one.until for one in definite)
+    yield from _judge(found, Asked(first.tenant, first.key, first.wish, since, sent_at, until, first.code))
+
+
+def _judge(found: Replay, asked: Asked) -> Iterator[str]:
+    left = found.effects.get((asked.tenant, asked.key), [])
+    effects = [event for event in left if event.type == _EFFECTS[asked.wish.verb]]
+    refusals = [event for event in left if event.type == "operation.refused"]
+    others = [event for event in left if event.type in _EFFECTS.values() and event not in effects]
+    if len(effects) + len(refusals) + len(others) > 1:
+        yield f"told {asked.code}, but left {[str(event) for event in left]}"
+    if early := [event for event in left if event.version <= asked.since]:
+        yield f"{early[0]} was there before it was asked for"
+    if asked.code == "ok":
+        if effects:
+            yield from _judge_effect(found, asked, effects[0])
+        else:
+            yield f"told ok to {asked.wish}, but the log has no {_EFFECTS[asked.wish.verb]} of it"
+    elif effects or others:
+        yield f"told {asked.code}, but the log has {(effects + others)[0]}"
+    elif asked.code == "noop":
+        if refusals:
+            yield f"told noop, but the log has {refusals[0]}"
+        else:
+            yield from _judge_refusal(found, asked, asked.until + 1, asked.sent_at)
+    elif not refusals:
+        yield f"told {asked.code} to {asked.wish}, but the log has no refusal of it"
+    elif refusals[0].payload.get("code") != asked.code:
+        yield f"told {asked.code}, but {refusals[0]} says {refusals[0].payload.get('code')}"
+    else:
+        yield from _judge_refusal(found, asked, refusals[0].version, refusals[0].instant("judged_at"))
+
+
+def _judge_effect(found: Replay, asked: Asked, event: Event) -> Iterator[str]:
+    """What was done is what was asked for."""
+    wish, payload = asked.wish, event.payload
+    if payload["holder_id"] != wish.holder:
+        yield f"{event} has the holder {payload['holder_id']!r}, asked for by {wish.holder!r}"
+    if wish.verb != "hold":
+        if str(payload["reservation_id"]) != wish.reservation:
+            yield f"{event} is about {payload['reservation_id']}, asked for {wish.reservation}"
+        return
+    known = found.at(event.version).resources
+    units = {unit for name in wish.resources for unit in known.get(name, frozenset())}
+    if wish.resources and units != {unit for claim in payload["claims"] for unit in units_of(claim["units"])}:
+        yield f"{event} holds {payload['claims']}, asked for {wish.resources}, which are {sorted(units)}"
+    judged_at, starts_at, ends_at = event.instant("judged_at"), event.instant("starts_at"), wish.ends_at
+    if (starts_at != wish.starts_at) if wish.starts_at else not asked.sent_at <= starts_at <= judged_at:
+        yield f"{event} starts at {starts_at}, asked for {wish.starts_at or asked.sent_at}"
+    if event.instant_or_none("ends_at") != ends_at:
+        yield f"{event} ends at {payload['ends_at']}, asked for {ends_at}"
+    promised = judged_at + timedelta(seconds=wish.ttl_seconds)
+    promised = promised if ends_at is None else min(promised, ends_at)
+    if event.instant("hold_until") != promised:
+        yield f"{event} is held until {payload['hold_until']}, promised was {promised}"
+
+
+def _judge_refusal(found: Replay, asked: Asked, until: int, judged_at: datetime) -> Iterator[str]:
+    states = found.between(asked.since, until)
+    if asked.wish.verb == "hold":
+        gpus = sum(len(units) for units, gpus in _rectangles(states[0], asked.wish) if gpus)
+        if asked.code == "quota_exceeded" and _over_at_most(states, asked.tenant, gpus):
+            return
+        reasons = {o.code for state in states for o in _objections(state, asked)}
+    else:
+        reasons = {_answer(state, asked, at) for state in states for at in (asked.sent_at, judged_at)} - {""}
+    if asked.code not in reasons:
+        yield (
+            f"told {asked.code} to {asked.wish}; between versions {asked.since} and {until} the model would have"
+            f" answered {sorted(reasons) or 'ok'}"
+        )
+
+
+def _objections(state: State, asked: Asked) -> list[Outcome]:
+    """Why a hold could be refused. A rival whose deadline had passed before this was even sent is no reason."""
+    wish, clock = asked.wish, asked.sent_at
+    for id_, rival in state.reservations.items():
+        if rival.state == "hold" and rival.hold_until <= clock:
+            state, _ = reservations.expire(state, id_, clock)
+    hold_until = clock + timedelta(seconds=wish.ttl_seconds)
+    if wish.ends_at is not None and clock < wish.ends_at:
+        hold_until = min(hold_until, wish.ends_at)
+    rectangles = _rectangles(state, wish)
+    starts_at = wish.starts_at or clock
+    command = Hold(asked.tenant, wish.holder, rectangles, starts_at, wish.ends_at, hold_until, wish.resources)
+    return objections_to_hold(state, command, clock)
+
+
+def _rectangles(state: State, wish: Wish) -> tuple[tuple[frozenset[int], int], ...]:
+    units = [(name, state.resources.get(name, frozenset())) for name in wish.resources]
+    return tuple((found, len(found) if name.startswith(("node:", "slot:")) else 0) for name, found in units)
+
+
+def _over_at_most(states: list[State], tenant: str, gpus: int) -> bool:
+    """Whether the quota may have been used up, counting what was taken within the span and not what was given back."""
+    used = [state.quotas[tenant].used for state in states]
+    most = used[0] + sum(max(0, after - before) for before, after in itertools.pairwise(used))
+    limit = states[0].quotas[tenant].limit
+    return limit is not None and most + gpus > limit
+
+
+def _answer(state: State, asked: Asked, clock: datetime) -> str:
+    """What the model answers without changing anything; empty if it would change something."""
+    command = ByHolder(asked.tenant, asked.wish.reservation, asked.wish.holder)
+    run = reservations.confirm if asked.wish.verb == "confirm" else reservations.cancel
+    after, outcome = run(state, command, clock)
+    return outcome.code if after is state else ""
