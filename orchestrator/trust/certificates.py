@@ -7,6 +7,7 @@ A node is what its certificate says: exactly one URI name, `spiffe://<trust doma
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ BACKDATE_SECONDS: Final = 60.0
 RSA_BITS_MIN: Final = 2_048
 RSA_BITS_MAX: Final = 8_192
 CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
+# RFC 7468 §7, with its older label, and nothing before or after: a reader that stops elsewhere would see another request.
+_ONE_REQUEST: Final = re.compile(
+    r"\s*-----BEGIN ((?:NEW )?)CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END \1CERTIFICATE REQUEST-----\s*"
+)
 
 PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 AuthorityKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
@@ -139,6 +144,8 @@ def read_signing_request(csr_pem: str) -> PublicKey:
 
     Raises `Invalid` if it cannot be read, does not verify, or has a key of another type than we vouch for.
     """
+    if not _ONE_REQUEST.fullmatch(csr_pem):
+        raise _invalid_request("must be one certificate signing request in PEM, with nothing before or after it")
     try:
         request = x509.load_pem_x509_csr(csr_pem.encode())
         key = request.public_key()

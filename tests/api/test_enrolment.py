@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import uuid
 from typing import Any
@@ -197,6 +198,12 @@ def _forged() -> str:
     return forged.public_bytes(Encoding.PEM).decode()
 
 
+def _with_bytes_behind(pem: str) -> str:
+    """Bytes that belong to nothing, inside the PEM."""
+    raw = x509.load_pem_x509_csr(pem.encode()).public_bytes(Encoding.DER) + b"junk"
+    return f"-----BEGIN CERTIFICATE REQUEST-----\n{base64.b64encode(raw).decode()}\n-----END CERTIFICATE REQUEST-----\n"
+
+
 @pytest.mark.parametrize(
     "csr_pem",
     [
@@ -207,8 +214,24 @@ def _forged() -> str:
         _request(dsa.generate_private_key(2048)),
         _request(ec.generate_private_key(ec.SECP192R1())),
         _forged(),
+        _request(ec.generate_private_key(ec.SECP256R1())) + "junk",
+        _request(ec.generate_private_key(ec.SECP256R1())) * 2,
+        "junk" + _request(ec.generate_private_key(ec.SECP256R1())),
+        _with_bytes_behind(_request(ec.generate_private_key(ec.SECP256R1()))),
     ],
-    ids=["empty", "junk", "empty request", "RSA 1024", "DSA", "weak curve", "forged"],
+    ids=[
+        "empty",
+        "junk",
+        "empty request",
+        "RSA 1024",
+        "DSA",
+        "weak curve",
+        "forged",
+        "junk behind",
+        "two",
+        "junk before",
+        "bytes behind",
+    ],
 )
 def test_requests_that_prove_no_usable_key_are_refused_and_use_up_nothing(
     admin: Caller, node: Any, csr_pem: str
@@ -226,8 +249,10 @@ def test_requests_that_prove_no_usable_key_are_refused_and_use_up_nothing(
         _request(ec.generate_private_key(ec.SECP384R1())),
         _request(ed25519.Ed25519PrivateKey.generate(), None),
         _request(rsa.generate_private_key(65537, 2048)),
+        "\r\n" + _request(ec.generate_private_key(ec.SECP256R1())).replace("\n", "\r\n") + " \n",
+        _request(ec.generate_private_key(ec.SECP256R1())).replace(" CERTIFICATE", " NEW CERTIFICATE"),
     ],
-    ids=["P-384", "Ed25519", "RSA 2048"],
+    ids=["P-384", "Ed25519", "RSA 2048", "white space around", "the older name"],
 )
 def test_every_accepted_kind_of_key_is_certified(admin: Caller, node: Any, csr_pem: str) -> None:
     answer = use(admin, token_of(admin, node), csr_pem=csr_pem)

@@ -46,10 +46,10 @@ class NodeSide:
         self.http = http
         self.peer = peer
 
-    def renew(self, pem: str | None) -> httpx.Response:
-        """Ask for a new certificate with this one."""
+    def renew(self, pem: str | None, behind: str = "") -> httpx.Response:
+        """Ask for a new certificate with this one; `behind` is sent after the signing request."""
         self.peer.present(pem)
-        return self.http.post("/node/v1/certificate", json={"csr_pem": signing_request()})
+        return self.http.post("/node/v1/certificate", json={"csr_pem": signing_request() + behind})
 
 
 @pytest.fixture
@@ -85,6 +85,17 @@ def test_a_renewed_certificate_counts_and_the_old_one_stays_good(admin: Caller, 
     assert (told["node_id"], told["node_epoch"]) == (node["id"], 1)
     assert node_side.renew(told["certificate_pem"]).status_code == 200
     assert node_side.renew(first).status_code == 200, "the answer may have been lost: the old one must still do"
+
+
+def test_a_request_with_more_behind_it_is_refused_and_nothing_is_issued(
+    api: PublicApi, admin: Caller, node: Any, node_side: NodeSide
+) -> None:
+    first = enrolled(admin, node)
+    for behind in ("x", signing_request()):
+        document = problem(node_side.renew(first, behind), 422, "invalid")
+        assert document["errors"][0]["field"] == "csr_pem"
+    issued = api.database.execute("select count(*) from node_certificates where node_id = %s", (node["id"],)).fetchone()
+    assert issued == (1,)
 
 
 def test_who_has_no_certificate_or_a_revoked_one_is_refused(admin: Caller, node: Any, node_side: NodeSide) -> None:

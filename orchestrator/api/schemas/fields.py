@@ -57,9 +57,7 @@ Sentence = Annotated[
     Field(
         pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$",
         max_length=1_000,
-        json_schema_extra={
-            "pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"
-        },
+        json_schema_extra={"pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"},
     ),
     AfterValidator(_told),
 ]
