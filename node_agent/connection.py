@@ -164,7 +164,8 @@ def understood(response: httpx.Response, answer: type[Answer]) -> Answer:
     try:
         return answer.model_validate_json(response.content)
     except ValidationError as error:
-        raise Unreachable(f"the server's answer is not {answer.__name__}: {error.errors()[:3]}") from error
+        fields = ", ".join(".".join(str(part) for part in found["loc"]) for found in error.errors()[:3])
+        raise Unreachable(f"the server's answer is not {answer.__name__}: {fields}") from error
 
 
 async def enrol(api_url: str, request: EnrolRequest) -> Credentials:

@@ -21,6 +21,7 @@ from node_agent.protocol import (
     FailureCode,
     ProvisionParameters,
     ReleaseParameters,
+    ReleaseResult,
     ResultReport,
     TaskBody,
     TaskType,
@@ -87,7 +88,7 @@ class Effects:
         if result.released and result.wiped and result.leases_released:
             return completed(body.fence, result.model_dump(mode="json"))
         # A report that says "completed" of a release that is not would free the units (TRAPS, failure 14).
-        return failed(body.fence, FailureCode.CLEANUP_FAILED, f"not proven: {result.model_dump_json()}")
+        return failed(body.fence, FailureCode.CLEANUP_FAILED, _not_proven(result))
 
     async def _probe(self, body: TaskBody) -> ResultReport:
         if body.type is TaskType.TOPOLOGY_DISCOVER:
@@ -133,6 +134,16 @@ def _allocation(body: TaskBody) -> UUID:
     if body.allocation_id is None:
         raise DriverFailure(FailureCode.TASK_REFUSED, f"{body.type} names no allocation")
     return body.allocation_id
+
+
+def _not_proven(result: ReleaseResult) -> str:
+    """What a release did not prove, as a sentence."""
+    facts = {
+        "hard stopped": result.hard_stopped, "wiped": result.wiped, "leases released": result.leases_released,
+    }  # fmt: skip
+    said = ", ".join(f"{fact}: {'yes' if holds else 'no'}" for fact, holds in facts.items())
+    problem = result.evidence.get("problem")
+    return f"not proven ({said})" if problem is None else f"not proven ({said}): {problem}"
 
 
 async def _end(work: asyncio.Task[object]) -> None:

@@ -25,7 +25,7 @@ from node_agent.drivers.sandbox_faults import Faults
 from node_agent.drivers.sandbox_images import ImageCache
 from node_agent.drivers.sandbox_inventory import take_inventory
 from node_agent.drivers.sandbox_launching import Boot, GuestLauncher, GuestProblem
-from node_agent.drivers.sandbox_leases import Leases
+from node_agent.drivers.sandbox_leases import Leases, listed
 from node_agent.drivers.sandbox_processes import alive, end_guest, has_processes
 from node_agent.drivers.sandbox_readiness import NotReady, check_ssh, new_host_key, read_host_key
 from node_agent.drivers.sandbox_records import AllocationDirectory, GuestRecord
@@ -108,7 +108,7 @@ class SandboxDriver:
             # If it is a dead lease that stands in the way, the next attempt finds the slot free.
             await self.tend_leases()
             raise
-        report_phase("lease", f"slots {order.parameters.slots} under fence {order.fence}")
+        report_phase("lease", f"slots {listed(order.parameters.slots)} under fence {order.fence}")
 
         faults.die()
         await faults.slow("image")

@@ -135,3 +135,8 @@ class Leases:
 
     def _path(self, slot: int) -> Path:
         return self._directory / f"slot-{slot}.json"
+
+
+def listed(slots: Sequence[int]) -> str:
+    """Slots as a sentence names them."""
+    return ", ".join(map(str, slots))

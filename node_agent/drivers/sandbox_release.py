@@ -14,10 +14,10 @@ from uuid import UUID
 import structlog
 
 from node_agent.drivers.sandbox_faults import Faults
-from node_agent.drivers.sandbox_leases import Leases
+from node_agent.drivers.sandbox_leases import Leases, listed
 from node_agent.drivers.sandbox_processes import StillRunning, alive, end_guest, end_orphans
 from node_agent.drivers.sandbox_records import AllocationDirectory
-from node_agent.drivers.sandbox_wipe import wipe
+from node_agent.drivers.sandbox_wipe import Wiped, wipe
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import ReleaseResult
 
@@ -45,12 +45,12 @@ class Removal:
             await self._stop(graceful_seconds, faults)
             report_phase("guest_stopped", "killed" if self._hard_stopped else "stopped")
             await faults.slow("wiped")
-            await self._wipe(faults)
+            gone = await self._wipe(faults)
             wiped = True
-            report_phase("wiped", str(self._evidence["wipe"]))
-            self._drop_leases()
+            report_phase("wiped", f"{gone.files} files, {gone.bytes} bytes")
+            dropped = self._drop_leases()
             leases_released = True
-            report_phase("leases_released", str(self._evidence["leases"]))
+            report_phase("leases_released", f"of slots {listed(dropped)}" if dropped else "there were none")
         except (OSError, StillRunning) as error:
             log.error("release_not_proven", allocation_id=str(self._allocation_id), why=str(error))
             self._evidence["problem"] = str(error)
@@ -81,17 +81,19 @@ class Removal:
             raise StillRunning("the guest runs again")
         self._evidence["guest"] = {"ran": killed is not None, "killed": bool(killed), "orphans_killed": orphans}
 
-    async def _wipe(self, faults: Faults) -> None:
+    async def _wipe(self, faults: Faults) -> Wiped:
         if faults.on("wipe_fails"):
             raise OSError("the directory could not be wiped (fault switch wipe_fails)")
         wiped = await in_thread(partial(wipe, self._directory.path))
         if self._directory.exists():
             raise OSError("the directory is there again")
         self._evidence["wipe"] = {"files": wiped.files, "bytes": wiped.bytes, "directory_gone": True}
+        return wiped
 
-    def _drop_leases(self) -> None:
-        dropped = self._leases.drop(self._allocation_id)
+    def _drop_leases(self) -> list[int]:
+        dropped = sorted(self._leases.drop(self._allocation_id))
         left = [slot for slot, lease in self._leases.held().items() if lease.allocation_id == self._allocation_id]
         if left:
-            raise OSError(f"leases of slots {left} are still there")
-        self._evidence["leases"] = {"dropped": sorted(dropped), "left": left}
+            raise OSError(f"leases of slots {listed(left)} are still there")
+        self._evidence["leases"] = {"dropped": dropped, "left": left}
+        return dropped

@@ -71,6 +71,7 @@ class ControlPlane:
         self.superseded: set[UUID] = set()
         self.results: dict[UUID, list[ResultReport]] = defaultdict(list)
         self.progress: dict[UUID, list[str]] = defaultdict(list)
+        self.details: dict[UUID, list[str]] = defaultdict(list)
         self.known: list[UUID] = []
         self.waits = 0
         self.heartbeats: list[Heartbeat] = []
@@ -222,7 +223,9 @@ class ControlPlane:
             return 200, self._credentials(CertificateRequest.model_validate_json(content).csr_pem)
         task_id, what = UUID(path.split("/")[-2]), path.split("/")[-1]
         if what == "progress":
-            self.progress[task_id] += [one.phase for one in ProgressReport.model_validate_json(content).phases]
+            phases = ProgressReport.model_validate_json(content).phases
+            self.progress[task_id] += [one.phase for one in phases]
+            self.details[task_id] += [one.detail for one in phases]
             return 204, None
         return self._result(task_id, ResultReport.model_validate_json(content))
 

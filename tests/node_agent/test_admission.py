@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 import uuid
 from typing import Any
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from pydantic import ValidationError
 
 from node_agent.admission import Admitted, Refused, Trust, Untrusted, admit
 from node_agent.clock import ServerClock
+from node_agent.connection import Unreachable, understood
 from node_agent.journal_records import Accepted
 from node_agent.journal_state import JournalState
 from node_agent.protocol import (
@@ -157,6 +160,13 @@ ANSWERS: list[FromServer] = [
 def test_an_agent_lives_with_a_control_plane_that_says_more(answer: FromServer) -> None:
     newer = {**answer.model_dump(mode="json"), "said_since_the_next_version": {"a": 1}}
     assert type(answer).model_validate(newer) == answer
+
+
+def test_an_answer_that_is_none_is_told_in_words() -> None:
+    content = b'{"tasks": [{"task_id": "x", "envelope": 1}], "server_time": "now"}'
+    with pytest.raises(Unreachable) as told:
+        understood(httpx.Response(200, content=content), WaitAnswer)
+    assert re.fullmatch(r"the server's answer is not WaitAnswer: tasks\.0\.task_id, [\w., ]+", str(told.value))
 
 
 def test_what_is_signed_says_nothing_that_the_agent_does_not_know() -> None:

@@ -82,6 +82,11 @@ def test_each_way_a_release_can_be_troubled(play: Play) -> None:
 
         report = await released(5.0, wipe_fails="1")
         assert code(report) is FailureCode.CLEANUP_FAILED
+        assert report.failure is not None
+        assert report.failure.detail == (
+            "not proven (hard stopped: no, wiped: no, leases released: no):"
+            " the directory could not be wiped (fault switch wipe_fails)"
+        )
         assert agent.guest_directory(allocation).exists()
         assert agent.leased_slots() == {"slot-3.json"}, "what is not wiped stays leased"
 

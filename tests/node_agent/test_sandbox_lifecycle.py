@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import asyncssh
@@ -38,6 +39,7 @@ def test_a_tenant_logs_in_and_a_release_leaves_nothing(play: Play, provisions: T
         with pytest.raises(asyncssh.PermissionDenied):
             await tenant.run(connection.model_copy(update={"user": "root"}), "true")
         assert plane.progress[task] == PHASES
+        assert plane.details[task][0].startswith("slots 0, 1 under fence ")
         assert (agent.guest_directory(allocation) / "image.img").read_bytes() == tenant.image.read_bytes()
         assert agent.leased_slots() == {"slot-0.json", "slot-1.json"}
         await plane.until(lambda: plane.heartbeats[-1].allocations == [allocation])
@@ -52,6 +54,9 @@ def test_a_tenant_logs_in_and_a_release_leaves_nothing(play: Play, provisions: T
         assert not agent.guest_directory(allocation).exists()
         assert agent.leased_slots() == set()
         assert plane.progress[task] == ["guest_stopped", "wiped", "leases_released"]
+        stopped, wiped, dropped = plane.details[task]
+        assert (stopped, dropped) == ("stopped", "of slots 0, 1")
+        assert re.fullmatch(r"\d+ files, \d{6,} bytes", wiped)
         with pytest.raises(ConnectionRefusedError):
             await tenant.run(connection, "true")
 
