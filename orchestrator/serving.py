@@ -102,7 +102,7 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
 
 def _config(app: App, settings: Settings, host: str, port: int) -> uvicorn.Config:
     return uvicorn.Config(
-        app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=False,
+        app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=True,
         loop="uvloop", http=PromptProtocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
         backlog=4096, timeout_keep_alive=30, proxy_headers=False,
     )  # fmt: skip

@@ -11,13 +11,15 @@ from uuid import UUID
 
 import httpx
 
-from berth.client import admin_calls, orphan_calls, tenant_calls
+from berth.client import admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls
 from berth.client.calls import Call
+from berth.client.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
 from berth.client.errors import BerthError
-from berth.client.exchange import Exchange, Waiting, read_answer, request_arguments
+from berth.client.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
 from berth.client.keys import KeySource
 from berth.client.models import Allocation, Page
-from berth.client.retries import Retries
+from berth.client.reservation_models import Reservation
+from berth.client.waiting import Waiting
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -47,14 +49,24 @@ class Client:
     """Every path of the API as a method. Safe to use from several threads; close it, or use it as a context manager.
 
     Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
-    for up to `retry_seconds` with the same idempotency key. `key` is an API key, an OIDC token, or a function that
-    answers one and is asked before every attempt.
+    for up to `retry_seconds` with the same idempotency key; where the outcome of a write is open even then, its key is asked
+    for, and `OutcomeUnknown` raised only if that tells nothing. `key` is an API key, an OIDC token, or a function that
+    answers one and is asked before every attempt. `client_id` begins the idempotency keys (default: one kept in the
+    user's state directory); a key older than `retention_seconds`, the deployment's own, is asked for and not sent again.
     """
 
-    def __init__(self, address: str, key: KeySource | None = None, *, retry_seconds: float | None = None) -> None:
-        self.exchange = Exchange(address, key)
-        if retry_seconds is not None:
-            self.exchange.retry_seconds = retry_seconds
+    def __init__(
+        self,
+        address: str,
+        key: KeySource | None = None,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        retention_seconds: float = RETENTION_SECONDS,
+        client_id: str | None = None,
+    ) -> None:
+        self.exchange = Exchange(
+            address, key, retry_seconds=retry_seconds, retention_seconds=retention_seconds, client_id=client_id
+        )
         self._http = httpx.Client(**self.exchange.settings())
 
     def __enter__(self) -> Self:
@@ -73,17 +85,25 @@ class Client:
 
     def run(self, call: Call[Result]) -> Result:
         """Send one call, retrying as the class says, and answer its validated result."""
-        key = self.exchange.key_for(call)
-        retries = Retries(call.writes, self.exchange.address, key, self.exchange.retry_seconds)
-        began = time.monotonic()
-        while True:
-            try:
-                return read_answer(call, self._http.request(**request_arguments(call, key)))
-            except httpx.TransportError as cause:
-                failed: BerthError = retries.error_of(cause)
-            except BerthError as error:
-                failed = error
-            time.sleep(retries.pause_seconds(failed, time.monotonic() - began))
+        return self._carry_out(converse(self.exchange, call))
+
+    def new_idempotency_key(self) -> str:
+        """A key for one write to come, so that a program can store it first; a call takes it as `idempotency_key`."""
+        return self._carry_out(draw_key(self.exchange))
+
+    def _carry_out(self, talk: Talk[Result]) -> Result:
+        step = step_after(talk, None)
+        while not isinstance(step, Done):
+            heard: Heard = None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                try:
+                    heard = self._http.request(**step.arguments)
+                except (httpx.RequestError, BerthError) as error:
+                    heard = error
+            step = step_after(talk, heard)
+        return step.result
 
     def iterate(self, call: Call[Page[Result]]) -> Iterator[Result]:
         """Every item of a list, asking for one page after the other."""
@@ -107,14 +127,37 @@ class Client:
 
         Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
         """
-        waiting = Waiting(allocation_id, states, timeout_seconds)
+        waiting = Waiting(states, timeout_seconds)
         while True:
-            allocation = self.get_allocation(allocation_id, tenant_id=tenant_id)
+            found = self.get_allocation(allocation_id, tenant_id=tenant_id)
             if progress is not None:
-                progress(allocation)
-            pause = waiting.pause_seconds(allocation)
+                progress(found)
+            pause = waiting.pause_seconds(found)
             if pause is None:
-                return allocation
+                return found
+            time.sleep(pause)
+
+    def wait_for_reservation(
+        self,
+        reservation_id: UUID,
+        states: Collection[str],
+        timeout_seconds: float,
+        *,
+        tenant_id: UUID | None = None,
+        progress: Callable[[Reservation], None] | None = None,
+    ) -> Reservation:
+        """Poll until the reservation is in one of `states`; `progress` sees every answer on the way.
+
+        Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
+        """
+        waiting = Waiting(states, timeout_seconds)
+        while True:
+            found = self.get_reservation(reservation_id, tenant_id=tenant_id)
+            if progress is not None:
+                progress(found)
+            pause = waiting.pause_seconds(found)
+            if pause is None:
+                return found
             time.sleep(pause)
 
     create_allocation = _now(tenant_calls.create_allocation)
@@ -130,12 +173,24 @@ class Client:
     iterate_regions = _each(tenant_calls.list_regions)
     list_images = _now(tenant_calls.list_images)
     iterate_images = _each(tenant_calls.list_images)
-    get_availability = _now(tenant_calls.get_availability)
     add_ssh_key = _now(tenant_calls.add_ssh_key)
     list_ssh_keys = _now(tenant_calls.list_ssh_keys)
     iterate_ssh_keys = _each(tenant_calls.list_ssh_keys)
     get_ssh_key = _now(tenant_calls.get_ssh_key)
     remove_ssh_key = _now(tenant_calls.remove_ssh_key)
+
+    create_reservation = _now(reservation_calls.create_reservation)
+    list_reservations = _now(reservation_calls.list_reservations)
+    iterate_reservations = _each(reservation_calls.list_reservations)
+    get_reservation = _now(reservation_calls.get_reservation)
+    confirm_reservation = _now(reservation_calls.confirm_reservation)
+    cancel_reservation = _now(reservation_calls.cancel_reservation)
+    list_resources = _now(reservation_calls.list_resources)
+    iterate_resources = _each(reservation_calls.list_resources)
+    get_resource = _now(reservation_calls.get_resource)
+    create_resource = _now(reservation_calls.create_resource)
+    get_availability = _now(reservation_calls.get_availability)
+    get_operation = _now(operation_calls.get_operation)
 
     create_tenant = _now(admin_calls.create_tenant)
     list_tenants = _now(admin_calls.list_tenants)

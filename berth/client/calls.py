@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -40,6 +42,16 @@ class Call(Generic[Result]):
     def after(self, cursor: str) -> Call[Result]:
         """The same call for the page that begins at `cursor`."""
         return replace(self, params={**self.params, "cursor": cursor})
+
+
+def segment(text: str) -> str:
+    """The text as one segment of a path, dots included: a segment of dots alone would be taken for a place above."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def written(moment: datetime | None) -> str | None:
+    """A moment as RFC 3339. One without a time zone is this machine's local time."""
+    return None if moment is None else moment.astimezone().isoformat()
 
 
 def read(path: str, model: type[Result], **params: str | int | None) -> Call[Result]:

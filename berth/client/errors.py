@@ -1,17 +1,24 @@
 """What can go wrong, by name. Every error says what became of the request: `not_done`, `in_progress` or `unknown`.
 
-The names follow the `code` of the server's problem documents (RFC 9457; docs/http-api.md), so a caller catches the
-situation it can act on and leaves the rest to `BerthError`.
+Each `code` of the server's problem documents (RFC 9457; docs/http-api.md) has a class of its own below the situation it
+belongs to, so a caller catches the one it can act on, or all alike (`NotFound`, `Invalid`, `Unavailable`), and leaves the
+rest to `BerthError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 
 class BerthError(Exception):
-    """A request was refused, failed, or nobody knows. `extra` holds every further member of the problem document."""
+    """A request was refused, failed, or nobody knows. `extra` holds every further member of the problem document.
+
+    `kept`: the server keeps answers of this kind with the operation's key. The others speak of one attempt only.
+    """
+
+    codes: ClassVar[tuple[str, ...]] = ()
+    kept: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -30,14 +37,33 @@ class BerthError(Exception):
         self.extra: dict[str, Any] = dict(extra or {})
 
     @property
+    def settles(self) -> bool:
+        """Whether this is what became of the operation's key, whichever of its attempts was answered so."""
+        return self.kept and self.code in self.codes
+
+    @property
     def retry_after_seconds(self) -> float | None:
         """How long the server asked to wait, if it did."""
         value = self.extra.get("retry_after_seconds")
         return float(value) if isinstance(value, int | float) else None
 
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key of the write that this is about."""
+        value = self.extra.get("idempotency_key")
+        return value if isinstance(value, str) else None
 
-class SkuUnavailable(BerthError):
+
+class Refused(BerthError):
+    """A definite refusal of a well-formed request; a repetition with the same key gets the same."""
+
+    kept = True
+
+
+class SkuUnavailable(Refused):
     """Nothing could be placed; `reason` says why (docs/http-api.md lists the reasons)."""
+
+    codes = ("sku_unavailable",)
 
     @property
     def reason(self) -> str:
@@ -45,91 +71,295 @@ class SkuUnavailable(BerthError):
         return str(self.extra.get("reason", "unknown"))
 
 
-class QuotaExceeded(BerthError):
+class QuotaExceeded(Refused):
     """The tenant's own limit is reached."""
 
+    codes = ("quota_exceeded",)
 
-class NotFound(BerthError):
+
+class NotFound(Refused):
     """There is no such object, or it is somebody else's."""
 
-
-class Unauthenticated(BerthError):
-    """The key or token is missing, wrong, revoked, expired (`code` says which)."""
+    codes = ("not_found",)
 
 
-class Forbidden(BerthError):
-    """The key is good but not for this."""
+class ReservationNotFound(NotFound):
+    """There is no such reservation, or it is somebody else's."""
+
+    codes = ("reservation_not_found",)
 
 
-class InvalidState(BerthError):
+class ResourceNotFound(NotFound):
+    """A named resource is not registered, or has been retired."""
+
+    codes = ("resource_not_found",)
+
+
+class InvalidState(Refused):
     """The object's state does not allow it; `extra["state"]` is the current one."""
 
+    codes = ("invalid_state",)
 
-class OperationConflict(BerthError):
+
+class HolderMismatch(Refused):
+    """The holder named is not the one that holds the reservation."""
+
+    codes = ("holder_mismatch",)
+
+
+class ReservationRetired(Refused):
+    """The reservation ended, and its record was kept as long as was promised."""
+
+    codes = ("reservation_retired",)
+
+
+class ResourceBusy(Refused):
+    """Somebody has the right to one of the units in that window; `conflicts` names what the caller may know."""
+
+    codes = ("resource_busy",)
+
+    @property
+    def conflicts(self) -> list[str]:
+        """The ids in the way, of those that the caller may know."""
+        found = self.extra.get("conflicts")
+        return [str(one) for one in found] if isinstance(found, list) else []
+
+
+class ResourceOutOfService(Refused):
+    """A named resource is out of service; `extra["reason"]` says why."""
+
+    codes = ("resource_out_of_service",)
+
+
+class NodeInUse(Refused):
+    """Something holds units of the node; `extra["claims"]` names each and what to do about it."""
+
+    codes = ("node_in_use",)
+
+
+class AlreadyExists(Refused):
+    """An object with this name is already there."""
+
+    codes = ("already_exists",)
+
+
+class SecretNotShownAgain(Refused):
+    """Done before under another token; `extra["answer"]` is what it made, without its secret."""
+
+    codes = ("secret_not_shown_again",)
+
+
+class OperationConflict(Refused):
     """The idempotency key was used before with other content."""
+
+    codes = ("operation_conflict",)
+
+
+class OperationFenced(Refused):
+    """Somebody asked for the key before the request came; it was not done, and never will be under this key."""
+
+    codes = ("operation_fenced",)
 
 
 class OperationInProgress(BerthError):
     """Another request with the same key still runs."""
 
+    codes = ("operation_in_progress",)
 
-class SecretNotShownAgain(BerthError):
-    """Done before under another token; `extra["answer"]` is what it made, without its secret."""
+
+class OutcomeUnknown(BerthError):
+    """The write may or may not have happened, and asking for its key did not tell either; `idempotency_key` names it."""
+
+    codes = ("outcome_unknown",)
+
+
+class Unauthenticated(BerthError):
+    """The key or token is missing, wrong or revoked."""
+
+    codes = ("unauthenticated",)
+
+
+class TokenExpired(Unauthenticated):
+    """The token was good until its `exp`."""
+
+    codes = ("token_expired",)
+
+
+class TokenNotYetValid(Unauthenticated):
+    """The token's `nbf` or `iat` has not come yet."""
+
+    codes = ("token_not_yet_valid",)
+
+
+class TokenInvalid(Unauthenticated):
+    """Not a token of the server's issuer, or one that says too little, too much or nonsense."""
+
+    codes = ("token_invalid",)
+
+
+class TenantNotActive(Unauthenticated):
+    """The tenant that the token names is unknown or suspended."""
+
+    codes = ("tenant_not_active",)
+
+
+class Forbidden(BerthError):
+    """The key is good but not for this."""
+
+    codes = ("forbidden",)
 
 
 class Invalid(BerthError):
     """The request's content is wrong; `extra["errors"]` names the fields where known."""
 
-
-class NodeInUse(BerthError):
-    """Something holds units of the node; `extra["claims"]` names each and what to do about it."""
+    codes = ("invalid",)
 
 
-class AlreadyExists(BerthError):
-    """An object with this name is already there."""
+class Malformed(Invalid):
+    """The request cannot be read."""
+
+    codes = ("malformed",)
 
 
-class OutcomeUnknown(BerthError):
-    """The write may or may not have happened; repeat it with the key in `extra["idempotency_key"]` to find out."""
+class InvalidCursor(Invalid):
+    """The cursor is not one of the server's."""
+
+    codes = ("invalid_cursor",)
+
+
+class TooLarge(Invalid):
+    """The body is larger than the server takes."""
+
+    codes = ("too_large",)
+
+
+class MethodNotAllowed(Invalid):
+    """The path exists, but not with this method: this client and the server are of different releases."""
+
+    codes = ("method_not_allowed",)
+
+
+class SshKeyNotFound(Invalid):
+    """One of the SSH keys named is not the tenant's."""
+
+    codes = ("ssh_key_not_found",)
+    kept = True
+
+
+class ImageUnavailable(Invalid):
+    """The image is unknown, retired, or not offered for this SKU and region."""
+
+    codes = ("image_unavailable",)
+    kept = True
+
+
+class TtlOutOfRange(Invalid):
+    """The TTL is not within the deployment's bounds; `extra["ttl_seconds_max"]` is the upper one."""
+
+    codes = ("ttl_out_of_range",)
+    kept = True
+
+
+class WindowInvalid(Invalid):
+    """The window is over, or begins too far away."""
+
+    codes = ("window_invalid",)
+    kept = True
+
+
+class SlotOverflow(Invalid):
+    """A deadline or retirement would lie beyond the representable range."""
+
+    codes = ("slot_overflow",)
+    kept = True
+
+
+class RequestTimeout(BerthError):
+    """The request did not reach the server whole in time."""
+
+    codes = ("request_timeout",)
+
+
+class Internal(BerthError):
+    """The server met something that nobody foresaw."""
+
+    codes = ("internal",)
 
 
 class Unavailable(BerthError):
-    """The server, or its database, cannot be asked."""
+    """The server cannot be asked."""
+
+    codes = ("unreachable",)
+
+
+class DatabaseUnavailable(Unavailable):
+    """The server cannot ask its database."""
+
+    codes = ("database_unavailable",)
+
+
+class IssuerUnavailable(Unavailable):
+    """The server cannot fetch the issuer's keys, so it cannot tell whether the token is good."""
+
+    codes = ("issuer_unavailable",)
 
 
 class Overloaded(BerthError):
     """The server sheds load; the request was not done."""
 
+    codes = ("overloaded",)
+
+
+class ResourceTableFull(Overloaded):
+    """As many resources are registered as the deployment allows."""
+
+    codes = ("resource_table_full",)
+
+
+class ReservationTableFull(Overloaded):
+    """As many reservations are live as the deployment allows."""
+
+    codes = ("reservation_table_full",)
+
+
+class ExpirationIndexFull(Overloaded):
+    """As many holds wait for their deadline as the deployment allows."""
+
+    codes = ("expiration_index_full",)
+
+
+class OperationTableFull(Overloaded):
+    """There is no room to remember another operation's outcome, so none was begun."""
+
+    codes = ("operation_table_full",)
+
+
+class UnreadableAnswer(BerthError):
+    """The server answered something that this client cannot read; what it says was done may well be."""
+
+    codes = ("unreadable_answer",)
+
 
 class WaitTimeout(BerthError):
-    """The state waited for did not come in time; `extra["allocation"]` is the last answer."""
+    """The state waited for did not come in time; `extra` holds the last answer and its `state`."""
+
+    codes = ("wait_timeout",)
 
 
 class StateUnreachable(BerthError):
-    """The allocation ended in a final state other than those waited for; `extra["allocation"]` is the last answer."""
+    """It ended in a final state other than those waited for; `extra` holds the last answer and its `state`."""
+
+    codes = ("state_unreachable",)
+
+
+def _below(kind: type[BerthError]) -> Iterator[type[BerthError]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
 
 
 BY_CODE: dict[str, type[BerthError]] = {
-    "sku_unavailable": SkuUnavailable,
-    "quota_exceeded": QuotaExceeded,
-    "not_found": NotFound,
-    "unauthenticated": Unauthenticated,
-    "forbidden": Forbidden,
-    "invalid_state": InvalidState,
-    "node_in_use": NodeInUse,
-    "already_exists": AlreadyExists,
-    "operation_conflict": OperationConflict,
-    "operation_in_progress": OperationInProgress,
-    "secret_not_shown_again": SecretNotShownAgain,
-    "invalid": Invalid,
-    "malformed": Invalid,
-    "invalid_cursor": Invalid,
-    "too_large": Invalid,
-    "ssh_key_not_found": Invalid,
-    "image_unavailable": Invalid,
-    "outcome_unknown": OutcomeUnknown,
-    "database_unavailable": Unavailable,
-    "overloaded": Overloaded,
+    code: kind for kind in _below(BerthError) for code in vars(kind).get("codes", ())
 }
 BY_STATUS: dict[int, type[BerthError]] = {
     400: Invalid, 401: Unauthenticated, 403: Forbidden, 404: NotFound, 422: Invalid, 502: Unavailable, 503: Unavailable,

@@ -1,55 +1,62 @@
-"""What the synchronous and the asynchronous client have in common: settings, keys, headers, reading of answers."""
+"""What the synchronous and the asynchronous client have in common: settings, headers, reading of answers."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
-import secrets
-import time
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from uuid import UUID
 
 import httpx
 from pydantic import ValidationError
 
 from berth.client.calls import Call
-from berth.client.errors import (
-    BerthError,
-    Invalid,
-    StateUnreachable,
-    WaitTimeout,
-    error_from_problem,
-)
+from berth.client.client_ids import kept_client_id
+from berth.client.clocks import ServerClock
+from berth.client.errors import Invalid, UnreadableAnswer, error_from_problem
 from berth.client.keys import AskedKey, AsyncKeySource, require_sendable
-from berth.client.models import FINAL_STATES, Allocation
+from berth.client.operation_keys import KEY_LENGTH_MAX, KeySequence, encoded_client_id
 
 Result = TypeVar("Result")
 
 REQUEST_SECONDS = 30.0
 RETRY_SECONDS = 15.0
-POLL_SECONDS_FIRST = 0.05
-POLL_SECONDS_MAX = 1.0
+RETENTION_SECONDS = 86_400.0
 
 
 @dataclass
 class Exchange:
-    """Where to send requests and as whom. `retry_seconds` bounds the retrying of one request."""
+    """Where to send requests and as whom.
+
+    `retry_seconds` bounds the retrying of one request. `retention_seconds` is how long the deployment keeps an
+    operation's answer (its `BERTH_OPERATION_RETENTION_SECONDS`): an older key is asked for, never sent again. Without a
+    `client_id` it is the one kept in the user's state directory.
+    """
 
     address: str
     key: AsyncKeySource | None
     retry_seconds: float = RETRY_SECONDS
     request_seconds: float = REQUEST_SECONDS
-    client_id: str = field(default_factory=lambda: secrets.token_hex(6))
+    retention_seconds: float = RETENTION_SECONDS
+    client_id: str | None = None
+    clock: ServerClock = field(default_factory=ServerClock)
+    time_asked: bool = False
 
     def __post_init__(self) -> None:
-        """Begin this client's sequence of writes. Raises `Unauthenticated` for a key that no header can carry."""
+        """Raises `Unauthenticated` for a key that no header can carry, `Invalid` for an unusable client id."""
         if isinstance(self.key, str) and self.key:
             require_sendable(self.key)
+        if self.client_id is not None:
+            encoded_client_id(self.client_id)
         self.address = self.address.rstrip("/")
-        self._sequence = itertools.count(1)
+        self._drawing = threading.Lock()
+        self._keys: KeySequence | None = None
+
+    @property
+    def sendable_seconds(self) -> float:
+        """How old a key may be and still be sent: its answer is kept until the request has arrived."""
+        return self.retention_seconds - min(60.0, self.retention_seconds / 10)
 
     def settings(self) -> dict[str, Any]:
         """Arguments for an httpx client."""
@@ -60,18 +67,20 @@ class Exchange:
         own = {"base_url": self.address, "headers": headers, "timeout": self.request_seconds, "limits": limits}
         return {**own, "auth": AskedKey(self.key)} if callable(self.key) else own
 
-    def key_for(self, call: Call[Any]) -> str | None:
-        """The idempotency key of a write: the caller's own, or `client:sequence:nonce`; None for a read."""
-        if not call.writes:
-            return None
-        return call.idempotency_key or f"{self.client_id}:{next(self._sequence)}:{secrets.token_hex(8)}"
+    def draw_key(self) -> str:
+        """The next idempotency key of this client; its sequence begins with the first."""
+        if self._keys is None:
+            with self._drawing:
+                if self._keys is None:
+                    self._keys = KeySequence(self.client_id or kept_client_id(), self.clock.now_seconds)
+        return str(self._keys.draw())
 
 
 def request_arguments(call: Call[Any], key: str | None) -> dict[str, Any]:
     """Arguments for `httpx.Client.request`. Raises `Invalid` for text that cannot be sent, such as a lone surrogate."""
-    if key is not None and not (key.isascii() and key.isprintable()):
-        raise Invalid("an idempotency key is 1 to 255 printable ASCII characters", code="invalid")
-    headers = {} if key is None else {"Idempotency-Key": key}
+    if key is not None and not (1 <= len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
+        raise Invalid(f"an idempotency key is 1 to {KEY_LENGTH_MAX} printable ASCII characters", code="invalid")
+    headers = {} if key is None else {"Idempotency-Key": _as_header(key)}
     arguments: dict[str, Any] = {"method": call.method, "url": call.path, "params": call.query, "headers": headers}
     if call.body is not None:
         arguments["json"] = call.body
@@ -83,19 +92,29 @@ def request_arguments(call: Call[Any], key: str | None) -> dict[str, Any]:
     return arguments
 
 
+def _as_header(key: str) -> str:
+    """Spaces at the ends of a header's value are lost on the way, unless they are quoted."""
+    return key if key == key.strip(" ") else f'"{key}"'
+
+
 def read_answer(call: Call[Result], response: httpx.Response) -> Result:
-    """The validated answer; raises the named error of a refusal, or `BerthError` for an answer that is no answer."""
+    """The validated answer; raises the named error of a refusal, or `UnreadableAnswer` for an answer that is no answer."""
     if response.is_success:
-        try:
-            return call.answer.validate_json(response.content or b"null")
-        except ValidationError as error:
-            raise BerthError(
-                f"{call.method} {call.path} answered something this client cannot read: {error.errors()[0]['msg']}",
-                code="unreadable_answer",
-                status=response.status_code,
-                outcome="unknown" if call.writes else "not_done",
-            ) from error
+        return validated(call, response.content, response.status_code)
     raise error_from_problem(response.status_code, _problem(response), response.headers.get("retry-after"))
+
+
+def validated(call: Call[Result], content: bytes, status: int | None) -> Result:
+    """The body of a success as the call's result. Raises `UnreadableAnswer`."""
+    try:
+        return call.answer.validate_json(content or b"null")
+    except ValidationError as error:
+        raise UnreadableAnswer(
+            f"{call.method} {call.path} answered something this client cannot read: {error.errors()[0]['msg']}",
+            code="unreadable_answer",
+            status=status,
+            outcome="unknown" if call.writes else "not_done",
+        ) from error
 
 
 def _problem(response: httpx.Response) -> Mapping[str, Any]:
@@ -104,40 +123,3 @@ def _problem(response: httpx.Response) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
-
-
-class Waiting:
-    """Decides, answer by answer, whether an allocation has come where it was waited for. Pure but for the clock."""
-
-    def __init__(self, allocation_id: UUID, states: Collection[str], timeout_seconds: float) -> None:
-        self.allocation_id = allocation_id
-        self.states = frozenset(states)
-        self.timeout_seconds = timeout_seconds
-        self._until = time.monotonic() + timeout_seconds
-        self._pause = POLL_SECONDS_FIRST
-
-    def pause_seconds(self, allocation: Allocation) -> float | None:
-        """None when the state is reached, else how long to wait before asking again.
-
-        Raises `StateUnreachable` when the allocation has ended otherwise, `WaitTimeout` when the time is up.
-        """
-        if allocation.status in self.states:
-            return None
-        wanted = " or ".join(sorted(self.states))
-        if allocation.status in FINAL_STATES:
-            why = f": {allocation.failure.code}: {allocation.failure.detail}" if allocation.failure else ""
-            raise StateUnreachable(
-                f"allocation {self.allocation_id} is {allocation.status} and will not become {wanted}{why}",
-                code="state_unreachable",
-                extra={"allocation": allocation, "state": allocation.status},
-            )
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise WaitTimeout(
-                f"{self.allocation_id} is {allocation.status} after {self.timeout_seconds:g} s, not {wanted}",
-                code="wait_timeout",
-                extra={"allocation": allocation, "state": allocation.status},
-            )
-        pause = min(self._pause * random.uniform(0.75, 1.0), left)
-        self._pause = min(self._pause * 1.5, POLL_SECONDS_MAX)
-        return pause

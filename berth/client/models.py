@@ -39,6 +39,8 @@ class CreatedAllocation(Answer):
     name: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     correlation_id: UUID
+    reservation_id: UUID | None = None
+    ends_at: datetime | None = None
     requested_at: datetime
 
 
@@ -89,6 +91,8 @@ class Allocation(Answer):
     release_result: dict[str, Any] | None = None
     waits: Waits | None = None
     correlation_id: UUID
+    reservation_id: UUID | None = None
+    ends_at: datetime | None = None
     row_version: int
     requested_at: datetime
     active_at: datetime | None = None
@@ -163,13 +167,17 @@ class Image(Answer):
 
 
 class Availability(Answer):
-    """What could be placed now: `largest_now` is the biggest single allocation that would find room."""
+    """What could be placed now, or in the window asked for: `largest_now` is the biggest single allocation with room.
+
+    `earliest_at` is the first moment from which what was asked for fits, if there is one.
+    """
 
     sku: str
     region: str
     free_gpus: int
     largest_now: int
     total_gpus: int
+    earliest_at: datetime | None = None
 
 
 class Tenant(Answer):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
-from berth.client.calls import Call, read, read_page, remove, write
+from berth.client.calls import Call, read, read_page, remove, write, written
 from berth.client.models import (
     Allocation,
-    Availability,
     CreatedAllocation,
     Image,
     Page,
@@ -27,20 +27,28 @@ def _text(value: UUID | None) -> str | None:
 
 def create_allocation(
     *,
-    sku: str,
-    gpus: int,
-    region: str,
+    sku: str | None = None,
+    gpus: int | None = None,
+    region: str | None = None,
     ssh_key_ids: Sequence[UUID],
+    reservation_id: UUID | None = None,
+    holder_id: str | None = None,
+    ends_at: datetime | None = None,
     image: str | None = None,
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
     user_data: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[CreatedAllocation]:
-    """Ask for `gpus` GPUs on one node. Raises `SkuUnavailable` or `QuotaExceeded` when they cannot be had."""
+    """Ask for `gpus` GPUs on one node, or, with `reservation_id` and `holder_id`, for what a reservation holds.
+
+    At `ends_at` it is released by itself. Raises `SkuUnavailable` or `QuotaExceeded` when they cannot be had,
+    `HolderMismatch`, `InvalidState`, `ReservationNotFound` or `ReservationRetired` for a reservation.
+    """
     body = {
         "sku": sku, "gpus": gpus, "region": region, "ssh_key_ids": [str(key) for key in ssh_key_ids], "image": image,
         "name": name, "labels": dict(labels) if labels else None, "user_data": user_data,
+        "reservation_id": _text(reservation_id), "holder_id": holder_id, "ends_at": written(ends_at),
     }  # fmt: skip
     return write("POST", f"{API}/allocations", CreatedAllocation, body, idempotency_key)
 
@@ -104,11 +112,6 @@ def list_regions(*, limit: int | None = None, cursor: str | None = None) -> Call
 def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Image]]:
     """The images, by name."""
     return read_page(f"{API}/images", Image, limit=limit, cursor=cursor)
-
-
-def get_availability(*, sku: str | None = None, region: str | None = None) -> Call[Page[Availability]]:
-    """What could be placed now."""
-    return read_page(f"{API}/availability", Availability, sku=sku, region=region)
 
 
 def add_ssh_key(*, name: str, public_key: str, idempotency_key: str | None = None) -> Call[SshKey]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,10 +48,14 @@ def problem(status: int, code: str, *, retry_after: str | None = None, **members
 
 
 class ScriptedServer:
-    """Answers each request with the next reply; the last one is repeated for ever."""
+    """Answers each request with the next reply; the last one is repeated for ever.
 
-    def __init__(self, replies: Sequence[Reply]) -> None:
+    `/ok` is answered beside the script, with the time of `clock`, as every other answer is; without one, with no time.
+    """
+
+    def __init__(self, replies: Sequence[Reply], clock: Callable[[], float] | None = None) -> None:
         self._replies = list(replies)
+        self._clock = clock
         self.asked: list[Asked] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -95,12 +100,16 @@ class ScriptedServer:
                 name, _, value = line.partition(":")
                 headers[name.lower()] = value.strip()
             content = stream.read(int(headers.get("content-length", 0)))
-        reply = self._replies[min(len(self.asked), len(self._replies) - 1)]
-        self.asked.append(Asked(method, path, headers, json.loads(content) if content else None))
+        reply = Reply()
+        if path != "/ok":
+            reply = self._replies[min(len(self.asked), len(self._replies) - 1)]
+            self.asked.append(Asked(method, path, headers, json.loads(content) if content else None))
         if reply.lost:
             return
         body = b"" if reply.body is None else json.dumps(reply.body).encode()
         head = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
+        if self._clock is not None:
+            head["Date"] = formatdate(self._clock(), usegmt=True)
         lines = [f"{name}: {value}" for name, value in (head | reply.headers).items()]
         lines.insert(0, f"HTTP/1.1 {reply.status} -")
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + body)

@@ -67,17 +67,17 @@ def test_a_write_is_repeated_with_its_first_key(trouble: Reply) -> None:
     assert len({repr(asked.body) for asked in server.asked}) == 1
 
 
-def test_keys_are_client_sequence_nonce_and_never_the_same() -> None:
+def test_each_write_has_the_next_key_of_its_client() -> None:
     with connected(Reply(201, CREATED)) as (server, client):
         for _ in range(3):
             create(client)
         create(client, idempotency_key="mine")
+        create(client, idempotency_key=client.new_idempotency_key())
     keys = [asked.key or "" for asked in server.asked]
-    assert keys[3] == "mine"
-    parts = [key.split(":") for key in keys[:3]]
-    assert [part[1] for part in parts] == ["1", "2", "3"]
-    assert len({part[0] for part in parts}) == 1
-    assert len({part[2] for part in parts}) == 3
+    assert keys.pop(3) == "mine"
+    parsed = [berth.parse_key(key) for key in keys]
+    assert [key and key.sequence for key in parsed] == [1, 2, 3, 4]
+    assert len({(key.client_id, key.nonce) for key in parsed if key is not None}) == 1
 
 
 def test_a_read_carries_no_key_and_is_repeated() -> None:
@@ -134,7 +134,8 @@ def test_once_uncertain_a_later_refusal_to_serve_does_not_say_not_done() -> None
     busy = Reply(503, {"code": "overloaded", "outcome": "not_done", "detail": "d"}, {"Retry-After": "3600"})
     with connected(LOST, busy) as (server, client), pytest.raises(berth.OutcomeUnknown):
         create(client)
-    assert len(server.asked) == 2
+    assert [asked.method for asked in server.asked] == ["POST", "POST", "GET"]
+    assert server.asked[2].path.startswith("/api/v1/operations/")
 
 
 def test_an_answer_that_is_no_answer_is_an_error_with_a_sentence() -> None:
