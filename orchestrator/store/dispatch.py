@@ -83,6 +83,7 @@ def _dispatched(row: Any) -> Dispatched:
 _HEARTBEAT = """
 with before as (select id, online from nodes where id = :node_id for no key update)
 update nodes n set last_seen_at = clock_timestamp(), online = n.state <> 'retired', agent_version = :agent_version,
+    row_version = n.row_version + (not b.online and n.state <> 'retired')::integer,
     held_allocations = cast(:allocations as jsonb)
 from before b where n.id = b.id
 returning n.name, n.state, b.online or n.state = 'retired' as was_online, clock_timestamp() as now

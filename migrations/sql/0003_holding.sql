@@ -1,0 +1,510 @@
+-- Holding: reservations as clients see them, the one door through which their state changes, and the hold itself in one
+-- server-side call (DESIGN §4, §5). Lock order everywhere: operation key, nodes by id, resources by id, reservations by
+-- id, claims, and tenants' quotas last, in their order.
+
+create function rfc3339(p_time timestamptz) returns text language sql stable strict as $$
+    select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
+-- What clients are told of a reservation. The versions are those of its events in the log; null: not sequenced yet.
+create function reservation_body(r reservations, p_created bigint, p_released bigint, p_result text)
+returns json language sql stable as $$
+    select json_build_object('reservation_id', r.id, 'tenant_id', r.tenant_id, 'holder_id', r.holder_id, 'status', r.state,
+        'result', p_result, 'resources', to_json(r.resources), 'sku', r.sku, 'gpus', r.gpus, 'region', r.region,
+        'count', case when r.sku is not null then r.quantity end, 'gpus_held', r.gpus_held,
+        'starts_at', rfc3339(r.starts_at), 'ends_at', rfc3339(r.ends_at), 'expires_at', rfc3339(r.expires_at),
+        'held_at', rfc3339(r.held_at), 'confirmed_at', rfc3339(r.confirmed_at), 'ended_at', rfc3339(r.ended_at),
+        'retire_after', rfc3339(r.retire_after), 'created_version', p_created, 'released_version', p_released,
+        'waits', case when r.waits_for is not null then json_build_object(
+            'for', r.waits_for, 'since', rfc3339(r.waits_since), 'until', rfc3339(r.waits_until)) end,
+        'failure', case when r.failure_code is not null then json_build_object(
+            'code', r.failure_code, 'detail', r.failure_detail) end,
+        'allocation', r.template, 'name', r.name, 'correlation_id', r.correlation_id, 'row_version', r.row_version)
+$$;
+
+-- What its holder was told first, however far it has come since.
+create function first_reservation_body(r reservations) returns json language plpgsql stable as $$
+begin
+    r.state := 'hold';
+    r.row_version := 1;
+    r.expires_at := r.hold_until;
+    r.confirmed_at := null;
+    r.ended_at := null;
+    r.retire_after := null;
+    r.failure_code := null;
+    r.waits_for := 'holder';
+    r.waits_since := r.held_at;
+    r.waits_until := r.hold_until;
+    return reservation_body(r, null, null, 'ok');
+end $$;
+
+-- The one door. Null if the reservation is not as the caller locked it. `p_judged_at` is the clock by which the caller
+-- judged, after its locks: whoever replays the log judges by it too.
+create function advance_reservation(
+    p_id uuid, p_from text, p_row_version bigint, p_to text, p_event_type text, p_payload jsonb, p_judged_at timestamptz,
+    p_retention_seconds float8, p_operation_key text, p_request_id text
+) returns bigint language plpgsql set enable_seqscan = off as $$
+declare
+    event uuid := uuidv7();
+    moved reservations;
+begin
+    update reservations r set
+        state = p_to,
+        row_version = r.row_version + 1,
+        expires_at = case when p_to = 'expired' then r.expires_at end,
+        confirmed_at = case when p_to = 'confirmed' then p_judged_at else r.confirmed_at end,
+        ended_at = case when p_to <> 'confirmed' then p_judged_at end,
+        ended_event = case when p_to <> 'confirmed' then event end,
+        retire_after = case when p_to <> 'confirmed' then p_judged_at + make_interval(secs => p_retention_seconds) end,
+        waits_for = case when p_to = 'confirmed' then 'window' end,
+        waits_since = case when p_to = 'confirmed' then p_judged_at end,
+        waits_until = case when p_to = 'confirmed' then case when r.template is not null then r.starts_at else r.ends_at end end
+    where r.id = p_id and r.state = p_from and r.row_version = p_row_version
+    returning * into moved;
+    if not found then
+        return null;
+    end if;
+    insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    values (event, p_event_type, moved.correlation_id, moved.tenant_id, 'reservations/' || moved.id, p_operation_key,
+            p_request_id,
+            jsonb_build_object('reservation_id', moved.id, 'holder_id', moved.holder_id, 'judged_at', rfc3339(p_judged_at))
+            || p_payload);
+    return moved.row_version;
+end $$;
+
+-- A resource's `row_version` is what is stored and what has passed since: one for each step that a reservation's open claim
+-- has gone by itself (its window began, it was confirmed, its window is over). When such a claim goes, or becomes another's,
+-- all of these go with it; this adds one more than they can be, so that what is shown only ever grows.
+create function outgrow_claim(p_node uuid, p_resource text) returns void language plpgsql set enable_seqscan = off as $$
+begin
+    update nodes set row_version = row_version + 4 where id = p_node;
+    update resources set row_version = row_version + 4 where id = p_resource;
+end $$;
+
+-- Likewise where somebody must act, or need not any more: units of an ended right change their state, and nothing of the
+-- node does. Whoever changes a claim has its node's lock.
+create function outgrow_blocked_claim() returns trigger language plpgsql as $$
+begin
+    update nodes set row_version = row_version + 1 where id = new.node_id;
+    return null;
+end $$;
+create trigger claim_blocked after update of waits_for on claims for each row
+    when (new.node_id is not null and coalesce(old.waits_for in ('operator', 'force_release'), false)
+                                      is distinct from coalesce(new.waits_for in ('operator', 'force_release'), false))
+    execute function outgrow_blocked_claim();
+
+-- Ends the right to everything that a reservation still holds; nothing can be on it. The caller has locked its nodes,
+-- resources and itself.
+create function close_reservation_claims(p_id uuid) returns void language plpgsql set enable_seqscan = off as $$
+declare
+    gone record;
+    last_node uuid;
+begin
+    for gone in
+        with closed as (
+            update claims set booked = false, closed_at = clock_timestamp(), fence = nextval('fences')
+            where owner_id = p_id and owner_kind = 'reservation' and closed_at is null
+            returning node_id, resource_id
+        ) select node_id, resource_id from closed order by node_id, resource_id
+    loop
+        perform outgrow_claim(gone.node_id, gone.resource_id);
+        if gone.node_id is distinct from last_node then
+            perform refresh_node_fit(gone.node_id);
+            last_node := gone.node_id;
+        end if;
+    end loop;
+end $$;
+
+-- Named resources: which units they are, and why they cannot be had: `stopped` at any time, `stopped_now` at this moment.
+-- Neither a node nor a resource: there is none.
+create function named_units(p_nodes uuid[], p_slots jsonb, p_registered text[])
+returns table (name text, node_id uuid, resource_id text, part int8range, stopped text, stopped_now text)
+language sql stable as $$
+    select 'node:' || a.id, n.id, null::text, int8range(n.unit_base, n.unit_base + n.slot_count),
+           case when n.state <> 'active' then 'the node is ' || n.state
+                else (select min(coalesce(s.reason, 'a slot is out of service')) from slots s
+                      where s.node_id = n.id and s.state = 'out_of_service') end,
+           case when not n.online then 'the node is offline' end
+    from unnest(p_nodes) a(id) left join nodes n on n.id = a.id and n.state <> 'retired'
+    union all
+    select 'slot:' || a.node || ':' || a.index, n.id, null, int8range(s.unit, s.unit + 1),
+           case when n.state <> 'active' then 'the node is ' || n.state
+                when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service') end,
+           case when not n.online then 'the node is offline' end
+    from jsonb_to_recordset(p_slots) a(node uuid, index integer)
+    left join slots s on s.node_id = a.node and s.slot_index = a.index
+    left join nodes n on n.id = s.node_id and n.state <> 'retired'
+    union all
+    select a.id, null, r.id, int8range(r.unit, r.unit + 1),
+           case when r.state = 'out_of_service' then coalesce(r.reason, 'it is out of service') end, null
+    from unnest(p_registered) a(id) left join resources r on r.id = a.id
+$$;
+
+-- Who has a right to some of these units in that window, or may still be on them although it begins now. `overdue`: a hold
+-- past its deadline, which whoever needs the units may end.
+create function rivals_for(p_nodes uuid[], p_resources text[], p_units int8multirange, p_window tstzrange, p_now timestamptz)
+returns table (owner_kind text, owner_id uuid, tenant_id uuid, overdue boolean) language sql stable as $$
+    select distinct c.owner_kind, c.owner_id, c.tenant_id, coalesce(r.state = 'hold' and r.expires_at <= p_now, false)
+    from (
+        select * from claims where closed_at is null and node_id = any (p_nodes)
+        union all
+        select * from claims where closed_at is null and resource_id = any (p_resources)
+    ) c
+    left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+    where c.units && p_units and (c.booked and c.during && p_window or c.occupied and lower(p_window) <= p_now)
+$$;
+
+-- Placement for holds from now on: locks nodes of the pool by their materialised fit, best class first, until `p_count`
+-- claims of `p_gpus` slots have their place; several may lie on one node. No rows: there is no room, or others were faster.
+-- Never waits, unless `p_wait`: then it looks first, locks what it found in order, and takes it only if it is unchanged.
+create function choose_by_mask(
+    p_pool integer, p_shape text, p_gpus integer, p_count integer, p_classes smallint[], p_lows smallint[],
+    p_highs smallint[], p_wait boolean
+) returns table (node_id uuid, units int8multirange) language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
+declare
+    held   uuid[] := '{}';
+    bases  bigint[] := '{}';
+    halves smallint[] := '{}';
+    masks  bigint[] := '{}';
+    seen   bigint[] := '{}';
+    class_ integer[] := '{}';
+    known  integer;
+    place_ integer;
+    found_ record;
+    picked bigint;
+    picks  bigint[] := '{}';
+    spots  integer[] := '{}';
+begin
+    for claim in 1..p_count loop
+        known := null;
+        place_ := cardinality(p_classes) + 1;
+        select h.k, array_position(p_classes, h.class::smallint) as place into found_
+        from unnest(class_) with ordinality as h(class, k)
+        where array_position(p_classes, h.class::smallint) is not null order by 2, 1 limit 1;
+        if found_.k is not null then
+            known := found_.k;
+            place_ := found_.place;
+        end if;
+        if place_ > 1 then
+            if p_wait then
+                select n.*, c.place into found_
+                from unnest(p_classes[1:place_ - 1]) with ordinality as c(class, place)
+                cross join lateral (
+                    select id, unit_base, free_mask, half_slots from nodes
+                    where pool_id = p_pool and fit_class = c.class and state = 'active' and online
+                      and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (held)
+                    order by placement_rank, id limit 1
+                ) n order by c.place limit 1;
+            else
+                select n.*, c.place into found_
+                from unnest(p_classes[1:place_ - 1]) with ordinality as c(class, place)
+                cross join lateral (
+                    select id, unit_base, free_mask, half_slots from nodes
+                    where pool_id = p_pool and fit_class = c.class and state = 'active' and online
+                      and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (held)
+                    order by placement_rank, id limit 1 for no key update skip locked
+                ) n order by c.place limit 1;
+            end if;
+            if found_.id is not null then
+                known := cardinality(held) + 1;
+                place_ := found_.place;
+                held[known] := found_.id;
+                bases[known] := found_.unit_base;
+                halves[known] := found_.half_slots;
+                masks[known] := found_.free_mask;
+                seen[known] := found_.free_mask;
+                class_[known] := p_classes[place_];
+            end if;
+        end if;
+        if known is null then
+            return;
+        end if;
+        picked := lowest_bits(masks[known] & ((1::bigint << halves[known]) - 1), p_lows[place_])
+                | (lowest_bits(masks[known] >> halves[known], p_highs[place_]) << halves[known]);
+        masks[known] := masks[known] & ~picked;
+        class_[known] := class_[known] - p_lows[place_] * 64 - p_highs[place_];
+        picks := picks || picked;
+        spots := spots || known;
+    end loop;
+    if p_wait then
+        perform from nodes n where n.id = any (held) order by n.id for no key update;
+        perform from unnest(held, seen) h(id, mask) join nodes n on n.id = h.id
+        where n.free_mask <> h.mask or n.state <> 'active' or not n.online;
+        if found then
+            return;
+        end if;
+    end if;
+    return query select held[p.spot], mask_to_units(bases[p.spot], p.picked) from unnest(spots, picks) as p(spot, picked);
+end $$;
+
+-- The creation that was made under a key and still stands, however long its operation has been retired: it never runs
+-- twice. The body is what its first answer said.
+create or replace function standing_creation(p_scope uuid, p_key text)
+returns table (fingerprint bytea, status smallint, body text, subject_id uuid) language sql stable as $$
+    select a.operation_fingerprint, 201::smallint, creation_body(a)::text, a.id
+    from allocations a where a.tenant_id = p_scope and a.operation_key = p_key
+    union all
+    select r.operation_fingerprint, 201::smallint, first_reservation_body(r)::text, r.id
+    from reservations r where r.tenant_id = p_scope and r.operation_key = p_key
+$$;
+
+-- What the key of a hold was told before, if it was.
+create function told_before(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
+declare
+    stored record;
+begin
+    select o.fingerprint, o.status, o.body into stored from operations o where o.scope = p_scope and o.key = p_key;
+    if not found then
+        select s.fingerprint, s.status, s.body into stored from standing_creation(p_scope, p_key) s;
+        if not found then
+            return null;
+        end if;
+    end if;
+    return jsonb_build_object('outcome', 'existing', 'status', stored.status, 'body', stored.body,
+                              'fingerprint', encode(stored.fingerprint, 'hex'));
+end $$;
+
+-- Holds units, all or nothing, and answers what became of it (`outcome`):
+--   held          status, body; everything is written, the operation included
+--   existing      the key was used before: fingerprint, status, body
+--   in_progress   its first use has just ended without effect
+--   busy          conflicts: what of the caller's own is in the way
+--   not_found, out_of_service   names, and reason;   window: detail;   tenant: it is suspended
+--   quota         gpus_used, gpus_limit
+--   no_room       placement found no node that fits and that nobody holds;   again: the world moved meanwhile
+-- Everything but `held` leaves nothing behind. It looks before it locks, so that losers wait for nobody and write nothing;
+-- then it locks, and looks again with the clock of that moment. A hold of somebody else's that is past its deadline by
+-- then and in the way ends here, with its event, as by any sweeper.
+-- Raises BF001 (the message names the table) when a bound is reached, BQ001 when the quota moved.
+create function hold_once(p_item jsonb) returns jsonb language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
+declare
+    item      record;
+    found_    record;
+    answer    jsonb;
+    stamp     timestamptz;
+    starts    timestamptz;
+    until     timestamptz;
+    window_   tstzrange;
+    nodes_    uuid[];
+    units_    int8multirange[];
+    seats     text[];
+    seat_units int8multirange[];
+    wanted    int8multirange;
+    gpus_     integer;
+    chosen    text[];
+    overdue   uuid[] := '{}';
+    due       uuid[] := '{}';
+    far_nodes uuid[];
+    far_seats text[];
+    tenants_  uuid[] := '{}';
+    changes   integer[] := '{}';
+    position_ bigint;
+    made      reservations;
+    claims_   jsonb;
+begin
+    select * into item from jsonb_to_record(p_item) as i(
+        tenant_id uuid, key text, fingerprint text, retire_seconds float8, correlation_id uuid, request_id text,
+        actor_kind text, holder_id text, name text, template jsonb, starts_at timestamptz, ends_at timestamptz,
+        ttl_seconds float8, window_seconds_max float8, retention_seconds float8, shard bigint,
+        reservations_max bigint, holds_max bigint,
+        resources text[], nodes uuid[], slots jsonb, registered text[],
+        sku text, gpus integer, region text, quantity integer, pool_id integer, shape text, classes smallint[],
+        lows smallint[], highs smallint[], wait boolean);
+    answer := told_before(item.tenant_id, item.key);
+    if answer is not null then
+        return answer;
+    end if;
+
+    for look in 1..2 loop
+        if look = 2 then
+            insert into operations (scope, key, fingerprint, retire_after)
+            values (item.tenant_id, item.key, decode(item.fingerprint, 'hex'),
+                    clock_timestamp() + make_interval(secs => item.retire_seconds))
+            on conflict do nothing;
+            if not found then
+                return coalesce(told_before(item.tenant_id, item.key), '{"outcome": "in_progress"}');
+            end if;
+            perform from nodes n where n.id = any (nodes_ || far_nodes) order by n.id for no key update;
+            if cardinality(seats || far_seats) > 0 then
+                perform from resources r where r.id = any (seats || far_seats) order by r.id for no key update;
+            end if;
+            if cardinality(overdue) > 0 then
+                perform from reservations r where r.id = any (overdue) order by r.id for no key update;
+            end if;
+        end if;
+
+        stamp := clock_timestamp();
+        starts := greatest(item.starts_at, stamp);
+        answer := case
+            when item.ends_at <= stamp then '{"outcome": "window", "detail": "the window is over"}'
+            when item.ends_at <= coalesce(item.starts_at, stamp) then
+                '{"outcome": "window", "detail": "the window ends before it begins"}'
+            when starts > stamp + make_interval(secs => item.window_seconds_max) then
+                '{"outcome": "window", "detail": "the window begins too far away"}'
+            when item.ends_at > starts + make_interval(secs => item.window_seconds_max) then
+                '{"outcome": "window", "detail": "the window is too long; leave ends_at out for an open end"}'
+        end::jsonb;
+        if answer is null and not exists (select from tenants t where t.id = item.tenant_id and t.state = 'active') then
+            answer := '{"outcome": "tenant"}';
+        end if;
+        window_ := tstzrange(starts, item.ends_at);
+
+        if answer is null and item.pool_id is not null then
+            gpus_ := item.gpus * item.quantity;
+            if look = 2 then
+                select array_agg(c.node_id), array_agg(c.units) into nodes_, units_
+                from choose_by_mask(item.pool_id, item.shape, item.gpus, item.quantity, item.classes, item.lows,
+                                    item.highs, item.wait) c;
+                if nodes_ is null then
+                    answer := jsonb_build_object('outcome', case when item.wait then 'again' else 'no_room' end);
+                end if;
+            end if;
+            nodes_ := coalesce(nodes_, '{}');
+            seats := '{}';
+            far_nodes := '{}';
+            far_seats := '{}';
+        elsif answer is null then
+            select array_agg(u.name) filter (where u.node_id is null and u.resource_id is null) as missing,
+                   min(u.stopped) as stopped, min(u.stopped_now) as stopped_now,
+                   array_agg(u.name) filter (where u.stopped is not null) as stopped_names,
+                   array_agg(u.name) filter (where u.stopped_now is not null) as stopped_now_names
+            into found_ from named_units(item.nodes, item.slots, item.registered) u;
+            if found_.missing is not null then
+                answer := jsonb_build_object('outcome', 'not_found', 'names', found_.missing);
+            elsif found_.stopped is not null then
+                answer := jsonb_build_object('outcome', 'out_of_service', 'names', found_.stopped_names,
+                                             'reason', found_.stopped);
+            elsif found_.stopped_now is not null and starts <= stamp then
+                answer := jsonb_build_object('outcome', 'out_of_service', 'names', found_.stopped_now_names,
+                                             'reason', found_.stopped_now);
+            else
+                select coalesce(array_agg(b.node_id order by b.node_id) filter (where b.node_id is not null), '{}'),
+                       coalesce(array_agg(b.units order by b.node_id) filter (where b.node_id is not null), '{}'),
+                       coalesce(array_agg(b.resource_id order by b.resource_id) filter (where b.resource_id is not null), '{}'),
+                       coalesce(array_agg(b.units order by b.resource_id) filter (where b.resource_id is not null), '{}')
+                into nodes_, units_, seats, seat_units
+                from (select u.node_id, u.resource_id, range_agg(u.part) as units
+                      from named_units(item.nodes, item.slots, item.registered) u group by 1, 2) b;
+                select range_agg(part) into wanted from unnest(units_ || seat_units) u(units), unnest(u.units) part;
+                select coalesce(sum(upper(part) - lower(part)), 0) into gpus_ from unnest(units_) u(units), unnest(u.units) part;
+
+                select coalesce(bool_or(not r.overdue), false) as busy,
+                       coalesce(array_agg(r.owner_id order by r.owner_id) filter (where r.overdue), '{}') as due,
+                       coalesce(jsonb_agg(r.owner_kind || 's/' || r.owner_id order by r.owner_id)
+                                filter (where not r.overdue and r.tenant_id = item.tenant_id), '[]') as conflicts
+                into found_ from rivals_for(nodes_, seats, wanted, window_, stamp) r;
+                due := found_.due;
+                if found_.busy then
+                    answer := jsonb_build_object('outcome', 'busy', 'conflicts', found_.conflicts);
+                elsif look = 1 then
+                    overdue := due;
+                    select coalesce(array_agg(c.node_id) filter (where c.node_id is not null), '{}'),
+                           coalesce(array_agg(c.resource_id) filter (where c.resource_id is not null), '{}')
+                    into far_nodes, far_seats
+                    from claims c where cardinality(due) > 0 and c.owner_id = any (due) and c.closed_at is null;
+                elsif not due <@ overdue or exists (
+                    select from claims c where c.owner_id = any (due) and c.closed_at is null
+                    and not coalesce(c.node_id = any (nodes_ || far_nodes), c.resource_id = any (seats || far_seats), false)
+                ) then
+                    answer := '{"outcome": "again"}';
+                end if;
+            end if;
+        end if;
+
+        if answer is null and gpus_ > 0 then
+            -- What ends here gives back its part.
+            select q.gpus_used - coalesce((select sum(r.gpus_held) from reservations r
+                                           where r.id = any (due) and r.tenant_id = item.tenant_id), 0) as used, q.gpus_limit
+            into found_ from tenant_quotas q where q.tenant_id = item.tenant_id;
+            if found_.used + gpus_ > found_.gpus_limit then
+                answer := jsonb_build_object('outcome', 'quota', 'gpus_used', found_.used, 'gpus_limit', found_.gpus_limit);
+            end if;
+        end if;
+        if answer is not null then
+            if look = 2 then
+                delete from operations where scope = item.tenant_id and key = item.key and status is null;
+            end if;
+            return answer;
+        end if;
+    end loop;
+
+    if cardinality(due) > 0 then
+        for found_ in select r.* from reservations r where r.id = any (due) order by r.id loop
+            perform advance_reservation(found_.id, 'hold', found_.row_version, 'expired', 'reservation.expired',
+                jsonb_build_object('deadline', rfc3339(found_.expires_at), 'actor_kind', 'system'), stamp,
+                item.retention_seconds, null, null);
+            perform close_reservation_claims(found_.id);
+            tenants_ := tenants_ || found_.tenant_id;
+            changes := changes || -found_.gpus_held;
+        end loop;
+    end if;
+
+    until := least(stamp + make_interval(secs => item.ttl_seconds), item.ends_at);
+    position_ := nextval('reservation_positions');
+    made.id := reservation_id(item.shard, position_);
+    with put as (
+        insert into claims (node_id, resource_id, tenant_id, owner_kind, owner_id, units, during, fence)
+        select n.node_id, null, item.tenant_id, 'reservation', made.id, n.units, window_, nextval('fences')
+        from unnest(nodes_, units_) as n(node_id, units)
+        union all
+        select null, s.resource_id, item.tenant_id, 'reservation', made.id, s.units, window_, nextval('fences')
+        from unnest(seats, seat_units) as s(resource_id, units)
+        returning id, node_id, resource_id, units, fence
+    )
+    select jsonb_agg(jsonb_build_object(
+        'node_id', p.node_id, 'resource_id', p.resource_id, 'fence', p.fence,
+        'units', (select jsonb_agg(jsonb_build_array(lower(part), upper(part)) order by part) from unnest(p.units) part)
+    ) order by p.id) into claims_ from put p;
+    if item.pool_id is not null then
+        select array_agg(case when item.shape = 'baremetal' then 'node:' || c.node_id
+                              else 'slot:' || c.node_id || ':' || c.unit - n.unit_base end order by c.nth, c.unit)
+        into chosen
+        from (select h.node_id, h.nth, generate_series(lower(part), upper(part) - 1) as unit
+              from unnest(nodes_, units_) with ordinality as h(node_id, units, nth), unnest(h.units) part) c
+        join nodes n on n.id = c.node_id
+        where item.shape <> 'baremetal' or c.unit = n.unit_base;
+    end if;
+
+    insert into reservations (id, position, tenant_id, holder_id, resources, sku, gpus, region, quantity, gpus_held,
+        starts_at, ends_at, hold_until, expires_at, template, name, operation_key, operation_fingerprint, correlation_id,
+        held_at, held_event, waits_for, waits_since, waits_until)
+    values (made.id, position_, item.tenant_id, item.holder_id, coalesce(chosen, item.resources), item.sku, item.gpus,
+        item.region, coalesce(item.quantity, 1), gpus_, starts, item.ends_at, until, until, item.template, item.name,
+        item.key, decode(item.fingerprint, 'hex'), item.correlation_id, stamp, uuidv7(), 'holder', stamp, until)
+    returning * into made;
+    insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    values (made.held_event, 'reservation.held', made.correlation_id, made.tenant_id, 'reservations/' || made.id,
+        made.operation_key, item.request_id,
+        jsonb_build_object('reservation_id', made.id, 'holder_id', made.holder_id, 'judged_at', rfc3339(stamp),
+            'claims', claims_, 'sku', made.sku, 'gpus', made.gpus, 'region', made.region,
+            'count', case when made.sku is not null then made.quantity end, 'resources', to_jsonb(made.resources),
+            'gpus_held', made.gpus_held, 'starts_at', rfc3339(made.starts_at), 'ends_at', rfc3339(made.ends_at),
+            'hold_until', rfc3339(made.hold_until)));
+    perform refresh_node_fit(n.id) from (select distinct unnest(nodes_) as id) n;
+    if cardinality(seats) > 0 then
+        update resources set row_version = row_version + 1 where id = any (seats);
+    end if;
+    update operations set status = 201, code = 'ok', body = first_reservation_body(made)::text, subject_id = made.id
+    where scope = item.tenant_id and key = item.key;
+
+    if room_left('reservations', item.reservations_max) < 0 then
+        raise exception 'reservations' using errcode = 'BF001';
+    elsif room_left('holds', item.holds_max) < 0 then
+        raise exception 'holds' using errcode = 'BF001';
+    end if;
+    for found_ in select t.id, sum(t.gpus)::integer as gpus from unnest(tenants_ || item.tenant_id, changes || gpus_) t(id, gpus)
+                  group by t.id order by t.id loop
+        if found_.gpus <> 0 then
+            update tenant_quotas q set gpus_used = q.gpus_used + found_.gpus, row_version = q.row_version + 1
+            where q.tenant_id = found_.id
+              and (found_.gpus < 0 or q.gpus_limit is null or q.gpus_used + found_.gpus <= q.gpus_limit);
+            if not found then
+                raise exception 'the quota of % moved meanwhile', found_.id using errcode = 'BQ001';
+            end if;
+        end if;
+    end loop;
+    return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
+                              'body', first_reservation_body(made)::text, 'overdue_ended', cardinality(due));
+end $$;
