@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
-from orchestrator.api import admin, documents, enrolment, health, node, problems, tenant
+from orchestrator.api import admin, documents, enrolment, health, node, operations, problems, tenant
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.create_lane import CreateLane
@@ -36,6 +36,7 @@ def build_services(settings: Settings) -> Services:
         lock_timeout_seconds=settings.lock_timeout_seconds,
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-orchestrator",
+        operations_max=settings.operations_max - settings.operations_max // 10,
     )
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
     context = Context(database, settings.limits(), signer, settings.fault_labels_allowed)
@@ -119,7 +120,7 @@ def public_application(services: Services) -> FastAPI:
             yield
 
     app = _application(services, "Berth", lifespan)
-    for router in (tenant.router, admin.router, enrolment.router, health.router):
+    for router in (tenant.router, admin.router, operations.router, enrolment.router, health.router):
         app.include_router(router)
     return app
 

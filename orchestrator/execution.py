@@ -16,6 +16,7 @@ from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.domain.reservation_refusals import OperationTableFull, SlotOverflow
 from orchestrator.domain.retries import Retries
 from orchestrator.store import operations, refusals
 from orchestrator.store.database import Database, Transaction, TransactionConflict
@@ -43,6 +44,13 @@ class Limits:
     release_retry_seconds_max: float = 30.0
     release_graceful_seconds: float = 10.0
     operation_retention_seconds: float = 86_400.0
+    hold_seconds_max: float = 3_600.0
+    window_seconds_max: float = 5 * 365 * 86_400.0
+    reservation_retention_seconds: float = 604_800.0
+    reservations_max: int = 100_000
+    holds_max: int = 50_000
+    resources_max: int = 100_000
+    shard: int = 0
 
     @property
     def provision_retries(self) -> Retries:
@@ -138,8 +146,8 @@ async def _attempt(context: Context, operation: Operation, effect: Effect) -> An
 async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Answer | Problem]:
     """Store refusals under their keys, each with its event; answers what each client is told.
 
-    They share a transaction; if that waits too long for one of the keys, each is stored alone, so that only the one whose
-    key is held suffers. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    They share a transaction; if that waits too long for one of the keys, or has no room for one of them, each is stored
+    alone, so that only that one suffers. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
     """
     if not refused:
         return []
@@ -152,9 +160,9 @@ async def remember_refusals(context: Context, refused: Sequence[Refused]) -> lis
             return answers
         except TransactionConflict:
             continue
-        except OperationInProgress as held:
+        except (OperationInProgress, OperationTableFull, SlotOverflow) as unstorable:
             if len(refused) == 1:
-                return [held]
+                return [unstorable]
             return [(await remember_refusals(context, [one]))[0] for one in refused]
     return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)
 

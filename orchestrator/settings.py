@@ -110,6 +110,24 @@ class Settings(BaseSettings):
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
     operation_retention_seconds: float = Field(86_400.0, gt=0, description="how long an operation's answer is kept (W)")
+    operations_max: int = Field(
+        5_000_000,
+        ge=10,
+        description="operations remembered at once; the last tenth is for what ends something, which is never refused",
+    )
+    hold_seconds_max: float = Field(3_600.0, ge=1, le=3_600, description="longest TTL of a hold")
+    window_seconds_max: float = Field(
+        157_680_000.0, ge=60, description="how far away a window may begin, and how long it may be if it has an end"
+    )
+    reservation_retention_seconds: float = Field(
+        604_800.0, ge=0, le=3_153_600_000, description="how long a reservation that has ended can be read"
+    )
+    reservations_max: int = Field(100_000, ge=1, description="live reservations; beyond it `reservation_table_full`")
+    holds_max: int = Field(
+        50_000, ge=1, description="holds that wait for their deadline; beyond it `expiration_index_full`"
+    )
+    resources_max: int = Field(100_000, ge=0, description="registered resources; beyond it `resource_table_full`")
+    shard: int = Field(0, ge=0, le=2**63 - 1, description="upper half of reservations' ids; one for each cell")
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
@@ -136,4 +154,11 @@ class Settings(BaseSettings):
             release_seconds_max=self.release_seconds_max,
             release_attempts_max=self.release_attempts_max,
             operation_retention_seconds=self.operation_retention_seconds,
+            hold_seconds_max=self.hold_seconds_max,
+            window_seconds_max=self.window_seconds_max,
+            reservation_retention_seconds=self.reservation_retention_seconds,
+            reservations_max=self.reservations_max,
+            holds_max=self.holds_max,
+            resources_max=self.resources_max,
+            shard=self.shard,
         )

@@ -62,9 +62,10 @@ _SECURITY_SCHEMES: Final = {
     "certificate": {"type": "mutualTLS", "description": "A node's client certificate"},
 }
 # The quotes are not part of a key, and an empty one is none.
+IDEMPOTENCY_KEY_PATTERN: Final = r'^(?!""$)[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$'
 _IDEMPOTENCY_KEY_SCHEMA: Final = {
     "type": "string",
-    "pattern": r'^(?!""$)[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$',
+    "pattern": IDEMPOTENCY_KEY_PATTERN,
     "description": "Printable ASCII, 1 to 255 characters, quoted or bare.",
 }
 _OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/api/v1/nodes/enroll"})

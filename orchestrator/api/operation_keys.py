@@ -14,6 +14,7 @@ from fastapi.responses import Response
 
 from orchestrator.domain.errors import Malformed
 from orchestrator.domain.states import Principal
+from orchestrator.store.database import ending
 from orchestrator.store.operations import Answer, Operation
 
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
@@ -56,6 +57,7 @@ def operation_in(
         retention_seconds=retention_seconds,
         request_id=scope["state"]["request_id"],
         key_is_ours=key is None,
+        ending=ending.get(),
     )
 
 

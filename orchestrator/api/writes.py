@@ -67,8 +67,13 @@ class Write:
 
     def sealer(self) -> Sealer:
         """Seals secrets in answers for this caller."""
-        _, _, bearer = self.request.headers.get("authorization", "").partition(" ")
-        return Sealer(bearer.strip())
+        return sealer_of(self.request)
+
+
+def sealer_of(request: Request) -> Sealer:
+    """Seals secrets for who sends this request, and opens what was sealed for the same."""
+    _, _, bearer = request.headers.get("authorization", "").partition(" ")
+    return Sealer(bearer.strip())
 
 
 def unsealed_response(write: Write, answer: Answer, member: str) -> Response:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.domain.reservation_refusals import OperationTableFull
 from orchestrator.execution import TRIES_MAX, Context, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
 from orchestrator.placement.refusing import contended, no_room, refusal_of
@@ -93,12 +94,14 @@ async def _place(context: Context, placements: list[Placement]) -> list[dict[str
         return []
     try:
         return await _place_together(context, placements)
-    except (OperationInProgress, DBAPIError) as error:
+    except (OperationInProgress, OperationTableFull, DBAPIError) as error:
         if len(placements) > 1:
             alone = await asyncio.gather(*(_place(context, [placement]) for placement in placements))
             return [outcome for outcomes in alone for outcome in outcomes]
         if isinstance(error, OperationInProgress):
             return [{"outcome": "lost" if placements[0].wait else "in_progress"}]
+        if isinstance(error, OperationTableFull):
+            return [{"outcome": "operations_full"}]
         raise
 
 
@@ -145,10 +148,11 @@ async def _refuse(context: Context, creates: dict[int, Create], refusals: dict[i
 
 def _answer(create: Create, outcome: dict[str, Any]) -> Result:
     if outcome["outcome"] == "created":
-        return Answer(outcome["status"], outcome["body"])
+        return Answer(outcome["status"], outcome["body"], kept_seconds=create.operation.retention_seconds)
+    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
+    # A creation is known as long as its row stands; of a stored refusal nobody has told how long it is kept.
+    kept_seconds = create.operation.retention_seconds if outcome["status"] < 400 else 0.0
     try:
-        return stored_answer(
-            create.operation, bytes.fromhex(outcome["fingerprint"]), outcome["status"], outcome["body"]
-        )
-    except Problem as conflict:
-        return conflict
+        return stored_answer(create.operation, fingerprint, outcome["status"], outcome["body"], kept_seconds)
+    except Problem as conflict_or_fence:
+        return conflict_or_fence

@@ -149,6 +149,12 @@ class OperationConflict(Problem):
     status, code, title = 422, "operation_conflict", "Operation conflict"
 
 
+class OperationFenced(Problem):
+    """Somebody asked about the key before it arrived and was told that nobody had used it; now it is too late."""
+
+    status, code, title = 409, "operation_fenced", "Operation fenced"
+
+
 class OperationInProgress(Problem):
     """The first attempt with this key has not ended yet."""
 

@@ -13,10 +13,11 @@ from orchestrator.domain.errors import (
     SshKeyNotFound,
     UnavailableReason,
 )
-from orchestrator.placement.admission import Admitted
+from orchestrator.domain.reservation_refusals import OperationTableFull
+from orchestrator.placement.admission import AdmittedUnits
 
 
-def no_room(admitted: Admitted, free_gpus: int) -> SkuUnavailable:
+def no_room(admitted: AdmittedUnits, free_gpus: int) -> SkuUnavailable:
     """No single node fits: because only fragments are left, or because too little is free at all."""
     name, region, gpus = admitted.sku.name, admitted.pool.region, admitted.gpus
     if free_gpus >= gpus:
@@ -42,6 +43,8 @@ def refusal_of(outcome: dict[str, Any]) -> Problem:
         case "quota":
             used, limit = outcome["gpus_used"], outcome["gpus_limit"]
             return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
+        case "operations_full":
+            return OperationTableFull("there is no room to remember another operation; nothing was begun")
         case "in_progress":
             return OperationInProgress("another request with this key is running; try again")
         case "ssh_key":

@@ -19,12 +19,17 @@ from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from orchestrator.domain.errors import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
+from orchestrator.domain.reservation_refusals import OperationTableFull, SlotOverflow
 
 LOCK_NOT_AVAILABLE = "55P03"
 OUT_OF_RESOURCES = "53"
 REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({"40001", "40P01"})
+TIME_OVERFLOWS = frozenset({"22008", "22015"})
+"""A time or an interval beyond what Postgres can represent."""
+OPERATIONS_FULL = "BO001"
+"""Raised by `count_operations` (migrations)."""
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
 LINK: Mapping[str, int] = {
@@ -170,6 +175,10 @@ def _meaning(error: Exception, committing: bool) -> Exception:
         return TransactionConflict(state)
     if state == LOCK_NOT_AVAILABLE:
         return OperationInProgress("another request holds what this one needs; try again")
+    if state == OPERATIONS_FULL:
+        return OperationTableFull("there is no room to remember another operation; nothing was begun")
+    if state in TIME_OVERFLOWS:
+        return SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
     if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
         return DatabaseUnavailable(
             "the database cannot take this now (disk, memory, connections or time); nothing was done"
@@ -195,8 +204,9 @@ def connect_database(
     lock_timeout_seconds: float,
     transaction_timeout_seconds: float,
     application: str,
+    operations_max: int | None = None,
 ) -> Database:
-    """Make the pools; nothing is connected yet."""
+    """Make the pools; nothing is connected yet. `operations_max`: how many operations these sessions may let there be."""
     for prefix in ("postgresql://", "postgres://"):
         if url.startswith(prefix):
             url = "postgresql+psycopg://" + url.removeprefix(prefix)
@@ -205,6 +215,8 @@ def connect_database(
         "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
         "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
     }
+    if operations_max is not None:
+        settings["berth.operations_max"] = str(operations_max)
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
 
     def pool(size: int) -> AsyncEngine:

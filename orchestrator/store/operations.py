@@ -6,16 +6,20 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from orchestrator.domain.errors import OperationConflict, OperationInProgress
+from orchestrator.domain.errors import OperationConflict, OperationFenced, OperationInProgress
 from orchestrator.store.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One client-visible write: whose, under which key, with which content (SHA-256 fingerprint)."""
+    """One client-visible write: whose, under which key, with which content (SHA-256 fingerprint).
+
+    `key_is_ours`: the client sent none, so nobody can repeat it. `ending`: it ends something (release, cancel, confirm),
+    so it is not refused for want of room to remember it (P13).
+    """
 
     scope: UUID
     key: str
@@ -23,52 +27,80 @@ class Operation:
     retention_seconds: float
     request_id: str | None = None
     key_is_ours: bool = False
+    ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client is told: status and body bytes as stored, and whether this is a repetition."""
+    """What the client is told: status and body bytes as stored, and whether this is a repetition.
+
+    `kept_seconds`: for how long the database says the same at least; 0 where nobody knows.
+    """
 
     status: int
     body: str
     replayed: bool = False
+    kept_seconds: float = field(default=0.0, compare=False)
 
 
 _CLAIM = """
-insert into operations (scope, key, fingerprint, retire_after)
-values (:scope, :key, :fingerprint, clock_timestamp() + make_interval(secs => :retention))
-on conflict do nothing returning true
+insert into operations (scope, key, fingerprint, ending, retire_after)
+values (:scope, :key, :fingerprint, :ending, clock_timestamp() + make_interval(secs => :retention))
+on conflict do nothing
+returning (
+    select jsonb_build_object('fingerprint', encode(c.fingerprint, 'hex'), 'status', c.status, 'body', c.body)
+    from standing_creation(:scope, :key) c
+)
 """
-_READ = "select fingerprint, status, body from operations where scope = :scope and key = :key"
+_READ = """
+select fingerprint, status, body, extract(epoch from retire_after - clock_timestamp())::float8 as kept_seconds
+from operations where scope = :scope and key = :key
+"""
 _CONCLUDE = """
 update operations set status = :status, code = :code, body = :body, subject_id = :subject
 where scope = :scope and key = :key
 """
+_LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
 
 
 async def claim_key(tx: Transaction, operation: Operation) -> Answer | None:
     """Take the key for this transaction, or answer what its first use was told.
 
-    Raises `OperationConflict` if the key was used with other content, `OperationInProgress` if its first use has
-    vanished again between two statements (it rolled back: try again).
+    Raises `OperationConflict` if the key was used with other content, also long ago by a creation that still stands;
+    `OperationFenced` if somebody was told that it had not been used; `OperationInProgress` if its first use has vanished
+    again between two statements (it rolled back: try again); `OperationTableFull`.
     """
     own = {"scope": operation.scope, "key": operation.key}
-    taken = await tx.execute(
-        _CLAIM, {**own, "fingerprint": operation.fingerprint, "retention": operation.retention_seconds}
-    )
-    if taken.first() is not None:
-        return None
+    wanted = {
+        "fingerprint": operation.fingerprint,
+        "retention": operation.retention_seconds,
+        "ending": operation.ending,
+    }
+    taken = (await tx.execute(_CLAIM, {**own, **wanted})).first()
+    if taken is not None:
+        standing = taken[0]
+        if standing is None:
+            return None
+        await tx.execute(_LET_GO, own)
+        return stored_answer(operation, bytes.fromhex(standing["fingerprint"]), standing["status"], standing["body"])
     stored = (await tx.execute(_READ, own)).first()
     if stored is None:
         raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
-    return stored_answer(operation, bytes(stored.fingerprint), stored.status, stored.body)
+    return stored_answer(operation, stored.fingerprint, stored.status, stored.body, stored.kept_seconds)
 
 
-def stored_answer(operation: Operation, fingerprint: bytes, status: int, body: str) -> Answer:
-    """The first answer, for the same content only."""
-    if fingerprint != operation.fingerprint:
+def stored_answer(
+    operation: Operation, fingerprint: bytes | None, status: int, body: str, kept_seconds: float = 0.0
+) -> Answer:
+    """The first answer, for the same content only; a tombstone (no fingerprint) refuses whatever comes."""
+    if fingerprint is None:
+        raise OperationFenced(
+            f"somebody asked about the key {operation.key!r} before this request came and was told that nobody had used it;"
+            " so it was not done and never will be: use another key"
+        )
+    if bytes(fingerprint) != operation.fingerprint:
         raise OperationConflict(f"the key {operation.key!r} was used before with other content")
-    return Answer(status, body, replayed=True)
+    return Answer(status, body, replayed=True, kept_seconds=kept_seconds)
 
 
 async def conclude(
@@ -86,4 +118,4 @@ async def conclude(
             "subject": subject,
         },
     )
-    return Answer(status, body)
+    return Answer(status, body, kept_seconds=operation.retention_seconds)

@@ -30,15 +30,17 @@ _STORE = """
 with given as (
     select * from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
         retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
-        request_id text, reason text)
+        request_id text, reason text, ending boolean)
 ), clock as materialized (
     select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text
     from clock_timestamp() now
 ), stored as (
-    insert into operations (scope, key, fingerprint, status, code, body, retire_after)
-    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.status, g.code,
+    insert into operations (scope, key, fingerprint, ending, status, code, body, retire_after)
+    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.status, g.code,
            (g.document || jsonb_build_object('server_time', c.text))::text, c.now + make_interval(secs => g.retention)
-    from given g, clock c order by g.scope, g.key
+    from given g, clock c
+    where not exists (select from standing_creation(g.scope, g.key))
+    order by g.scope, g.key
     on conflict do nothing
     returning scope, key, body
 ), told as (
@@ -51,27 +53,38 @@ with given as (
 select g.n, s.body from given g join stored s using (scope, key)
 """
 _READ = """
-select i.n, o.fingerprint, o.status, o.body
+select i.n, o.fingerprint, o.status, o.body, extract(epoch from o.retire_after - clock_timestamp())::float8 as kept_seconds
 from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
 join operations o on o.scope = i.scope and o.key = i.key
+union all
+select i.n, c.fingerprint, c.status, c.body, 0
+from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
+cross join lateral standing_creation(i.scope, i.key) c
+where not exists (select from operations o where o.scope = i.scope and o.key = i.key)
 """
 
 
 async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[Answer | Problem]:
     """Each refusal's answer, or the first answer that its key was given before, or the conflict with that one.
 
-    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout.
+    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout. A creation
+    that stands answers for its key, however long its own record has been retired: what once was done is never refused.
     """
     items = [_item(n, one) for n, one in enumerate(refused)]
     fresh = await tx.execute(_STORE, {"items": orjson.dumps(items, default=str).decode()})
-    answers: dict[int, Answer | Problem] = {row.n: Answer(refused[row.n].refusal.status, row.body) for row in fresh}
+    answers: dict[int, Answer | Problem] = {}
+    for row in fresh:
+        kept_seconds = refused[row.n].operation.retention_seconds
+        answers[row.n] = Answer(refused[row.n].refusal.status, row.body, kept_seconds=kept_seconds)
     earlier = [item for item in items if item["n"] not in answers]
     if earlier:
         for row in await tx.execute(_READ, {"items": orjson.dumps(earlier, default=str).decode()}):
             try:
-                answers[row.n] = stored_answer(refused[row.n].operation, bytes(row.fingerprint), row.status, row.body)
-            except Problem as conflict:
-                answers[row.n] = conflict
+                answers[row.n] = stored_answer(
+                    refused[row.n].operation, row.fingerprint, row.status, row.body, row.kept_seconds
+                )
+            except Problem as conflict_or_fence:
+                answers[row.n] = conflict_or_fence
     vanished = OperationInProgress("the first attempt with this key has just ended without effect; try again")
     return [answers.get(n, vanished) for n in range(len(refused))]
 
@@ -83,6 +96,7 @@ def _item(n: int, one: Refused) -> dict[str, Any]:
         "key": one.operation.key,
         "fingerprint": one.operation.fingerprint.hex(),
         "retention": one.operation.retention_seconds,
+        "ending": one.operation.ending,
         "status": one.refusal.status,
         "code": one.refusal.code,
         "document": one.refusal.document(),
