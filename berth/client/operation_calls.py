@@ -8,6 +8,7 @@ from berth.client.calls import Call, read, segment
 from berth.client.operation_keys import parse_key
 from berth.client.reservation_models import Operation
 
+
 def get_operation(key: str, *, since: datetime | None = None) -> Call[Operation]:
     """What became of the write with this key. Once it is `unknown`, no request with the key is done any more.
 

@@ -1,0 +1,64 @@
+"""Every problem of the server has a name in the client, with the same meaning; nothing has a name for no reason."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import orchestrator
+from berth import client as berth
+from berth.client.errors import BY_CODE, error_from_problem
+from orchestrator.domain.errors import Problem
+
+OWN = {"unreachable", "unreadable_answer", "wait_timeout", "state_unreachable"}
+"""Codes of situations that only a client can be in."""
+KEPT_THOUGH_NO_BUSINESS = {"operation_conflict", "operation_fenced", "secret_not_shown_again"}
+"""They follow from what is kept under the key, so a repetition gets them again, as what is kept itself."""
+
+
+def _below(kind: type[Problem]) -> Iterator[type[Problem]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def problems() -> dict[str, type[Problem]]:
+    """Every problem of the server, by its code."""
+    for module in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    every: list[type[Problem]] = [Problem, *_below(Problem)]
+    return {kind.code: kind for kind in every if kind.__module__.startswith("orchestrator.")}
+
+
+PROBLEMS = problems()
+
+
+@pytest.mark.parametrize("code", sorted(PROBLEMS))
+def test_every_problem_has_a_name_of_its_own_that_means_the_same(code: str) -> None:
+    problem = PROBLEMS[code]
+    named = BY_CODE.get(code)
+    assert named is not None, f"{code} has no name in berth.client.errors"
+    assert named.codes == (code,)
+    assert getattr(berth, named.__name__) is named
+    assert named.kept == (problem.business or code in KEPT_THOUGH_NO_BUSINESS)
+    error = error_from_problem(problem.status, {"code": code, "detail": "d", "outcome": problem.outcome.value}, None)
+    assert type(error) is named
+    assert (error.code, error.status, error.outcome) == (code, problem.status, problem.outcome.value)
+
+
+def test_there_is_no_name_for_a_code_that_nobody_sends() -> None:
+    assert set(BY_CODE) - OWN == set(PROBLEMS)
+    assert {kind for kind in vars(berth).values() if isinstance(kind, type) and issubclass(kind, berth.BerthError)} == {
+        *BY_CODE.values(), berth.BerthError, berth.Refused,
+    }  # fmt: skip
+
+
+def test_a_code_of_a_newer_server_settles_nothing() -> None:
+    error = error_from_problem(404, {"code": "moon_not_found", "outcome": "not_done"}, None)
+    assert isinstance(error, berth.NotFound)
+    assert not error.settles
+    assert error_from_problem(404, {"code": "not_found"}, None).settles
