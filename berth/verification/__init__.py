@@ -3,8 +3,6 @@
 One module per promise; each has one function from a connection to a `Verdict`. `run_checks` runs them all against one
 snapshot, so that what moves meanwhile cannot look like a violation. History is scanned with window functions and
 running maxima, never joined with itself (TRAPS: 100,000 claims in 0.12 s instead of not at all).
-
-P5 is not here: no hold exists before reservations do, and no column of a claim says who ended one.
 """
 
 from berth.verification.all_checks import CHECKS, run_checks

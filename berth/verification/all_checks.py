@@ -9,13 +9,16 @@ import psycopg
 
 from berth.verification.derived import check_fit, check_quotas
 from berth.verification.p1_one_holder import check_one_holder
+from berth.verification.p2_reservations import check_reserved_together
 from berth.verification.p2_together import check_together
 from berth.verification.p3_one_order import check_one_order
 from berth.verification.p4_one_answer import check_one_answer
+from berth.verification.p5_late_never_early import check_late_never_early
 from berth.verification.p6_owned_claims import check_owned_claims
 from berth.verification.p6_proven_cleanup import check_proven_cleanup
 from berth.verification.p7_newest_fence import check_newest_fence
 from berth.verification.p8_final_states import check_final_states
+from berth.verification.p8_reservation_paths import check_reservation_paths
 from berth.verification.p9_complete_waits import check_complete_waits
 from berth.verification.p13_bounds import check_bounds
 from berth.verification.units import check_units
@@ -27,12 +30,15 @@ TRANSACTION_SECONDS_MAX = 600
 CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_one_holder,
     check_together,
+    check_reserved_together,
     check_one_order,
     check_one_answer,
+    check_late_never_early,
     check_proven_cleanup,
     check_owned_claims,
     check_newest_fence,
     check_final_states,
+    check_reservation_paths,
     check_complete_waits,
     check_bounds,
     check_units,

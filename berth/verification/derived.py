@@ -23,7 +23,12 @@ where n.free_mask is distinct from f.mask or n.fit_class is distinct from f.clas
 """
 USE = """
 with held as (
-    select tenant_id, sum(gpus) as gpus from allocations where state not in ('released', 'failed') group by tenant_id
+    select tenant_id, sum(gpus) as gpus from (
+        select tenant_id, gpus from allocations where state not in ('released', 'failed')
+        union all
+        select c.tenant_id, (select sum(upper(part) - lower(part)) from unnest(c.units) part)
+        from claims c where c.owner_kind = 'reservation' and c.closed_at is null and c.node_id is not null
+    ) each group by tenant_id
 )
 select coalesce(q.tenant_id, h.tenant_id), q.gpus_used, coalesce(h.gpus, 0)
 from tenant_quotas q full join held h on h.tenant_id = q.tenant_id
@@ -40,8 +45,8 @@ def check_fit(connection: Connection, _: Bounds) -> Verdict:
 
 
 def check_quotas(connection: Connection, _: Bounds) -> Verdict:
-    """Every tenant's use is the sum of its allocations that are not final."""
-    verdict = Verdict("quota", "every tenant's use is the sum of its allocations")
+    """Every tenant's use is the sum of its allocations that are not final and of what its reservations hold."""
+    verdict = Verdict("quota", "every tenant's use is the sum of its allocations and reservations")
     verdict.count(connection, "select count(*) from tenant_quotas")
     verdict.scan(connection, USE, "tenant {0} is charged {1} GPUs and holds {2}")
     return verdict

@@ -24,6 +24,10 @@ KEPT_TOO_LONG = """
 select count(*), extract(epoch from clock_timestamp() - min(retire_after))::integer from operations
 where retire_after < clock_timestamp() - make_interval(secs => %(seconds)s) having count(*) > 0
 """
+KEPT_RESERVATIONS = """
+select count(*), extract(epoch from clock_timestamp() - min(retire_after))::integer from reservations
+where retire_after < clock_timestamp() - make_interval(secs => %(seconds)s) having count(*) > 0
+"""
 
 
 def check_bounds(connection: Connection, bounds: Bounds) -> Verdict:
@@ -39,6 +43,12 @@ def check_bounds(connection: Connection, bounds: Bounds) -> Verdict:
         connection,
         KEPT_TOO_LONG,
         "{0} answers are kept past their time, the oldest by {1} s; is the worker running?",
+        seconds=bounds.retirement_seconds,
+    )
+    verdict.scan(
+        connection,
+        KEPT_RESERVATIONS,
+        "{0} reservations are kept past their time, the oldest by {1} s; is the worker running?",
         seconds=bounds.retirement_seconds,
     )
     return verdict

@@ -1,9 +1,9 @@
 """P1: a unit has at most one holder at any instant, by right and in fact, past, present and future.
 
 The constraints look at live rows only. This looks at all of history, unit by unit: sorted by start, no claim may begin
-before the running maximum of the ends before it. A right ends with its window or when its claim was closed, whichever
-is first; occupation is recorded to the instant. Ends are answered as text: an open one is `infinity`, which is no
-datetime of Python.
+before the running maximum of the ends before it. A right ends with its window, when its claim was closed, or when its
+allocation's release or failure ended it, whichever is first; occupation is recorded to the instant. Ends are answered as
+text: an open one is `infinity`, which is no datetime of Python.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from berth.verification.verdict import Bounds, Connection, Verdict
 RIGHTS = """
 with spans as (
     select unit, c.id, lower(c.during) as starts,
-           least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity')) as ends
-    from claims c cross join lateral unnest(c.units) part
+           least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
+                 case when not c.booked then coalesce(a.releasing_at, a.failed_at, 'infinity') else 'infinity' end) as ends
+    from claims c left join allocations a on a.claim_id = c.id cross join lateral unnest(c.units) part
          cross join lateral generate_series(lower(part), upper(part) - 1) unit
 ), ordered as (
     select unit, id, starts, ends, max(ends) over earlier as held_until, lag(id) over by_start as before
@@ -44,10 +45,16 @@ select c.id, c.node_id from claims c left join nodes n on n.id = c.node_id
 where c.node_id is not null
   and (n.id is null or not int8multirange(int8range(n.unit_base, n.unit_base + n.slot_count)) @> c.units)
 """
+# A claim on no node is one of a registered resource, on exactly its unit.
+FOREIGN_RESOURCE = """
+select c.id, coalesce(c.resource_id, 'nothing') from claims c left join resources r on r.id = c.resource_id
+where c.node_id is null and (r.id is null or c.units <> int8multirange(int8range(r.unit, r.unit + 1)))
+"""
+SHARED_UNIT = "select r.id, r.unit, s.node_id from resources r join slots s on s.unit = r.unit"
 
 
 def check_one_holder(connection: Connection, _: Bounds) -> Verdict:
-    """Rights and occupations never overlap on a unit, and a claim on a node lies inside the node's block of units."""
+    """Rights and occupations never overlap on a unit, and a claim lies inside its node's block of units, or is its resource's."""
     verdict = Verdict("P1", "a unit has at most one holder at any instant")
     verdict.count(connection, "select count(*) from claims")
     verdict.scan(
@@ -60,4 +67,6 @@ def check_one_holder(connection: Connection, _: Bounds) -> Verdict:
     )
     verdict.scan(connection, REVERSED, "claim {0} occupied its units from {1} to {2}, which is earlier")
     verdict.scan(connection, FOREIGN, "claim {0} holds units that are not node {1}'s")
+    verdict.scan(connection, FOREIGN_RESOURCE, "claim {0} holds units that are not the resource {1}'s")
+    verdict.scan(connection, SHARED_UNIT, "resource {0} has the unit {1}, which is a slot of node {2}")
     return verdict

@@ -1,8 +1,7 @@
 """P6, the other way round: whatever holds units is somebody who may. Otherwise units are lost, or kept by the dead.
 
-An open claim belongs to an allocation that is not final, or to a failed one that is not cleaned up. Reservations do not
-exist yet, so none of their claims may be open. An orphan holds no claim; its slots are out of service until it is
-destroyed, and that is proven.
+An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, or to a reservation that
+is held or confirmed. An orphan holds no claim; its slots are out of service until it is destroyed, and that is proven.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 from berth.verification.verdict import Bounds, Connection, Verdict
 
 OF_NOBODY = """
-select c.id, c.owner_kind, c.owner_id, coalesce(a.state, 'nothing') from claims c
+select c.id, c.owner_kind, c.owner_id, coalesce(a.state, r.state, 'nothing') from claims c
     left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id and a.claim_id = c.id
+    left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
 where (c.closed_at is null or c.booked or c.occupied) and coalesce(a.state, 'released') = 'released'
+  and coalesce(r.state, 'released') not in ('hold', 'confirmed')
 """
 HALF_CLOSED = """
 select id, closed_at::text, booked, occupied from claims where (closed_at is not null) = (booked or occupied)

@@ -26,6 +26,15 @@ select id, state, coalesce(waits_for, 'nothing') from node_orphans
 where case when state = 'destroyed' then (waits_for, waits_since, waits_until) is distinct from (null, null, null)
            else waits_for is null or waits_since is null or (state = 'destroying' and waits_until is null) end
 """
+# A hold waits for its deadline; a confirmed one for its window, which need not end.
+RESERVATIONS_INCOMPLETE = """
+select id, state, coalesce(waits_for, 'nothing') from reservations
+where case when state in ('hold', 'confirmed')
+           then waits_for is null or waits_since is null
+                or (state = 'hold' and (waits_until is distinct from hold_until or expires_at is distinct from hold_until))
+                or (state = 'confirmed' and waits_until is null and ends_at is not null)
+           else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
+"""
 # An orphan's destruction lets the tasks of its node's allocations go first, however long they take.
 OVERDUE = """
 with waiting as (
@@ -37,6 +46,8 @@ with waiting as (
     select 'orphan ' || o.id, o.state, o.waits_for, o.waits_until from node_orphans o
     where o.waits_until is not null and not exists (
         select from node_tasks t where t.node_id = o.node_id and t.state in ('queued', 'dispatched'))
+    union all
+    select 'reservation ' || id, state, waits_for, waits_until from reservations where waits_until is not null
     union all
     select 'task ' || t.id, t.state, 'node', t.expires_at from node_tasks t where t.state in ('queued', 'dispatched')
 )
@@ -50,9 +61,11 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict = Verdict("P9", "every wait says for what, since when, until when, and ends")
     verdict.count(connection, "select count(*) from allocations where state not in ('released', 'failed')")
     verdict.count(connection, "select count(*) from claims where closed_at is null and waits_for is not null")
+    verdict.count(connection, "select count(*) from reservations where state in ('hold', 'confirmed')")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
+    verdict.scan(connection, RESERVATIONS_INCOMPLETE, "reservation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(
         connection,
         OVERDUE,

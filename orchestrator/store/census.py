@@ -48,8 +48,11 @@ with special as materialized (
         select c.node_id, upper(part) - lower(part) as blocked, 0 as held from claims c cross join lateral unnest(c.units) part
         where c.waits_for in ('operator', 'force_release')
         union all
-        select c.node_id, 0, upper(part) - lower(part) from claims c cross join lateral unnest(c.units) part
-        where c.closed_at is null and c.owner_kind = 'reservation' and c.during @> clock_timestamp()
+        select h.node_id, 0, count(distinct unit) from claims h cross join lateral unnest(h.units) part
+             cross join lateral generate_series(lower(part), upper(part) - 1) unit
+        where h.closed_at is null and not h.occupied and h.node_id is not null
+          and not exists (select from claims o where o.occupied and o.units @> unit)
+        group by h.node_id
     ) few group by node_id
 )
 select n.region, n.gpu_model, n.shape, sum(n.slot_count)::bigint as total,

@@ -68,12 +68,13 @@ where id > :after and (cast(:state as text) is null or state = :state)
   and (cast(:region as text) is null or region = :region)
 order by id limit :limit
 """
-# A claim goes before everything; what nobody claims is free only where something could be placed.
+# A claim goes before everything, what is on the slot now before who comes next; what nobody claims is free only where
+# something could be placed.
 _SLOTS = """
 select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
        case when held.blocked then 'cleanup_blocked'
-            when held.owner_kind = 'allocation' then 'allocated'
-            when held.owner_kind is not null then 'held'
+            when held.occupied then 'allocated'
+            when held.owner_id is not null then 'held'
             when s.state = 'out_of_service' or n.state <> 'active' or not n.online then 'out_of_service'
             else 'free' end as state,
        case when held.owner_id is not null then null
@@ -83,10 +84,10 @@ select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
        case when held.blocked then case a.state when 'failed' then 'cleanup_exhausted' else a.failure_code end end as code
 from slots s join nodes n on n.id = s.node_id
 left join lateral (
-    select c.owner_kind, c.owner_id, coalesce(c.waits_for in ('operator', 'force_release'), false) as blocked from claims c
+    select c.owner_kind, c.owner_id, c.occupied, coalesce(c.waits_for in ('operator', 'force_release'), false) as blocked
+    from claims c
     where c.node_id = s.node_id and c.closed_at is null and c.units @> s.unit
-      and (c.occupied or c.booked and c.during @> clock_timestamp())
-    order by c.occupied desc, c.id limit 1
+    order by c.occupied desc, lower(c.during), c.id limit 1
 ) held on true
 left join allocations a on held.owner_kind = 'allocation' and a.id = held.owner_id
 where s.node_id = :node_id order by s.slot_index

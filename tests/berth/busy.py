@@ -1,4 +1,4 @@
-"""A healthy, busy database: allocations in every kind of state, made and moved by the real commands."""
+"""A healthy, busy database: allocations in every kind of state, made and moved by the real commands, and reservations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orchestrator.commands.finish_provisioning import finish_provisioning
 from orchestrator.commands.finish_release import finish_release
 from orchestrator.commands.force_release import force_release
 from orchestrator.execution import Context, Limits
+from tests.berth.reserved import make_reserved
 from tests.lifecycle.driving import (
     ADMIN,
     clean_up,
@@ -32,11 +33,15 @@ SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned
 
 
 def make_busy(url: str) -> Seeded:
-    """Fill an empty migrated database. Allocations are found by name, and say by it how they end.
+    """Fill an empty migrated database: two nodes with allocations, one with reservations (tests/berth/reserved.py).
 
-    `heir` sits on the unit that `released` gave back; `early` gave back units that nobody took since.
+    Allocations are found by name, and say by it how they end. `heir` sits on the unit that `released` gave back; `early`
+    gave back units that nobody took since.
     """
-    seeded = seed(url, slice_nodes=2, metal_nodes=1)
+    seeded = seed(url, slice_nodes=3, metal_nodes=1)
+    reserved = seeded.nodes[2]
+    with connect(url) as connection:
+        connection.execute("update nodes set state = 'cordoned' where id = %s", (reserved.id,))
     own = {name: create_allocation(url, seeded, name=name) for name in FIRST}
 
     async def first(context: Context) -> None:
@@ -55,6 +60,8 @@ def make_busy(url: str) -> Seeded:
     own["metal"] = create_allocation(url, seeded, name="metal", shape="baremetal")
     run_with(url, lambda context: _second(context, url, seeded, own), limits=Limits(release_attempts_max=1))
     with connect(url) as connection:
+        connection.execute("update nodes set state = 'active' where id = %s", (reserved.id,))
+        make_reserved(connection, reserved.id, reserved.unit_base)
         # Nodes report here without having asked; who looks for proof must find that something reached a node.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
         # An event for operators only: it belongs to no tenant's chain.

@@ -17,11 +17,15 @@ from orchestrator.execution import Context
 from orchestrator.store import nodes
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
+from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.lifecycle.driving import run_with
 
-PROMISES = {"P1", "P2", "P3", "P4", "P6", "claims", "P7", "P8", "P9", "P13", "units", "fit", "quota"}
-VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES]
+PROMISES = {
+    "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "claims", "P7", "P8", "P8 reservations", "P9", "P13", "units",
+    "fit", "quota",
+}  # fmt: skip
+VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *RESERVED]
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ def sql_of(plant: str) -> bytes:
 
 
 def planted(name: str, broken: str, words: str, plant: str) -> Violation:
-    """One way; `broken` are the promises' labels."""
-    return Violation(name, plant, frozenset(broken.split()), words)
+    """One way; `broken` are the promises' labels, `?` for a blank within one."""
+    return Violation(name, plant, frozenset(label.replace("?", " ") for label in broken.split()), words)
 
 
 OTHER_CLAIM = (
@@ -41,13 +41,13 @@ NO_TRIGGERS = "alter table allocations disable trigger all; "
 
 P1 = [
     planted(
-        "two live rights", "P1 claims", "has the right to unit",
+        "two live rights", "P1 P2?reservations claims quota", "has the right to unit",
         "alter table claims drop constraint one_right; " + OTHER_CLAIM
         + "select node_id, tenant_id, 'reservation', uuidv7(), units, tstzrange(clock_timestamp(), null),"
         " true, false, null, null, null, 0 from claims where id = {active.claim}",
     ),
     planted(
-        "two live rights in the future", "P1 claims", "has the right to unit",
+        "two live rights in the future", "P1 P2?reservations claims quota", "has the right to unit",
         "alter table claims drop constraint one_right; " + OTHER_CLAIM
         + "select node_id, tenant_id, 'reservation', uuidv7(), units, tstzrange('2090-01-01', '2090-01-02'),"
         " true, false, null, null, null, 0 from claims where id = {metal.claim}",
@@ -73,7 +73,7 @@ P1 = [
         " from claims where id = {early.claim}",
     ),
     planted(
-        "two live occupants", "P1 P6 claims", "occupies unit",
+        "two live occupants", "P1 P2?reservations P6 claims quota", "occupies unit",
         "alter table claims drop constraint one_occupant; " + OTHER_CLAIM
         + "select node_id, tenant_id, 'reservation', uuidv7(), units, tstzrange('2001-01-01', '2001-01-02'),"
         " false, true, null, clock_timestamp(), null, 0 from claims where id = {active.claim}",

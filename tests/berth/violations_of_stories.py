@@ -58,7 +58,7 @@ CLAIMS = [
         " null, 0 from claims c join nodes n on n.id = c.node_id where c.id = {active.claim}",
     ),
     planted(
-        "units that went to a reservation", "claims P2", "for reservation",
+        "units that went to a reservation", "claims P2 P2?reservations quota", "for reservation",
         "update claims set owner_kind = 'reservation' where id = {active.claim}",
     ),
     planted(
@@ -71,7 +71,7 @@ CLAIMS = [
         " update claims set booked = true where id = {released.claim}",
     ),
     planted(
-        "nothing left and still open", "claims P1", "closed at None",
+        "nothing left and still open", "claims", "closed at None",
         "alter table claims drop constraint claim_closed_is_over;"
         " update claims set closed_at = null where id = {released.claim}",
     ),
