@@ -132,7 +132,7 @@ def list_(
         if tenant == "all":
             show_list(session, client.iterate_all_allocations(state=state, label=label), COLUMNS)
         elif tenant is not None or client.exchange.key == session.stack.admin_key:
-            owner = session.tenant_id(client, tenant)
+            owner = session.tenant_id(client, tenant, existing=True)
             show_list(session, client.iterate_all_allocations(state=state, label=label, tenant_id=owner), COLUMNS)
         else:
             show_list(session, client.iterate_allocations(state=state, label=label), COLUMNS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +28,7 @@ def demo(
     from berth.local.fleet import DEMO_AGENTS
     from berth.local.stack import Stack, StackOptions
 
-    directory = session.state_dir if session.state_dir != Path("var") else Path("var") / "demo"
+    directory = session.state_dir if session.state_dir_is_named else session.state_dir / "demo"
     if (directory / MARK).exists() and not fresh:
         raise Refused(f"{directory} holds a stack's state; the demo starts from nothing: add --fresh")
     began = time.monotonic()

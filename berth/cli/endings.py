@@ -87,8 +87,15 @@ def _of_client(error: Exception) -> Ending | None:
         code = TIMED_OUT
     extra = {key: value for key, value in error.extra.items() if key != "allocation"}
     advice = _advice(error)
-    detail = error.detail.rstrip(".") + (f"; {advice}" if advice else "")
+    detail = _sentence(error) + (f"; {advice}" if advice else "")
     return Ending(code, error.code, detail, {"outcome": error.outcome, "status": error.status, **extra})
+
+
+def _sentence(error: BerthError) -> str:
+    """The server's own, unless it speaks of what only a program would send."""
+    if error.code == "forbidden" and "?tenant_id=" in error.detail:
+        return "an admin key is no tenant's, so it has to say whose"
+    return error.detail.rstrip(".")
 
 
 def _advice(error: BerthError) -> str | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from berth.cli import dead_letters
-from berth.cli.endings import UNREACHABLE, Refused
+from berth.cli.endings import UNREACHABLE, USAGE, Refused
 from berth.cli.session import Session, command
+from orchestrator.domain.events import EventType
 
 app = typer.Typer(no_args_is_help=True, help="Events of the log.")
 app.add_typer(dead_letters.app, name="dead-letters")
@@ -24,6 +26,8 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="keep waiting, or end at the newest")] = True,
 ) -> None:
     """Show events in their order, one per line; with --output json, CloudEvents."""
+    if type_ is not None:
+        _require_known(type_)
     url = _nats_url(session)
     if tenant is not None and tenant != "operator":
         tenant = str(_tenant_id(session, tenant))
@@ -51,6 +55,25 @@ def rebuild(
     from outbox_relay.rebuilding import Order
 
     rebuild_stream(session, _nats_url(session), Order(from_version, accept_timeline, anew))
+
+
+def _require_known(wanted: str) -> None:
+    """Raises `Refused` for a type, or a pattern of NATS's (`*` for one part, `>` for all that follow), that is none."""
+    if not any(_covers(wanted.split("."), known.split(".")) for known in EventType):
+        raise Refused(
+            f"{wanted!r} is no type of event; the types are {', '.join(EventType)}, and `provisioning.>` is all below it",
+            code="usage",
+            exit_code=USAGE,
+        )
+
+
+def _covers(wanted: Sequence[str], known: Sequence[str]) -> bool:
+    for place, part in enumerate(wanted):
+        if part == ">":
+            return place == len(wanted) - 1 and place < len(known)
+        if place == len(known) or part not in ("*", known[place]):
+            return False
+    return len(wanted) == len(known)
 
 
 def _nats_url(session: Session) -> str:

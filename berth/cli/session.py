@@ -50,6 +50,7 @@ class Session:
         self.output = output
         self.settings = Settings()
         self.state_dir = state_dir or self.settings.state_dir
+        self.state_dir_is_named = state_dir is not None or "state_dir" in self.settings.model_fields_set
         self.console = Console(highlight=False)
         self.errors = Console(stderr=True, highlight=False)
 
@@ -99,17 +100,26 @@ class Session:
         """The NATS server, if one is known."""
         return self.settings.nats_url or self.stack.nats_url
 
-    def tenant_id(self, client: Client, tenant: str | None) -> UUID | None:
-        """The id of a tenant named by id or name; None for None. Raises `Refused` for an unknown name."""
+    def tenant_id(self, client: Client, tenant: str | None, *, existing: bool = False) -> UUID | None:
+        """The id of a tenant named by id or name; None for None. Raises `Refused` for an unknown name.
+
+        An id is taken as it is; with `existing` the API is asked for it, which only an operator may. Then raises
+        `NotFound` for an unknown one.
+        """
         if tenant is None:
             return None
+        if not tenant.strip():
+            raise Refused("--tenant names no tenant; give its id or name", code="usage", exit_code=USAGE)
         try:
-            return UUID(tenant)
+            named = UUID(tenant)
         except ValueError:
             for candidate in client.iterate_tenants():
                 if candidate.name == tenant:
                     return candidate.id
-        raise Refused(f"there is no tenant called {tenant}; `berth tenant list` shows them", code="not_found")
+            raise Refused(
+                f"there is no tenant called {tenant}; `berth tenant list` shows them", code="not_found"
+            ) from None
+        return client.get_tenant(named).id if existing else named
 
 
 def end_with(session: Session, ending: Ending) -> NoReturn:

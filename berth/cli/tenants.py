@@ -76,7 +76,8 @@ def create_key(
 def list_keys(session: Session, tenant: Annotated[str | None, typer.Option(help="only this tenant's")] = None) -> None:
     """Show API keys, without their secrets."""
     with session.client() as client:
-        show_list(session, client.iterate_api_keys(tenant_id=session.tenant_id(client, tenant)), KEY)
+        owner = session.tenant_id(client, tenant, existing=True)
+        show_list(session, client.iterate_api_keys(tenant_id=owner), KEY)
 
 
 @command(keys, "revoke")

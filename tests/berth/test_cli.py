@@ -88,7 +88,8 @@ def test_help_of_the_program_itself() -> None:
         "no-such-command", "alloc no-such", "alloc list --no-such-option", "alloc show not-a-uuid", "alloc create",
         "alloc wait 01900000-0000-7000-8000-000000000002 --state asleep", "up --agents 65", "up --port 0",
         "verify --output xml", "key create name", "key create name --role admin --tenant acme",
-        "alloc create --sku s --gpus 0 --region r",
+        "alloc create --sku s --gpus 0 --region r", "alloc list --tenant ''", "key list --tenant ' '",
+        "events tail --type nonsense",
     ],
 )  # fmt: skip
 def test_wrong_usage(line: str) -> None:
@@ -219,9 +220,12 @@ def test_making_and_showing(api: tuple[str, str, str], tmp_path: Path) -> None:
     unnamed = against(address, "alloc list", admin)
     assert unnamed.exit_code == 1
     assert unnamed.stderr.strip().endswith("name it with --tenant")
-    nobody = against(address, "key create k --tenant nobody", admin)
-    assert nobody.exit_code == 1
-    assert "no tenant called nobody" in nobody.stderr
+    assert "?" not in unnamed.stderr, "query parameters are for programs"
+    for line in ("key create k", "key list", "alloc list"):
+        nobody = against(address, f"{line} --tenant nobody", admin)
+        assert (nobody.exit_code, "no tenant called nobody" in nobody.stderr) == (1, True)
+        unknown = against(address, f"{line} --tenant {gone}", admin)
+        assert (unknown.exit_code, f"no tenant {gone}" in unknown.stderr) == (1, True)
 
     assert made(f"key revoke {key['id']}")["revoked"] is True
     assert against(address, "sku list", key["key"]).exit_code == 1
@@ -318,3 +322,24 @@ def test_an_empty_database_is_told_to_be_migrated(postgres_server: LocalPostgres
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert "schema" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["nonsense", "", "provisioning", "PROVISIONING.ACTIVE", "provisioning.>.requested", "provisioning.active.>",
+     "node.*.*", ".", "> "],
+)  # fmt: skip
+def test_a_type_that_no_event_has_is_refused_with_those_there_are(wanted: str) -> None:
+    result = run(f"events tail --type {shlex.quote(wanted)}")
+    assert result.exit_code == 2
+    (sentence,) = result.stderr.splitlines()
+    assert repr(wanted) in sentence
+    assert all(known in sentence for known in ("provisioning.requested", "task.finished", "node.offline"))
+
+
+@pytest.mark.parametrize(
+    "wanted", ["provisioning.active", "provisioning.>", "provisioning.*.completed", "*.offline", ">", "*.*"]
+)
+def test_types_and_patterns_of_them_are_looked_for(wanted: str) -> None:
+    result = run(f"events tail --type '{wanted}'")
+    assert (result.exit_code, "no NATS is known" in result.stderr) == (3, True)

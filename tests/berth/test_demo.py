@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from berth.cli.main import app
 from berth.demo.act import Act, percentile
 from berth.demo.interruption import run_interruptibly
 from berth.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local import fleet
 from berth.local.fleet import DEMO_AGENTS, plan_fleet
+from berth.local.state import MARK
 
 
 def test_the_excerpt_is_real_and_large_enough() -> None:
@@ -87,3 +90,26 @@ def test_a_signal_cancels_what_runs_before_anybody_is_told() -> None:
         run_interruptibly(work())
     assert ended == ["in order"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "directory"),
+    [
+        ([], {}, "var/demo"),
+        (["--state-dir", "var"], {}, "var"),
+        (["--state-dir", "./var/"], {}, "var"),
+        (["--state-dir", "elsewhere"], {}, "elsewhere"),
+        ([], {"BERTH_STATE_DIR": "var"}, "var"),
+    ],
+)
+def test_the_demo_is_where_it_was_told_to_be(
+    arguments: list[str], variables: dict[str, str], directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BERTH_STATE_DIR", raising=False)
+    for taken in ("var", "var/demo", "elsewhere"):
+        (tmp_path / taken).mkdir()
+        (tmp_path / taken / MARK).write_text("{}")
+    refused = CliRunner().invoke(app, ["demo", *arguments], env=variables)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"berth: {directory} holds a stack's state")
