@@ -13,10 +13,7 @@ with held as (
     select owner_id as id, count(*) as claims, count(*) filter (where booked) as booked,
            sum((select sum(upper(part) - lower(part)) from unnest(units) part)) filter (where node_id is not null) as gpus
     from claims where owner_kind = 'reservation' and closed_at is null group by owner_id
-), used as (
-    select reservation_id as id, sum(gpus) as gpus from allocations where reservation_id is not null group by reservation_id
-)
-"""
+)"""
 WITHOUT_CLAIM: LiteralString = (
     _HELD
     + """
@@ -24,13 +21,12 @@ select r.id, r.state, coalesce(h.claims, 0), coalesce(h.booked, 0) from reservat
 where case when r.state in ('hold', 'confirmed') then h.id is null or h.claims <> h.booked else h.id is not null end
 """
 )
-# `gpus_held` is the whole reservation's, turned over or not, as it was paid for.
+# What was turned over is the allocations', and paid for by them.
 OTHER_GPUS: LiteralString = (
     _HELD
     + """
-select r.id, r.gpus_held, coalesce(h.gpus, 0), coalesce(u.gpus, 0)
-from reservations r left join held h on h.id = r.id left join used u on u.id = r.id
-where r.state in ('hold', 'confirmed') and r.gpus_held <> coalesce(h.gpus, 0) + coalesce(u.gpus, 0)
+select r.id, r.gpus_held, coalesce(h.gpus, 0) from reservations r left join held h on h.id = r.id
+where r.state in ('hold', 'confirmed') and r.gpus_held <> coalesce(h.gpus, 0)
 """
 )
 OTHER_CLAIM = """
@@ -95,9 +91,7 @@ def check_reserved_together(connection: Connection, bounds: Bounds) -> Verdict:
     verdict = Verdict("P2 reservations", "a reservation, its claims, its operation and its events exist together")
     verdict.count(connection, "select count(*) from reservations")
     verdict.scan(connection, WITHOUT_CLAIM, "reservation {0} is {1} and has {2} open claims, {3} of them booked")
-    verdict.scan(
-        connection, OTHER_GPUS, "reservation {0} counts {1} GPUs; its claims hold {2} and {3} were turned over"
-    )
+    verdict.scan(connection, OTHER_GPUS, "reservation {0} counts {1} GPUs; its claims hold {2}")
     verdict.scan(connection, OTHER_CLAIM, "claim {0} is not what reservation {1} says of it")
     verdict.scan(connection, OF_NOBODY, "claim {0} belongs to reservation {1}, which does not exist")
     verdict.scan(

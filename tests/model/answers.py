@@ -127,8 +127,8 @@ def _judge_effect(found: Replay, asked: Asked, event: Event) -> Iterator[str]:
     if wish.resources and units != {unit for claim in payload["claims"] for unit in units_of(claim["units"])}:
         yield f"{event} holds {payload['claims']}, asked for {wish.resources}, which are {sorted(units)}"
     judged_at, starts_at, ends_at = event.instant("judged_at"), event.instant("starts_at"), wish.ends_at
-    if (starts_at != wish.starts_at) if wish.starts_at else not asked.sent_at <= starts_at <= judged_at:
-        yield f"{event} starts at {starts_at}, asked for {wish.starts_at or asked.sent_at}"
+    if starts_at != max(wish.starts_at or judged_at, judged_at):
+        yield f"{event} starts at {starts_at}, asked for {wish.starts_at or 'now'} at {judged_at}"
     if event.instant_or_none("ends_at") != ends_at:
         yield f"{event} ends at {payload['ends_at']}, asked for {ends_at}"
     promised = judged_at + timedelta(seconds=wish.ttl_seconds)
@@ -165,7 +165,12 @@ def _objections(state: State, asked: Asked) -> list[Outcome]:
     rectangles = _rectangles(state, wish)
     starts_at = wish.starts_at or clock
     command = Hold(asked.tenant, wish.holder, rectangles, starts_at, wish.ends_at, hold_until, wish.resources)
-    return objections_to_hold(state, command, clock)
+    perhaps = [
+        Outcome("resource_busy", f"{owners} may still be there")
+        for units, _ in rectangles
+        if starts_at <= clock and (owners := state.perhaps_on(units))
+    ]
+    return objections_to_hold(state, command, clock) + perhaps
 
 
 def _rectangles(state: State, wish: Wish) -> tuple[tuple[frozenset[int], int], ...]:

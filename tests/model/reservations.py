@@ -90,6 +90,8 @@ def objections_to_hold(state: State, command: Hold, clock: datetime) -> list[Out
         units |= rectangle
         if owners := state.rights_to(rectangle, command.starts_at, command.ends_at):
             found.append(Outcome("resource_busy", f"{sorted(rectangle)} belong to {owners}"))
+        if command.starts_at <= clock and (owners := state.occupants_of(rectangle)):
+            found.append(Outcome("resource_busy", f"{owners} may still be on {sorted(rectangle)}"))
     if over := _over_quota(state, command.tenant, sum(gpus for _, gpus in command.rectangles)):
         found.append(over)
     return found

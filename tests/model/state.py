@@ -139,3 +139,7 @@ class State:
     def occupants_of(self, units: frozenset[int]) -> list[str]:
         """Who is certainly on one of these units."""
         return [owner for owner, claim in self.claims() if claim.occupied and claim.units & units]
+
+    def perhaps_on(self, units: frozenset[int]) -> list[str]:
+        """Who may be on one of these units, certainly or as far as the log says."""
+        return [owner for owner, claim in self.claims() if claim.occupied is not False and claim.units & units]
