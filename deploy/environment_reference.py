@@ -32,7 +32,7 @@ such as `BERTH_DATABASE_URL` from the file `/run/secrets/BERTH_DATABASE_URL` whe
 """
 UNITS = {
     "seconds": "seconds", "bytes": "bytes", "port": "port", "file": "path", "dir": "path", "url": "URL",
-    "address": "host:port", "host": "address",
+    "address": "host:port", "host": "address", "timeout": "seconds",
 }  # fmt: skip
 
 
@@ -40,12 +40,14 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     """Title, how it is started, and settings of each process."""
     from berth.local.settings import Settings as CommandSettings
     from node_agent.settings import Settings as AgentSettings
+    from orchestrator.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings
     from outbox_relay.settings import Settings as RelaySettings
     from worker.settings import Settings as WorkerSettings
 
     return [
         ("Orchestrator", "python -m orchestrator --listen public|node|both", OrchestratorSettings),
+        ("Orchestrator: the gate (`docs/decisions/0014`)", "python -m orchestrator", GateSettings),
         ("Worker", "python -m worker", WorkerSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),
@@ -53,9 +55,9 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     ]
 
 
-def variable(name: str) -> str:
+def variable(name: str, prefix: str = "BERTH_") -> str:
     """The environment variable of a setting."""
-    return f"BERTH_{name}".upper()
+    return f"{prefix}{name}".upper()
 
 
 def _unit(name: str, field: FieldInfo) -> str:
@@ -95,9 +97,17 @@ def _default(field: FieldInfo) -> str:
 
 def _rows(settings: type[BaseSettings]) -> Iterator[str]:
     for name, field in settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseSettings):
+            continue  # a group of settings with a table of its own
         assert field.description, f"{settings.__module__}.{name} has no description"
         meaning = field.description.replace("|", "\\|")
-        cells = (f"`{variable(name)}`", _default(field), _unit(name, field), _bounds(field), meaning)
+        cells = (
+            f"`{variable(name, settings.model_config['env_prefix'])}`",
+            _default(field),
+            _unit(name, field),
+            _bounds(field),
+            meaning,
+        )
         yield "| " + " | ".join(cells) + " |"
 
 

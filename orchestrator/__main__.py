@@ -18,6 +18,7 @@ from orchestrator import app as application
 from orchestrator import serving
 from orchestrator.api.services import Services
 from orchestrator.domain.errors import Problem
+from orchestrator.gate_settings import GateSettings
 from orchestrator.observability import configure_logging
 from orchestrator.queries.find_schema_revision import require_schema
 from orchestrator.settings import Settings
@@ -113,7 +114,8 @@ def main() -> int:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ValidationError):
-        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        prefix = "IDEMPOTENCY_" if error.title == GateSettings.__name__ else "BERTH_"
+        wrong = "; ".join(f"{prefix}{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
         return f"these settings are missing or wrong: {wrong}"
     return str(error)
 

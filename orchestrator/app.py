@@ -13,6 +13,7 @@ from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
+from orchestrator.api.gate import Gate
 from orchestrator.api.gathering import CreateGatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
@@ -39,13 +40,16 @@ def build_services(settings: Settings) -> Services:
         operations_max=settings.operations_max - settings.operations_max // 10,
     )
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
-    context = Context(database, settings.limits(), signer, settings.fault_labels_allowed)
+    gate = Gate(settings.gate)
+    database.when_lost(gate.forget)
+    context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     return Services(
         settings=settings,
         context=context,
         credentials=Credentials(database, settings.credential_cache_seconds, _bearer_tokens(settings, database)),
         catalogue=catalogue,
+        gate=gate,
         gatherer=CreateGatherer(
             context,
             catalogue,

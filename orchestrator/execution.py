@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
@@ -65,9 +65,16 @@ class Limits:
         return Retries(self.release_attempts_max, self.release_retry_first_seconds, self.release_retry_seconds_max)
 
 
+class Gatekeeper(Protocol):
+    """Knows answers that were given lately, so that a duplicate need not ask the database (orchestrator/api/gate.py)."""
+
+    async def answer(self, operation: Operation, run: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What the operation was answered, or else what `run` answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What commands work with. `signer` is absent in processes that issue no tasks.
+    """What commands work with. `signer` is absent in processes that issue no tasks, `gate` in those that serve no clients.
 
     `fault_labels_allowed`: labels of an allocation may throw the sandbox's fault switches (domain/fault_labels.py).
     """
@@ -76,15 +83,27 @@ class Context:
     limits: Limits
     signer: TaskSigner | None = None
     fault_labels_allowed: bool = False
+    gate: Gatekeeper | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an effect leaves for its client: status, JSON body, and the object it is about."""
+    """What an effect leaves for its client: status, JSON body, and the object it is about.
+
+    `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client is told instead, although the
+    effect stands (a hold that is found past its deadline expires, and its confirm is refused).
+    """
 
     status: int
     body: dict[str, Any] | None
     subject: UUID | None = None
+    code: str = "ok"
+    refusal: Problem | None = None
+
+    @classmethod
+    def refusing(cls, refusal: Problem, subject: UUID) -> Done:
+        """The refusal is told and remembered with the effect, in one transaction."""
+        return cls(refusal.status, None, subject, refusal.code, refusal)
 
 
 Effect = Callable[[Transaction], Awaitable[Done]]
@@ -95,9 +114,15 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
 
     Raises any `Problem` that is not a business refusal; those leave nothing behind.
     """
+    if context.gate is None:
+        return await _run_through(context, operation, effect, tenant_id)
+    return await context.gate.answer(operation, lambda: _run_through(context, operation, effect, tenant_id))
+
+
+async def _run_through(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
     for _ in range(TRIES_MAX):
         try:
-            return await _attempt(context, operation, effect)
+            return await _attempt(context, operation, effect, tenant_id)
         except TransactionConflict:
             continue
         except Problem as refusal:
@@ -128,16 +153,19 @@ async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]
     raise Overloaded("rivals for the same objects kept this from running; try again")
 
 
-async def _attempt(context: Context, operation: Operation, effect: Effect) -> Answer:
+async def _attempt(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
     async with context.database.transaction() as tx:
         stored = await operations.claim_key(tx, operation)
         if stored is not None:
             return stored
         done = await effect(tx)
-        body = "" if done.body is None else json.dumps(done.body, default=json_value)
-        answer = await operations.conclude(
-            tx, operation, status=done.status, code="ok", body=body, subject=done.subject
-        )
+        if done.refusal is not None:
+            answer = await refusals.conclude_refused(tx, Refused(operation, done.refusal, tenant_id), done.subject)
+        else:
+            body = "" if done.body is None else json.dumps(done.body, default=json_value)
+            answer = await operations.conclude(
+                tx, operation, status=done.status, code=done.code, body=body, subject=done.subject
+            )
         reach_commit(effect, "before_commit")
     reach_commit(effect, "after_commit")
     return answer

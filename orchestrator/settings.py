@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
+from orchestrator.gate_settings import GateSettings
 from orchestrator.server_addresses import DatabaseUrl
 from orchestrator.trust.addresses import is_trustworthy_url
 
@@ -110,6 +111,7 @@ class Settings(BaseSettings):
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
     operation_retention_seconds: float = Field(86_400.0, gt=0, description="how long an operation's answer is kept (W)")
+    gate: GateSettings = Field(default_factory=GateSettings, description="settings of the gate, by their own names")
     operations_max: int = Field(
         5_000_000,
         ge=10,

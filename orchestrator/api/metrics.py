@@ -15,6 +15,11 @@ CREATE_BATCH_SIZE = Histogram(
     "berth_api_create_batch_size", "Creates per transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
 CREATE_QUEUE = Gauge("berth_api_create_queue", "Creates waiting for their transaction")
+GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicates answered without the database", ["answer"])
+GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicates that waited for the first, by how that ended", ["end"])
+GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Answers forgotten for want of room before their time")
+GATE_OVERFLOWS = Counter("berth_api_gate_overflows_total", "Operations that passed by the gate for want of room")
+GATE_ENTRIES = Gauge("berth_api_gate_entries", "Operations that the gate knows", ["state"])
 TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks handed to nodes", ["kind"])
 TASK_WAIT_SECONDS = Histogram(
     "berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS

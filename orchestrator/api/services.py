@@ -14,6 +14,7 @@ from orchestrator.trust.certificates import NodeAuthority
 if TYPE_CHECKING:
     from orchestrator.api.authentication import Credentials
     from orchestrator.api.dispatching import Dispatcher
+    from orchestrator.api.gate import Gate
     from orchestrator.api.gathering import CreateGatherer
     from orchestrator.catalogue_cache import CatalogueCache
 
@@ -26,6 +27,7 @@ class Services:
     context: Context
     credentials: Credentials
     catalogue: CatalogueCache
+    gate: Gate
     gatherer: CreateGatherer
     dispatcher: Dispatcher
     authority: NodeAuthority | None

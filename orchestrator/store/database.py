@@ -7,7 +7,7 @@ rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on t
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -86,6 +86,22 @@ class Database:
         self._reserve = reserve
         self._pool_size = pool_size
         self._wanted = 0
+        self._lost: list[Callable[[], None]] = []
+
+    def when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this whenever a connection turns out to be lost: what answers next may be another server (a failover)."""
+        self._lost.append(tell)
+
+    def note_loss(self) -> None:
+        """A connection was lost."""
+        for tell in self._lost:
+            tell()
+
+    def _meaning(self, error: Exception, *, committing: bool) -> Exception:
+        """What the failure means for the caller."""
+        if isinstance(error, sqlalchemy.exc.DBAPIError) and _is_loss(error):
+            self.note_loss()
+        return _meaning(error, committing)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
@@ -121,7 +137,7 @@ class Database:
                 committing = True
                 await transaction.commit()
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise _meaning(error, committing) from error
+            raise self._meaning(error, committing=committing) from error
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Transaction]:
@@ -137,7 +153,7 @@ class Database:
                 sent = True
                 yield Transaction(connection)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise _meaning(error, committing=sent) from error
+            raise self._meaning(error, committing=sent) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Reading]:
@@ -148,7 +164,7 @@ class Database:
                 async with connection.begin():
                     yield Reading(connection)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise _meaning(error, committing=False) from error
+            raise self._meaning(error, committing=False) from error
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[Reading]:
@@ -158,7 +174,7 @@ class Database:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield Reading(connection)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise _meaning(error, committing=False) from error
+            raise self._meaning(error, committing=False) from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -183,12 +199,18 @@ def _meaning(error: Exception, committing: bool) -> Exception:
         return DatabaseUnavailable(
             "the database cannot take this now (disk, memory, connections or time); nothing was done"
         )
-    lost = error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None)
-    if lost or (state is not None and state.startswith(("08", "57P"))):
+    if _is_loss(error):
         if committing:
             return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
         return DatabaseUnavailable("the database cannot be reached; nothing was done")
     return error
+
+
+def _is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
+    state = sqlstate_of(error)
+    if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
+        return True
+    return state is not None and state.startswith(("08", "57P"))
 
 
 def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
@@ -227,13 +249,16 @@ def connect_database(
             pool_timeout=POOL_TIMEOUT_SECONDS,
             connect_args={"options": options, "application_name": application, **LINK},
         )
-        _ping_after_idling(engine)
         return engine
 
-    return Database(pool(pool_size), pool(reserve_size), pool_size)
+    engines = pool(pool_size), pool(reserve_size)
+    database = Database(*engines, pool_size)
+    for engine in engines:
+        _ping_after_idling(engine, database.note_loss)
+    return database
 
 
-def _ping_after_idling(engine: AsyncEngine) -> None:
+def _ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:
     """Test a connection at checkout only if it lay idle for a while: a ping each time costs every call a round trip."""
 
     @event.listens_for(engine.sync_engine, "checkin")
@@ -250,4 +275,5 @@ def _ping_after_idling(engine: AsyncEngine) -> None:
         try:
             engine.dialect.do_ping(connection)
         except psycopg.Error as error:
+            note_loss()
             raise sqlalchemy.exc.InvalidatePoolError("the connection died while it lay idle") from error
