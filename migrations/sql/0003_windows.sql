@@ -321,7 +321,7 @@ begin
                 insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
                 select 'provisioning.requested', stamp, correlation_id, tenant_id, 'allocations/' || id, key, request_id,
                     jsonb_build_object('allocation_id', id, 'sku', sku, 'shape', shape, 'gpus', gpus, 'region', region,
-                                       'node_id', node_id, 'fence', fence)
+                                       'ends_at', rfc3339(ends_at), 'node_id', node_id, 'fence', fence)
                 from put
             ), operation as (
                 update operations o set status = 201, code = 'ok', body = a.body, subject_id = a.id

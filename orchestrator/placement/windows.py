@@ -1,0 +1,147 @@
+"""Chooses node and slots for a window of time, by the rules of open-ended placement. Pure: same input, same answer.
+
+The caller tells which slots of a node nobody has a right to throughout the window. What is free for ever is taken first, so
+that a booking of a few days does not keep later ones from the place that a long one will need (DESIGN §5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from uuid import UUID
+
+from orchestrator.domain.states import Shape
+from orchestrator.placement.inventory import FitClass, Layout
+from orchestrator.placement.ranking import Choice, Decision, Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class FreeNode:
+    """A node and the mask of its slots that are free throughout a window. `rank` breaks ties between nodes."""
+
+    node_id: UUID
+    unit_base: int
+    layout: Layout
+    rank: int
+    mask: int
+
+    @property
+    def fit(self) -> FitClass:
+        """The class that its free slots put it in."""
+        low = self.mask & ((1 << self.layout.half_slots) - 1)
+        return FitClass(low.bit_count(), (self.mask >> self.layout.half_slots).bit_count())
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Slots for one claim."""
+
+    node_id: UUID
+    unit_base: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDecision:
+    """What to claim, in the order of choice, and why each node that was looked at and gave nothing gave nothing."""
+
+    picks: tuple[Pick, ...]
+    rejected: tuple[tuple[UUID, Rejection], ...]
+
+
+def choose(
+    decision: Decision,
+    shape: str,
+    gpus: int,
+    always_free: Sequence[FreeNode],
+    in_window: Sequence[FreeNode],
+    count: int,
+) -> WindowDecision:
+    """Up to `count` times `gpus` slots, each on one node; fewer picks than `count` mean that there is no room for more.
+
+    `decision` ranks the classes of the pool for `gpus`. `always_free` are nodes by what is free for ever; only when they do
+    not suffice are those of `in_window` taken, by what is free in it: a superset, for nodes that are in both.
+    """
+    first = _Chooser(decision, shape, gpus, always_free)
+    picks = first.choose(count)
+    if len(picks) == count:
+        return WindowDecision(tuple(picks), first.rejected())
+    taken: dict[UUID, int] = {}
+    for pick in picks:
+        taken[pick.node_id] = taken.get(pick.node_id, 0) | pick.mask
+    left = [replace(node, mask=node.mask & ~taken.get(node.node_id, 0)) for node in in_window]
+    second = _Chooser(decision, shape, gpus, left, frozenset(taken))
+    picks += second.choose(count - len(picks))
+    gave = {pick.node_id for pick in picks}
+    rejected = dict(first.rejected()) | dict(second.rejected())
+    return WindowDecision(tuple(picks), tuple((node, why) for node, why in rejected.items() if node not in gave))
+
+
+class _Chooser:
+    """Takes the best place again and again, as `place_together` does for a list of creates."""
+
+    def __init__(
+        self,
+        decision: Decision,
+        shape: str,
+        gpus: int,
+        nodes: Sequence[FreeNode],
+        used: frozenset[UUID] = frozenset(),
+    ) -> None:
+        self._choices = [(choice.fit, choice) for choice in decision.choices]
+        self._serving = {choice.fit for choice in decision.choices}
+        self._gpus = gpus
+        self._whole_slots = gpus if shape == Shape.BAREMETAL else None
+        self._queues: dict[FitClass, list[tuple[bool, int, UUID, FreeNode]]] = {}
+        self._gave: set[UUID] = set(used)
+        self._nodes = nodes
+        for node in nodes:
+            self._enqueue(node)
+
+    def choose(self, count: int) -> list[Pick]:
+        """The best places, at most `count`."""
+        picks: list[Pick] = []
+        while len(picks) < count:
+            found = next(((fit, choice) for fit, choice in self._choices if self._queues.get(fit)), None)
+            if found is None:
+                break
+            fit, choice = found
+            *_, node = heappop(self._queues[fit])
+            mask = _lowest_slots(node, choice)
+            picks.append(Pick(node.node_id, node.unit_base, mask))
+            self._gave.add(node.node_id)
+            self._enqueue(replace(node, mask=node.mask & ~mask))
+        return picks
+
+    def rejected(self) -> tuple[tuple[UUID, Rejection], ...]:
+        """Why each node that can serve nobody cannot."""
+        return tuple(
+            (node.node_id, Rejection.TOO_FEW_FREE if node.fit.free < self._gpus else Rejection.NOT_WHOLE)
+            for node in self._nodes
+            if not self._serves(node) and node.node_id not in self._gave
+        )
+
+    def _serves(self, node: FreeNode) -> bool:
+        return node.fit in self._serving and self._whole_slots in (None, node.layout.slot_count)
+
+    def _enqueue(self, node: FreeNode) -> None:
+        """Among equals a node that gave already comes first, so that fewer are locked; then by rank."""
+        if self._serves(node):
+            fresh = node.node_id not in self._gave
+            heappush(self._queues.setdefault(node.fit, []), (fresh, node.rank, node.node_id, node))
+
+
+def _lowest_slots(node: FreeNode, choice: Choice) -> int:
+    half = node.layout.half_slots
+    low = _lowest_bits(node.mask & ((1 << half) - 1), choice.low)
+    return low | _lowest_bits(node.mask >> half, choice.high) << half
+
+
+def _lowest_bits(mask: int, count: int) -> int:
+    taken = 0
+    for _ in range(count):
+        lowest = mask & -mask
+        taken |= lowest
+        mask ^= lowest
+    return taken
