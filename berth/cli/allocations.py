@@ -10,6 +10,7 @@ import typer
 
 from berth.cli import ssh_login
 from berth.cli.endings import USAGE, Refused
+from berth.cli.moments import moment
 from berth.cli.printing import Column, as_json, show_list, show_one
 from berth.cli.session import Session, command
 from berth.cli.waiting import wait_with_progress
@@ -47,6 +48,7 @@ ROWS: list[Column] = [
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
     ("next step", lambda a: a.failure.next_step if a.failure else None),
     ("release", lambda a: {k: v for k, v in a.release_result.items() if k != "evidence"} if a.release_result else None),
+    ("reservation", lambda a: a.reservation_id), ("ends", lambda a: a.ends_at),
     ("requested", lambda a: a.requested_at), ("active", lambda a: a.active_at), ("releasing", lambda a: a.releasing_at),
     ("released", lambda a: a.released_at), ("release failed", lambda a: a.release_failed_at),
     ("failed", lambda a: a.failed_at), ("tenant", lambda a: a.tenant_id),
@@ -58,7 +60,8 @@ TIMELINE: list[Column] = [
 ]  # fmt: skip
 
 
-def _labels(pairs: list[str]) -> dict[str, str]:
+def read_labels(pairs: list[str]) -> dict[str, str]:
+    """Labels as they were typed. Raises `Refused` for one that is not `name=value`."""
     labels = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -68,7 +71,8 @@ def _labels(pairs: list[str]) -> dict[str, str]:
     return labels
 
 
-def _ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
+def find_ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
+    """The ids of keys named by name or id; of the only key there is, where none is named. Raises `Refused`."""
     stored = {key.name: key.id for key in client.iterate_ssh_keys()}
     if not wanted:
         if len(stored) != 1:
@@ -88,12 +92,26 @@ def _ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
     return found
 
 
+def _require_one_way(placed: tuple[object, ...], reserved: tuple[object, ...]) -> None:
+    """Raises `Refused` unless exactly one of the two is named, and whole."""
+    for named, other in ((placed, reserved), (reserved, placed)):
+        if None not in named and not any(other):
+            return
+    raise Refused(
+        "name --sku, --gpus and --region together, or --reservation and --holder", code="usage", exit_code=USAGE
+    )
+
+
 @command(app, "create")
 def create(
     session: Session,
-    sku: Annotated[str, typer.Option(help="what to rent; `berth sku list` shows it")],
-    gpus: Annotated[int, typer.Option(min=1, help="how many GPUs, on one node")],
-    region: Annotated[str, typer.Option(help="where; `berth region list` shows it")],
+    sku: Annotated[str | None, typer.Option(help="what to rent; `berth sku list` shows it")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="how many GPUs, on one node")] = None,
+    region: Annotated[str | None, typer.Option(help="where; `berth region list` shows it")] = None,
+    reservation: Annotated[
+        UUID | None, typer.Option(help="or: of which reservation; `berth reserve list` shows it")
+    ] = None,
+    holder: Annotated[str | None, typer.Option(help="who holds that reservation")] = None,
     ssh_key: Annotated[
         list[str] | None, typer.Option("--ssh-key", help="name or id, repeatable; default: the only one")
     ] = None,
@@ -101,15 +119,18 @@ def create(
     name: Annotated[str | None, typer.Option(help="a name of your own")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value, repeatable")] = None,
     user_data: Annotated[Path | None, typer.Option(help="file handed to the machine", exists=True)] = None,
+    ends_at: Annotated[str | None, typer.Option(help="when it is released by itself; default: never")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="repeat an earlier request with its key")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait until it is active")] = False,
     timeout: TimeoutOption = 300.0,
 ) -> None:
-    """Ask for GPUs."""
+    """Ask for GPUs, or for those that a reservation holds."""
+    _require_one_way((sku, gpus, region), (reservation, holder))
     with session.client() as client:
         made = client.create_allocation(
-            sku=sku, gpus=gpus, region=region, ssh_key_ids=_ssh_key_ids(client, ssh_key or []), image=image, name=name,
-            labels=_labels(label or []), user_data=user_data.read_text() if user_data else None,
+            sku=sku, gpus=gpus, region=region, reservation_id=reservation, holder_id=holder,
+            ends_at=moment(ends_at, "--ends-at"), ssh_key_ids=find_ssh_key_ids(client, ssh_key or []), image=image, name=name,
+            labels=read_labels(label or []), user_data=user_data.read_text() if user_data else None,
             idempotency_key=idempotency_key,
         )  # fmt: skip
         if wait:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from berth.cli import allocations, catalogue, demo, deployment, doctor, events, nodes, orphans, tenants
+from berth.cli import (
+    allocations,
+    catalogue,
+    demo,
+    deployment,
+    doctor,
+    events,
+    nodes,
+    operations,
+    orphans,
+    reservations,
+    resources,
+    tenants,
+)
+from berth.cli.availability import availability
 from berth.cli.session import command
 from berth.cli.up import up
 from berth.cli.verify import verify
@@ -27,6 +41,10 @@ command(app, "verify")(verify)
 command(app, "force-release")(allocations.force_release)
 command(app, "force-cleanup")(allocations.force_cleanup)
 app.add_typer(allocations.app, name="alloc")
+app.add_typer(reservations.app, name="reserve")
+command(app, "availability")(availability)
+app.add_typer(operations.app, name="operations")
+app.add_typer(resources.app, name="resources")
 app.add_typer(nodes.app, name="node")
 command(nodes.app, "orphans")(orphans.list_orphans)
 command(nodes.app, "adopt")(orphans.adopt)

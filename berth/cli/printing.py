@@ -17,6 +17,8 @@ Column = tuple[str, Callable[[Any], object]]
 STATE_STYLES = {
     "active": "green", "released": "dim", "failed": "red", "release_failed": "red", "provisioning": "yellow",
     "requested": "yellow", "releasing": "yellow", "cordoned": "yellow", "draining": "yellow",
+    "hold": "yellow", "confirmed": "green", "cancelled": "dim", "expired": "dim", "consumed": "dim",
+    "available": "green", "reserved": "yellow", "cleanup_blocked": "red", "out_of_service": "red",
 }  # fmt: skip
 
 

@@ -1,0 +1,46 @@
+"""`berth resources`: what can be claimed; operators register what is no node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from berth.cli.printing import Column, show_list, show_one
+from berth.cli.session import Session, command
+
+app = typer.Typer(no_args_is_help=True, help="Resources: what can be claimed.")
+
+ResourceId = Annotated[
+    str, typer.Argument(help="its id: a registered one, `node:<node id>`, or `slot:<node id>:<index>`")
+]
+COLUMNS: list[Column] = [
+    ("id", lambda r: r.id), ("state", lambda r: r.state), ("reason", lambda r: r.reason),
+    ("reservation", lambda r: r.reservation_id),
+]  # fmt: skip
+ROWS: list[Column] = [*COLUMNS, ("row version", lambda r: r.row_version), ("created", lambda r: r.created_at)]
+
+
+@command(app, "list")
+def list_(session: Session) -> None:
+    """Show the registered resources: who has a right to each now."""
+    with session.client() as client:
+        show_list(session, client.iterate_resources(), COLUMNS)
+
+
+@command(app, "show")
+def show(session: Session, resource_id: ResourceId) -> None:
+    """Show one resource."""
+    with session.client() as client:
+        show_one(session, client.get_resource(resource_id), ROWS)
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    resource_id: Annotated[str, typer.Argument(help="its id: letters, digits, `.`, `_`, `-`")],
+    idempotency_key: Annotated[str | None, typer.Option(help="repeat an earlier request with its key")] = None,
+) -> None:
+    """Register a resource: a licence seat, an address, an InfiniBand partition (admin keys only)."""
+    with session.client() as client:
+        show_one(session, client.create_resource(resource_id, idempotency_key=idempotency_key), ROWS)
