@@ -128,15 +128,11 @@ def confirm(
     session: Session,
     reservation_id: ReservationId,
     holder: HolderOption,
-    tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Confirm a hold: it does not expire any more. Repeating it is harmless."""
     with session.client() as client:
-        owner = session.tenant_id(client, tenant)
-        confirmed = client.confirm_reservation(
-            reservation_id, holder_id=holder, tenant_id=owner, idempotency_key=idempotency_key
-        )
+        confirmed = client.confirm_reservation(reservation_id, holder_id=holder, idempotency_key=idempotency_key)
         show_one(session, confirmed, ROWS)
 
 
@@ -145,13 +141,9 @@ def cancel(
     session: Session,
     reservation_id: ReservationId,
     holder: HolderOption,
-    tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Give a hold or a confirmed window back. Repeating it is harmless."""
     with session.client() as client:
-        owner = session.tenant_id(client, tenant)
-        cancelled = client.cancel_reservation(
-            reservation_id, holder_id=holder, tenant_id=owner, idempotency_key=idempotency_key
-        )
+        cancelled = client.cancel_reservation(reservation_id, holder_id=holder, idempotency_key=idempotency_key)
         show_one(session, cancelled, ROWS)

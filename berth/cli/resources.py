@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -15,17 +16,25 @@ ResourceId = Annotated[
     str, typer.Argument(help="its id: a registered one, `node:<node id>`, or `slot:<node id>:<index>`")
 ]
 COLUMNS: list[Column] = [
-    ("id", lambda r: r.id), ("state", lambda r: r.state), ("reason", lambda r: r.reason),
+    ("id", lambda r: r.id), ("kind", lambda r: r.kind), ("state", lambda r: r.state), ("reason", lambda r: r.reason),
     ("reservation", lambda r: r.reservation_id),
 ]  # fmt: skip
-ROWS: list[Column] = [*COLUMNS, ("row version", lambda r: r.row_version), ("created", lambda r: r.created_at)]
+ROWS: list[Column] = [*COLUMNS, ("row version", lambda r: r.row_version)]
+
+
+class Kind(StrEnum):
+    """Where a resource comes from."""
+
+    NODE = "node"
+    SLOT = "slot"
+    REGISTERED = "registered"
 
 
 @command(app, "list")
-def list_(session: Session) -> None:
-    """Show the registered resources: who has a right to each now."""
+def list_(session: Session, kind: Annotated[Kind | None, typer.Option(help="only these")] = None) -> None:
+    """Show nodes, slots and what operators registered, and whether somebody has a right to each now."""
     with session.client() as client:
-        show_list(session, client.iterate_resources(), COLUMNS)
+        show_list(session, client.iterate_resources(kind=None if kind is None else kind.value), COLUMNS)
 
 
 @command(app, "show")

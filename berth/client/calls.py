@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -51,7 +51,7 @@ def segment(text: str) -> str:
 
 def written(moment: datetime | None) -> str | None:
     """A moment as RFC 3339. One without a time zone is this machine's local time."""
-    return None if moment is None else moment.astimezone().isoformat()
+    return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
 def read(path: str, model: type[Result], **params: str | int | None) -> Call[Result]:

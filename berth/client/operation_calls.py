@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from berth.client.calls import Call, read, segment
+from berth.client.calls import Call, read, segment, written
 from berth.client.operation_keys import parse_key
 from berth.client.reservation_models import Operation
 
@@ -16,8 +16,7 @@ def get_operation(key: str, *, since: datetime | None = None) -> Call[Operation]
     """
     if since is None and (parsed := parse_key(key)) is not None:
         since = moment(parsed.created_at_seconds)
-    told = None if since is None else since.isoformat()
-    return read(f"/api/v1/operations/{segment(key)}", Operation, since=told)
+    return read(f"/api/v1/operations/{segment(key)}", Operation, since=written(since))
 
 
 def moment(seconds: float) -> datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from berth.client.calls import Call, read, read_page, segment, write, written
@@ -60,32 +60,35 @@ def get_reservation(reservation_id: UUID, *, tenant_id: UUID | None = None) -> C
 
 
 def confirm_reservation(
-    reservation_id: UUID, *, holder_id: str, tenant_id: UUID | None = None, idempotency_key: str | None = None
+    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None
 ) -> Call[Reservation]:
     """Make a hold a confirmed window, without a deadline; repeating it is harmless.
 
     Raises `InvalidState` for one that has ended or expired, `HolderMismatch`, `ReservationNotFound`, `ReservationRetired`.
     """
     path = f"{API}/reservations/{reservation_id}/confirm"
-    body = {"holder_id": holder_id}
-    return write("POST", path, Reservation, body, idempotency_key, tenant_id=_text(tenant_id))
+    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key)
 
 
 def cancel_reservation(
-    reservation_id: UUID, *, holder_id: str, tenant_id: UUID | None = None, idempotency_key: str | None = None
+    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None
 ) -> Call[Reservation]:
     """Give a hold or a confirmed window back; repeating it is harmless.
 
     Raises `InvalidState` for one that was used, `HolderMismatch`, `ReservationNotFound`, `ReservationRetired`.
     """
     path = f"{API}/reservations/{reservation_id}/cancel"
-    body = {"holder_id": holder_id}
-    return write("POST", path, Reservation, body, idempotency_key, tenant_id=_text(tenant_id))
+    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key)
 
 
-def list_resources(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Resource]]:
-    """The registered resources, by id."""
-    return read_page(f"{API}/resources", Resource, limit=limit, cursor=cursor)
+def list_resources(
+    *,
+    kind: Literal["node", "slot", "registered"] | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[Resource]]:
+    """Nodes, slots and what operators registered, in the order in which they came."""
+    return read_page(f"{API}/resources", Resource, kind=kind, limit=limit, cursor=cursor)
 
 
 def get_resource(resource_id: str) -> Call[Resource]:

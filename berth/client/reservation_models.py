@@ -29,6 +29,7 @@ class Reservation(Answer):
     gpus: int | None = None
     region: str | None = None
     count: int | None = None
+    gpus_held: int = 0
     starts_at: datetime
     ends_at: datetime | None = None
     expires_at: datetime | None = None
@@ -49,14 +50,17 @@ class Reservation(Answer):
 
 
 class Resource(Answer):
-    """What can be claimed: a node, a slot, or what an operator registered. `row_version` is there to be observed only."""
+    """What can be claimed: a node, a slot, or what an operator registered (`kind`).
+
+    `reservation_id` is the caller's reservation whose window covers now; `row_version` is there to be observed only.
+    """
 
     id: str
+    kind: str
     state: str
     reason: str | None = None
     reservation_id: UUID | None = None
-    row_version: int | None = None
-    created_at: datetime | None = None
+    row_version: int
 
 
 class Operation(Answer):
