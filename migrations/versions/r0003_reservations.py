@@ -8,7 +8,7 @@ revision = "0003"
 down_revision = "0002"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("reservations", "operations", "holding", "windows", "told_units")
+PARTS: tuple[str, ...] = ("reservations", "operations", "holding", "windows", "told_units", "turning_over")
 
 
 def upgrade() -> None:

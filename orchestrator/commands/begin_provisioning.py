@@ -20,7 +20,8 @@ async def begin_provisioning(context: Context, allocation_id: UUID, notify: str)
     """Begin, or say what an earlier call began; `notify` is the workflow to wake when the node is done.
 
     Also issues the task anew, under a new fence and within the first deadline, after a failure that may pass by itself.
-    Answers `Superseded` when the allocation has gone elsewhere or does not exist.
+    Answers `Superseded` when the allocation has gone elsewhere, does not exist, or waits for units that another one may
+    still be on.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -30,6 +31,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     if subject is None:
         return Superseded(None)
     worker = Actor(ActorKind.WORKER, notify)
+    if subject.waits_for is Wait.UNITS:
+        return Superseded(subject.state)
     if subject.state is AllocationState.REQUESTED:
         begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
         change = Change(

@@ -51,7 +51,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify
             return Waiting(seconds_left)
         await expire_task(tx, task.id)
     if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
-        return await _conclude(tx, subject, task)
+        return await _conclude(context, tx, subject, task)
     retries = context.limits.release_retries
     if retries.left_after(subject.release_attempts):
         seconds = retries.pause_seconds(subject.release_attempts)
@@ -75,9 +75,9 @@ def _ended(subject: Subject) -> Outcome | None:
             return Superseded(subject.state)
 
 
-async def _conclude(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
     assert task.result is not None, "the caller saw the proof"
-    await close_claim(tx, subject.claim_id, subject.node_id)
+    await close_claim(tx, subject.claim_id, subject.node_id, context.limits.requested_seconds_max)
     if subject.state is AllocationState.FAILED:
         await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
         return Concluded(AllocationState.FAILED)

@@ -12,11 +12,12 @@ from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, Done, run_once
 from orchestrator.store import audit
 from orchestrator.store.allocation_rows import allocation_body, read_allocation
-from orchestrator.store.allocations import Change, Subject, advance_if, lock_allocation
+from orchestrator.store.allocations import Subject, lock_allocation
 from orchestrator.store.claims import end_right
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.outbox import append_event
+from orchestrator.store.releasing import ReleaseOrder, order_release
 from orchestrator.store.tasks import supersede_live_tasks
 from orchestrator.store.timeline import note
 from orchestrator.store.waiting import wait_for
@@ -42,11 +43,12 @@ async def force_release(
                 f"the allocation is {subject.state} and its units are free; nothing is left to release",
                 state=subject.state,
             )
-        await supersede_live_tasks(tx, subject.id)
         if subject.state in FINAL_STATES or subject.state is AllocationState.RELEASING:
             await _begin_anew(context, tx, subject, operation, actor, reason)
         else:
-            await _release(context, tx, subject, operation, actor, reason)
+            wait_seconds = context.limits.requested_seconds_max
+            order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
+            await order_release(tx, subject, order, actor)
         detail = {"reason": reason, "from_state": subject.state}
         await audit.record(tx, actor, "allocation.force_release", subject.name, detail, operation.request_id)
         row = await read_allocation(tx, allocation_id, None)
@@ -56,28 +58,11 @@ async def force_release(
     return await run_once(context, operation, effect, None)
 
 
-async def _release(
-    context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, reason: str
-) -> None:
-    wait_seconds = context.limits.requested_seconds_max
-    fence = await end_right(tx, subject.claim_id, Wait.WORKER, wait_seconds)
-    change = Change(
-        AllocationState.RELEASING,
-        fence,
-        EventType.RELEASING_REQUESTED,
-        {"reason": reason, "actor_kind": actor.kind},
-        waits_for=Wait.WORKER,
-        wait_seconds=wait_seconds,
-        operation_key=operation.key,
-        request_id=operation.request_id,
-    )
-    await advance_if(tx, subject, change, actor)
-
-
 async def _begin_anew(
     context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, reason: str
 ) -> None:
     """No transition: cleanup starts over, under a new fence."""
+    await supersede_live_tasks(tx, subject.id)
     wait_seconds = context.limits.requested_seconds_max
     waits_for = Wait.WORKER if subject.state is AllocationState.RELEASING else Wait.CLEANUP
     fence = await end_right(tx, subject.claim_id, waits_for, wait_seconds)

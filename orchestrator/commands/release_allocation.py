@@ -5,16 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.domain.errors import InvalidState, NotFound
-from orchestrator.domain.events import EventType
 from orchestrator.domain.states import Actor, AllocationState
-from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, Done, run_once
 from orchestrator.store.allocation_rows import allocation_body, read_allocation
-from orchestrator.store.allocations import Change, advance_if, lock_allocation
-from orchestrator.store.claims import end_right
+from orchestrator.store.allocations import lock_allocation
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.tasks import supersede_live_tasks
+from orchestrator.store.releasing import ReleaseOrder, order_release
 
 ACCEPTED = 202
 
@@ -27,7 +24,8 @@ async def release_allocation(
     allocation_id: UUID,
     reason: str = "requested",
 ) -> Answer:
-    """Answer 202 with the allocation, now releasing. Releasing or released already: the same answer, nothing changes.
+    """Answer 202 with the allocation, now releasing (released, if it still waited for its units). Releasing or released
+    already: the same answer, nothing changes.
 
     Metered time ends here. A running task is worthless from now on. Refusals, remembered with the key: `NotFound` for
     an unknown allocation or another tenant's (no `tenant_id` means any), `InvalidState` for a failed one.
@@ -40,20 +38,9 @@ async def release_allocation(
         if subject.state is AllocationState.FAILED:
             raise InvalidState("the allocation has failed; there is nothing to release", state=subject.state)
         if subject.state not in (AllocationState.RELEASING, AllocationState.RELEASED):
-            await supersede_live_tasks(tx, subject.id)
             wait_seconds = context.limits.requested_seconds_max
-            fence = await end_right(tx, subject.claim_id, Wait.WORKER, wait_seconds)
-            change = Change(
-                AllocationState.RELEASING,
-                fence,
-                EventType.RELEASING_REQUESTED,
-                {"reason": reason, "actor_kind": actor.kind},
-                waits_for=Wait.WORKER,
-                wait_seconds=wait_seconds,
-                operation_key=operation.key,
-                request_id=operation.request_id,
-            )
-            await advance_if(tx, subject, change, actor)
+            order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
+            await order_release(tx, subject, order, actor)
         row = await read_allocation(tx, allocation_id, None)
         assert row is not None, "a locked allocation can be read"
         return Done(ACCEPTED, allocation_body(row), allocation_id)

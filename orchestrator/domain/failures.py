@@ -26,6 +26,7 @@ class Code(StrEnum):
     TASK_REFUSED = "task_refused"
     DRIVER_ERROR = "driver_error"
     NOT_STARTED = "not_started"
+    UNITS_NOT_FREE = "units_not_free"
     AGENT_SILENT = "agent_silent"
     NODE_OFFLINE = "node_offline"
     CLEANUP_FAILED = "cleanup_failed"
@@ -153,6 +154,13 @@ _ALL = (
         "No worker began it before its deadline.",
         Acts.OPERATOR,
         "Check that relay, NATS, Temporal and a worker run (berth doctor); then create it again.",
+        _FAILED,
+    ),
+    Failure(
+        Code.UNITS_NOT_FREE,
+        "Its reservation began, but what ran before on its units was not proven gone in time.",
+        Acts.OPERATOR,
+        "Find what is still on the units (berth node show) and force-release or force-cleanup it; then create it again.",
         _FAILED,
     ),
     Failure(

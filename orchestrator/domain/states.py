@@ -51,7 +51,7 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationState], frozenset[ActorKind]]
     (_S.PROVISIONING, _S.ACTIVE): frozenset({ActorKind.WORKER}),
     (_S.PROVISIONING, _S.FAILED): frozenset({ActorKind.WORKER}),
     (_S.ACTIVE, _S.RELEASING): _ENDING | {ActorKind.BILLING},
-    (_S.RELEASING, _S.RELEASED): frozenset({ActorKind.WORKER, ActorKind.ADMIN}),
+    (_S.RELEASING, _S.RELEASED): frozenset({ActorKind.WORKER, ActorKind.ADMIN, ActorKind.SYSTEM}),
     (_S.RELEASING, _S.RELEASE_FAILED): frozenset({ActorKind.WORKER}),
     (_S.RELEASE_FAILED, _S.RELEASING): _ENDING,
 }

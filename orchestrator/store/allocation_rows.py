@@ -15,8 +15,8 @@ from orchestrator.store.database import Reading
 
 _SELECT = """
 select a.id, a.tenant_id, a.state, a.row_version, a.sku, a.shape, a.gpu_model, a.gpus, a.region, a.image, a.name,
-       a.labels, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.released_at, a.release_failed_at,
-       a.failed_at, a.failure_code, a.failure_detail, a.connection, a.release_result,
+       a.labels, a.correlation_id, a.reservation_id, a.ends_at, a.requested_at, a.active_at, a.releasing_at, a.released_at,
+       a.release_failed_at, a.failed_at, a.failure_code, a.failure_detail, a.connection, a.release_result,
        coalesce(a.waits_for, c.waits_for) as waits_for,
        case when a.waits_for is null then c.waits_since else a.waits_since end as waits_since,
        case when a.waits_for is null then c.waits_until else a.waits_until end as waits_until,
@@ -103,6 +103,8 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "release_result": row.release_result,
         "waits": waits,
         "correlation_id": str(row.correlation_id),
+        "reservation_id": None if row.reservation_id is None else str(row.reservation_id),
+        "ends_at": rfc3339(row.ends_at),
         "row_version": row.row_version,
         "requested_at": rfc3339(row.requested_at),
         "active_at": rfc3339(row.active_at),

@@ -16,15 +16,18 @@ update claims set booked = false, fence = nextval('fences'), waits_for = :waits_
                   waits_until = clock_timestamp() + make_interval(secs => cast(:wait_seconds as float8))
 where id = :id and closed_at is null returning fence
 """
+# Units that were never occupied were waited for until then; then there is no end of their occupation either.
 _CLOSE = """
 with closed as (
-    update claims set booked = false, occupied = false, occupied_until = clock_timestamp(),
-                      closed_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null
+    update claims set booked = false, occupied = false, closed_at = clock_timestamp(),
+                      occupied_until = case when occupied_from is not null then clock_timestamp() end,
+                      waits_for = null, waits_since = null, waits_until = null
     where id = :id and closed_at is null returning id
 )
 select count(*) from closed
 """
-_REFRESH_FIT = "select refresh_node_fit(:node_id)"
+_PASS_ON = "select refresh_node_fit(:node_id), start_waiting(:node_id, cast(:start_seconds as float8))"
+_START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))"
 
 
 async def draw_fence(tx: Transaction, claim_id: int) -> int:
@@ -43,11 +46,20 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
     return fence
 
 
-async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
-    """Give the units back: nothing is left on them. The node's fit shows them free in the same transaction."""
+async def close_claim(tx: Transaction, claim_id: int, node_id: UUID, start_seconds: float) -> None:
+    """Give the units back: nothing is left on them. The node's fit shows them free in the same transaction.
+
+    Whoever has the right to them and waits for them by now starts in it too, with `start_seconds` to be picked up.
+    """
     closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
-    await tx.execute(_REFRESH_FIT, {"node_id": node_id})
+    await tx.execute(_PASS_ON, {"node_id": node_id, "start_seconds": start_seconds})
+
+
+async def start_waiting(tx: Transaction, node_id: UUID, start_seconds: float) -> int:
+    """Start whatever waits for units of this node that nobody occupies; answers how many allocations that were."""
+    started: int = (await tx.execute(_START_WAITING, {"node_id": node_id, "start_seconds": start_seconds})).scalar_one()
+    return started
 
 
 _KEEP_WAITING = """

@@ -44,7 +44,7 @@ select count(*) from ended
 _WAITING = """
 with waiting as (
     (select a.id, a.waits_for, a.waits_until from allocations a
-     where a.state in ('requested', 'provisioning', 'releasing')
+     where a.state in ('requested', 'provisioning', 'releasing') and a.waits_for <> 'units'
        and (a.waits_until, a.id) > (:after_deadline, cast(:after_id as uuid))
        and a.waits_since < clock_timestamp() - make_interval(secs => :patience_seconds)
      order by a.waits_until, a.id limit :limit)

@@ -19,7 +19,8 @@ log = structlog.get_logger()
 
 
 async def sweep_overdue(context: Context, starter: WorkflowStarter, grace_seconds: float, limit: int) -> None:
-    """Fail what was never started; start a workflow for whatever else waits longer than its deadline and the grace.
+    """Fail what was never started, or never got its units; start a workflow for whatever else waits longer than its deadline
+    and the grace.
 
     The earliest deadline first; one that cannot be helped now hides none of the others. Raises `RPCError` if Temporal
     cannot be asked at all.
@@ -42,8 +43,11 @@ async def _go_on(context: Context, starter: WorkflowStarter, overdue: Overdue) -
         reach(CrashPoint.RESCUE_AFTER_START)
         return
     if overdue.state is AllocationState.REQUESTED:
-        if not await fail_unstarted(context, allocation_id):
+        code = await fail_unstarted(context, allocation_id)
+        if code is None:
             return
-        FAILURES.labels(Code.NOT_STARTED).inc()
+        FAILURES.labels(code).inc()
+        if code is Code.UNITS_NOT_FREE:
+            return
     await starter.start_rescue("release", f"releasing-overdue-{allocation_id}", allocation_id)
     reach(CrashPoint.RESCUE_AFTER_START)

@@ -50,6 +50,8 @@ class CreatedAllocation(BaseModel):
     name: str | None
     labels: dict[str, str]
     correlation_id: UUID
+    reservation_id: UUID | None
+    ends_at: datetime | None
     requested_at: datetime
 
 
@@ -102,6 +104,8 @@ class Allocation(BaseModel):
     release_result: dict[str, Any] | None
     waits: Waits | None
     correlation_id: UUID
+    reservation_id: UUID | None
+    ends_at: datetime | None
     row_version: int
     requested_at: datetime
     active_at: datetime | None
