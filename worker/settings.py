@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     release_graceful_seconds: float = Field(
         10.0, ge=0, le=3_600, description="how long a guest may take to stop before it is destroyed"
     )
+    reservation_retention_seconds: float = Field(
+        604_800.0, ge=0, le=3_153_600_000, description="how long a reservation that has ended can be read"
+    )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
@@ -114,4 +117,5 @@ class Settings(BaseSettings):
             release_retry_first_seconds=self.release_retry_first_seconds,
             release_retry_seconds_max=self.release_retry_seconds_max,
             release_graceful_seconds=self.release_graceful_seconds,
+            reservation_retention_seconds=self.reservation_retention_seconds,
         )

@@ -1,3 +1,4 @@
+drop function confirm_held(uuid, uuid, text, text, text);
 drop function hold_once(jsonb);
 drop function told_before(uuid, text);
 create or replace function standing_creation(p_scope uuid, p_key text)
@@ -14,5 +15,6 @@ drop function outgrow_blocked_claim();
 drop function outgrow_claim(uuid, text);
 drop function advance_reservation(uuid, text, bigint, text, text, jsonb, timestamptz, float8, text, text);
 drop function first_reservation_body(reservations);
+drop function reservation_answer(reservations, text);
 drop function reservation_body(reservations, bigint, bigint, text);
 drop function rfc3339(timestamptz);

@@ -22,6 +22,12 @@ returns json language sql stable as $$
         'allocation', r.template, 'name', r.name, 'correlation_id', r.correlation_id, 'row_version', r.row_version)
 $$;
 
+-- The same with the versions that its events have in the log by now.
+create function reservation_answer(r reservations, p_result text) returns json language sql stable as $$
+    select reservation_body(r, (select version from log where event_id = r.held_event),
+                            (select version from log where event_id = r.ended_event), p_result)
+$$;
+
 -- What its holder was told first, however far it has come since.
 create function first_reservation_body(r reservations) returns json language plpgsql stable as $$
 begin
@@ -155,8 +161,9 @@ returns table (owner_kind text, owner_id uuid, tenant_id uuid, overdue boolean) 
 $$;
 
 -- Placement for holds from now on: locks nodes of the pool by their materialised fit, best class first, until `p_count`
--- claims of `p_gpus` slots have their place; several may lie on one node. No rows: there is no room, or others were faster.
--- Never waits, unless `p_wait`: then it looks first, locks what it found in order, and takes it only if it is unchanged.
+-- claims of `p_gpus` slots have their place; several may lie on one node. No rows: there is no room.
+-- Never waits, unless `p_wait`: then it looks first, locks what it found in order, and takes it only if it is unchanged;
+-- otherwise it answers one row of nulls.
 create function choose_by_mask(
     p_pool integer, p_shape text, p_gpus integer, p_count integer, p_classes smallint[], p_lows smallint[],
     p_highs smallint[], p_wait boolean
@@ -232,6 +239,7 @@ begin
         perform from unnest(held, seen) h(id, mask) join nodes n on n.id = h.id
         where n.free_mask <> h.mask or n.state <> 'active' or not n.online;
         if found then
+            return query select null::uuid, null::int8multirange;
             return;
         end if;
     end if;
@@ -272,7 +280,8 @@ end $$;
 --   busy          conflicts: what of the caller's own is in the way
 --   not_found, out_of_service   names, and reason;   window: detail;   tenant: it is suspended
 --   quota         gpus_used, gpus_limit
---   no_room       placement found no node that fits and that nobody holds;   again: the world moved meanwhile
+--   no_room       placement found no room (without `wait`: none on a node that nobody has locked)
+--   again         the world moved between the look and the lock
 -- Everything but `held` leaves nothing behind. It looks before it locks, so that losers wait for nobody and write nothing;
 -- then it locks, and looks again with the clock of that moment. A hold of somebody else's that is past its deadline by
 -- then and in the way ends here, with its event, as by any sweeper.
@@ -349,7 +358,7 @@ begin
         if answer is null and not exists (select from tenants t where t.id = item.tenant_id and t.state = 'active') then
             answer := '{"outcome": "tenant"}';
         end if;
-        window_ := tstzrange(starts, item.ends_at);
+        window_ := case when answer is null then tstzrange(starts, item.ends_at) end;
 
         if answer is null and item.pool_id is not null then
             gpus_ := item.gpus * item.quantity;
@@ -358,7 +367,9 @@ begin
                 from choose_by_mask(item.pool_id, item.shape, item.gpus, item.quantity, item.classes, item.lows,
                                     item.highs, item.wait) c;
                 if nodes_ is null then
-                    answer := jsonb_build_object('outcome', case when item.wait then 'again' else 'no_room' end);
+                    answer := '{"outcome": "no_room"}';
+                elsif nodes_[1] is null then
+                    answer := '{"outcome": "again"}';
                 end if;
             end if;
             nodes_ := coalesce(nodes_, '{}');
@@ -507,4 +518,36 @@ begin
     end loop;
     return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
                               'body', first_reservation_body(made)::text, 'overdue_ended', cardinality(due));
+end $$;
+
+-- Confirms a hold under its own lock alone, as its claims stay what they are. Answers `outcome`: ok, noop (with body);
+-- missing, holder, state (with state); overdue: its deadline has passed by the clock after the lock, nothing was done.
+create function confirm_held(
+    p_id uuid, p_tenant uuid, p_holder text, p_operation_key text, p_request_id text
+) returns jsonb language plpgsql set enable_seqscan = off as $$
+declare
+    found_ reservations;
+    stamp  timestamptz;
+    done   text := 'ok';
+begin
+    perform from reservations r where r.id = p_id and r.tenant_id = p_tenant for no key update;
+    if not found then
+        return '{"outcome": "missing"}';
+    end if;
+    stamp := clock_timestamp();
+    select * into found_ from reservations r where r.id = p_id;
+    if found_.holder_id <> p_holder then
+        return '{"outcome": "holder"}';
+    elsif found_.state = 'confirmed' then
+        done := 'noop';
+    elsif found_.state <> 'hold' then
+        return jsonb_build_object('outcome', 'state', 'state', found_.state);
+    elsif found_.expires_at <= stamp then
+        return '{"outcome": "overdue"}';
+    else
+        perform advance_reservation(p_id, 'hold', found_.row_version, 'confirmed', 'reservation.confirmed',
+                                    '{"actor_kind": "tenant"}', stamp, 0, p_operation_key, p_request_id);
+        select * into found_ from reservations r where r.id = p_id;
+    end if;
+    return jsonb_build_object('outcome', done, 'body', reservation_answer(found_, done));
 end $$;

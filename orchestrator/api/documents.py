@@ -40,6 +40,7 @@ _DESCRIPTIONS: Final = {
     404: "No such object, or somebody else's",
     408: "The body did not come whole in time",
     409: "Refused by the state of things",
+    410: "Its record is not kept any more",
     413: "The body is too large",
     422: "The request does not fit the schema, or names what is not there",
     503: "Nothing can be done now, or the outcome is unknown",

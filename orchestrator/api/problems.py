@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from orchestrator.api.metrics import PROBLEMS
+from orchestrator.api.schemas.fields import VARIANT
 from orchestrator.domain.errors import Invalid, Malformed, NotFound, Outcome, Problem
 from orchestrator.domain.token_refusals import TokenRefused
 
@@ -65,9 +66,13 @@ def invalid_from(errors: Sequence[Any]) -> Problem:
     """Pydantic's findings as one problem. What cannot be read at all is malformed rather than invalid."""
     if any(found["type"] == "json_invalid" for found in errors):
         return Malformed("the body is not JSON")
-    listed = [{"field": ".".join(str(part) for part in e["loc"][1:]), "message": e["msg"]} for e in errors[:ERRORS_MAX]]
+    listed = [{"field": _field_of(e["loc"]), "message": e["msg"]} for e in errors[:ERRORS_MAX]]
     where = listed[0]["field"] or "the body"
     return Invalid(f"{where}: {listed[0]['message']}", errors=listed)
+
+
+def _field_of(place: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in place[1:] if not str(part).startswith(VARIANT))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -6,12 +6,17 @@ source calls a repetition an invalid state and the other safe to repeat, it is s
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from uuid import UUID
 
 POSITION_BITS = 64
 POSITION_MAX = 2**63 - 1
 """Postgres's bigint; the other half of the 64 bits stays unused."""
+
+
+MOMENT_MAX = datetime.max.replace(tzinfo=UTC)
+"""The last moment that every part of Berth can write down: the end of the year 9999."""
 
 
 class ReservationState(StrEnum):

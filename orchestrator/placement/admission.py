@@ -21,18 +21,31 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """A request that some node could serve: what it is, and the order in which to look."""
+class AdmittedUnits:
+    """Units that some node could give: what they are, and the order in which to look."""
 
     sku: Sku
-    image: Image
     pool: Pool
     gpus: int
     decision: Decision
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted(AdmittedUnits):
+    """A request that some node could serve."""
+
+    image: Image
+
+
 def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
     """The request resolved, or `SkuUnavailable` / `ImageUnavailable` with a reason that a person can act on."""
+    units = admit_units(catalogue, wanted)
+    image = _image_of(catalogue, units.sku, wanted)
+    return Admitted(units.sku, units.pool, units.gpus, units.decision, image)
+
+
+def admit_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
+    """As `admit`, but for units alone: which image is booted on them is not asked."""
     sku = catalogue.skus.get(wanted.sku)
     if sku is None or not sku.active:
         raise SkuUnavailable(f"there is no SKU {wanted.sku!r}", reason=UnavailableReason.UNKNOWN_SKU)
@@ -44,7 +57,6 @@ def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
             allowed_counts=counts,
         )
     pool = _pool_of(catalogue, sku, wanted.region)
-    image = _image_of(catalogue, sku, wanted)
     decision = decide(sku.shape, wanted.gpus, pool.layouts)
     if not decision.choices:
         largest = max(layout.slot_count for layout in pool.layouts)
@@ -53,7 +65,7 @@ def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
             reason=UnavailableReason.NO_NODE_LARGE_ENOUGH,
             largest=largest,
         )
-    return Admitted(sku, image, pool, wanted.gpus, decision)
+    return AdmittedUnits(sku, pool, wanted.gpus, decision)
 
 
 def _pool_of(catalogue: Catalogue, sku: Sku, region: str) -> Pool:

@@ -2,8 +2,18 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.admin import allocations, api_keys, audit, catalogue, dead_letters, nodes, orphans, tenants
+from orchestrator.api.admin import (
+    allocations,
+    api_keys,
+    audit,
+    catalogue,
+    dead_letters,
+    nodes,
+    orphans,
+    resources,
+    tenants,
+)
 
 router = APIRouter(prefix="/api/v1/admin")
-for part in (tenants, api_keys, catalogue, nodes, orphans, allocations, audit, dead_letters):
+for part in (tenants, api_keys, catalogue, nodes, resources, orphans, allocations, audit, dead_letters):
     router.include_router(part.router)

@@ -1,9 +1,9 @@
-"""The tenant's API: allocations, keys, and what can be rented."""
+"""The tenant's API: allocations, reservations, keys, and what can be rented."""
 
 from fastapi import APIRouter
 
-from orchestrator.api.tenant import allocation_reads, allocations, catalogue, ssh_keys
+from orchestrator.api.tenant import allocation_reads, allocations, catalogue, reservations, resources, ssh_keys
 
 router = APIRouter(prefix="/api/v1")
-for part in (allocations, allocation_reads, catalogue, ssh_keys):
+for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys):
     router.include_router(part.router)

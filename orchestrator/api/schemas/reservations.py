@@ -1,0 +1,161 @@
+"""Reservations and resources as they are asked for and shown."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+
+from orchestrator.api.paging import PageQuery
+from orchestrator.api.schemas.allocations import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, Labels, Waits
+from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request
+from orchestrator.domain.reservations import MOMENT_MAX, ReservationState, ResourceState
+from orchestrator.domain.resource_names import RESOURCE_ID_PATTERN
+
+RESOURCES_MAX = 1_024
+TTL_SECONDS_DEFAULT = 900
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})", re.ASCII
+)
+
+
+def _moment(value: Any) -> datetime:
+    """An RFC 3339 time, in UTC; what lies beyond the representable years, by its offset, is their last or first moment."""
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise ValueError("must be an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")
+    moment = datetime.fromisoformat(value.upper())
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return MOMENT_MAX if moment.year > 1 else datetime.min.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
+HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
+ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]
+
+
+class _Hold(Request):
+    holder_id: HolderId
+    starts_at: Moment | None = Field(None, description="default: now")
+    ends_at: Moment | None = Field(None, description="default: open-ended")
+    ttl_seconds: Annotated[int, WHOLE] = Field(
+        TTL_SECONDS_DEFAULT, description="how long it lasts unless it is confirmed; at most BERTH_HOLD_SECONDS_MAX"
+    )
+    name: Printable | None = None
+
+
+class StartedAllocation(Request):
+    """The allocation that starts by itself at `starts_at`."""
+
+    image: Printable | None = None
+    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    name: Printable | None = None
+    labels: Labels = Field(default_factory=dict)
+    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+
+
+class HoldNamed(_Hold):
+    """Named resources: one, or a bundle, all or nothing."""
+
+    resources: Annotated[list[ResourceId], Field(min_length=1, max_length=RESOURCES_MAX)]
+
+
+class HoldGpus(_Hold):
+    """`count` times so many GPUs of a SKU, each on one node that placement chooses."""
+
+    sku: Printable
+    gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
+    region: Printable
+    count: ClaimCount = 1
+    allocation: StartedAllocation | None = None
+
+
+def _variant(value: Any) -> str:
+    named = "resources" in value if isinstance(value, dict) else isinstance(value, HoldNamed)
+    return f"{VARIANT}named" if named else f"{VARIANT}gpus"
+
+
+HoldResources = Annotated[
+    Annotated[HoldNamed, Tag(f"{VARIANT}named")] | Annotated[HoldGpus, Tag(f"{VARIANT}gpus")], Discriminator(_variant)
+]
+
+
+class ByHolder(Request):
+    """Who holds the reservation; compared exactly."""
+
+    holder_id: HolderId
+
+
+class ReservationFailure(BaseModel):
+    """Why its allocation could not be started."""
+
+    code: str
+    detail: str | None
+
+
+class Reservation(BaseModel):
+    """A hold or a confirmed window. The versions are those of its events in the log, once they have one."""
+
+    reservation_id: UUID
+    tenant_id: UUID
+    holder_id: str
+    status: ReservationState
+    result: Literal["ok", "noop"] | None = Field(description="in answers to writes: whether something was done")
+    resources: list[str]
+    sku: str | None
+    gpus: int | None
+    region: str | None
+    count: int | None
+    gpus_held: int
+    starts_at: datetime
+    ends_at: datetime | None
+    expires_at: datetime | None
+    held_at: datetime
+    confirmed_at: datetime | None
+    ended_at: datetime | None
+    retire_after: datetime | None
+    created_version: int | None
+    released_version: int | None
+    waits: Waits | None
+    failure: ReservationFailure | None
+    allocation: dict[str, Any] | None
+    name: str | None
+    correlation_id: UUID
+    row_version: int
+
+
+class ReservationQuery(PageQuery):
+    """Which reservations to list."""
+
+    state: ReservationState | None = None
+    tenant_id: UUID | None = Field(None, description="for operators' keys")
+
+
+class Resource(BaseModel):
+    """Something that can be reserved, and what it is now."""
+
+    id: str
+    kind: Literal["node", "slot", "registered"]
+    state: ResourceState
+    reason: str | None
+    reservation_id: UUID | None = Field(description="the caller's reservation whose window covers now")
+    row_version: int
+
+
+class ResourceQuery(PageQuery):
+    """Which resources to list."""
+
+    kind: Literal["node", "slot", "registered"] | None = None
+
+
+class CreateResource(Request):
+    """The id that an operator gives."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Annotated[str, Field(pattern=RESOURCE_ID_PATTERN)]

@@ -1,0 +1,119 @@
+"""Holding, confirming, cancelling and seeing reservations. Operators name the tenant whose reservations they mean."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from orchestrator.api.answers import json_response
+from orchestrator.api.authentication import Caller
+from orchestrator.api.documents import PROBLEM_RESPONSES
+from orchestrator.api.operation_keys import answer_response
+from orchestrator.api.paging import Page, numbered_page, page_of
+from orchestrator.api.schemas.allocations import TenantQuery
+from orchestrator.api.schemas.reservations import (
+    ByHolder,
+    HoldGpus,
+    HoldNamed,
+    HoldResources,
+    Reservation,
+    ReservationQuery,
+)
+from orchestrator.api.services import Parts, Services
+from orchestrator.api.tenant.allocation_reads import tenant_meant
+from orchestrator.api.writes import TenantWrite
+from orchestrator.commands.cancel_reservation import cancel_reservation
+from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.domain.errors import Invalid
+from orchestrator.domain.fault_labels import fault_labels
+from orchestrator.domain.states import Principal
+from orchestrator.queries import reservations
+from orchestrator.store.holding import Hold
+
+router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
+
+
+def _tenant_of(caller: Principal) -> UUID:
+    assert caller.tenant_id is not None, "the dependency lets only tenants' keys through"
+    return caller.tenant_id
+
+
+@router.post("", status_code=201, response_model=Reservation)
+async def hold(body: HoldResources, write: TenantWrite) -> Response:
+    """Hold resources, or GPUs of a SKU, from now on or in a window to come. It lasts until its deadline, or its confirm."""
+    held = Hold(
+        operation=write.operation(body),
+        tenant_id=_tenant_of(write.caller),
+        holder_id=body.holder_id,
+        starts_at=body.starts_at,
+        ends_at=body.ends_at,
+        ttl_seconds=body.ttl_seconds,
+        template=_template_of(write.parts, body),
+        name=body.name,
+        correlation_id=uuid.uuid4(),
+    )
+    return answer_response(await hold_resources(write.context, write.parts.catalogue, held, _wanted(body)))
+
+
+def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
+    if isinstance(body, HoldNamed):
+        return tuple(body.resources)
+    image = None if body.allocation is None else body.allocation.image
+    return WantedGpus(body.sku, body.gpus, body.region, body.count, image, body.allocation is not None)
+
+
+def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:
+    """The allocation that starts by itself; labels that throw fault switches only where the deployment allows them."""
+    if isinstance(body, HoldNamed) or body.allocation is None:
+        return None
+    refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.allocation.labels)
+    if refused:
+        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        errors = [{"field": f"allocation.labels.{name}", "message": message} for name in refused]
+        raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)
+    return body.allocation.model_dump(mode="json")
+
+
+@router.get("", response_model=Page[Reservation])
+async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """The tenant's reservations, newest last."""
+    after, limit = numbered_page(query, "reservations")
+    tenant_id = tenant_meant(caller, query.tenant_id)
+    found = await reservations.list_reservations(
+        parts.context.database, tenant_id, state=query.state, after=after, limit=limit
+    )
+    page = page_of(found, query.limit, "reservations", lambda item: item[0])
+    return json_response({**page, "items": [document for _, document in page["items"]]})
+
+
+@router.get("/{reservation_id}", response_model=Reservation)
+async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """One reservation; 410 once its record is not kept any more."""
+    tenant_id = tenant_meant(caller, query.tenant_id)
+    context = parts.context
+    return json_response(
+        await reservations.find_reservation(context.database, reservation_id, tenant_id, context.limits.shard)
+    )
+
+
+@router.post("/{reservation_id}/confirm", response_model=Reservation)
+async def confirm(reservation_id: UUID, body: ByHolder, write: TenantWrite) -> Response:
+    """Make a hold a confirmed window; repeating it is harmless."""
+    tenant_id, operation = _tenant_of(write.caller), write.operation(body)
+    return answer_response(
+        await confirm_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
+    )
+
+
+@router.post("/{reservation_id}/cancel", response_model=Reservation)
+async def cancel(reservation_id: UUID, body: ByHolder, write: TenantWrite) -> Response:
+    """End a hold or a confirmed window; repeating it is harmless."""
+    tenant_id, operation = _tenant_of(write.caller), write.operation(body)
+    return answer_response(
+        await cancel_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
+    )

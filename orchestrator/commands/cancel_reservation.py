@@ -1,0 +1,49 @@
+"""The holder's cancel: whatever the reservation holds is free at once (docs/reservations.md)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.errors import InvalidState
+from orchestrator.domain.reservation_refusals import HolderMismatch
+from orchestrator.domain.reservations import ReservationState, Result
+from orchestrator.domain.states import Actor
+from orchestrator.execution import Context, Done, run_once
+from orchestrator.store.database import Transaction
+from orchestrator.store.operations import Answer, Operation
+from orchestrator.store.reservation_rows import read_reservation, why_missing
+from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+
+_ENDED_UNUSED = frozenset({ReservationState.CANCELLED, ReservationState.EXPIRED})
+
+
+async def cancel_reservation(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Answer 200 with the reservation; `noop` if it was cancelled or had expired already, or expires here and now.
+
+    Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, and `InvalidState`
+    for one that was used or whose window is over.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_reservation(tx, reservation_id, tenant_id)
+        if subject is None:
+            raise await why_missing(tx, reservation_id, context.limits.shard)
+        if subject.holder_id != holder_id:
+            raise HolderMismatch("the reservation is held by another holder")
+        if not subject.live and subject.state not in _ENDED_UNUSED:
+            raise InvalidState(f"the reservation is {subject.state}; there is nothing to cancel", state=subject.state)
+        result = Result.OK if subject.live and not subject.overdue else Result.NOOP
+        if subject.live:
+            change = ReservationChange(
+                ReservationState.EXPIRED if subject.overdue else ReservationState.CANCELLED,
+                context.limits.reservation_retention_seconds,
+                operation_key=operation.key,
+                request_id=operation.request_id,
+            )
+            await advance_reservation_if(tx, subject, change, actor)
+        body = await read_reservation(tx, reservation_id, None, result)
+        return Done(200, body, reservation_id, code=result)
+
+    return await run_once(context, operation, effect, tenant_id)

@@ -1,0 +1,70 @@
+"""The holder's confirm: a hold becomes a confirmed window, without a deadline any more (docs/reservations.md)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.errors import InvalidState
+from orchestrator.domain.reservation_refusals import HolderMismatch
+from orchestrator.domain.reservations import ReservationState
+from orchestrator.domain.states import Actor
+from orchestrator.execution import Context, Done, run_once
+from orchestrator.store.database import Transaction, TransactionConflict
+from orchestrator.store.operations import Answer, Operation
+from orchestrator.store.reservation_rows import confirm_held, why_missing
+from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+
+
+async def confirm_reservation(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Answer 200 with the reservation; `noop` if it is confirmed already.
+
+    A hold past its deadline, by the clock after its locks, expires in this transaction, which also stores that the confirm
+    was refused. Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`,
+    `InvalidState`.
+    """
+    overdue = False
+
+    async def effect(tx: Transaction) -> Done:
+        nonlocal overdue
+        if overdue:
+            # Its claims end as well, so their nodes are locked before it is.
+            return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
+        outcome = await confirm_held(tx, reservation_id, tenant_id, holder_id, operation.key, operation.request_id)
+        match outcome["outcome"]:
+            case "missing":
+                raise await why_missing(tx, reservation_id, context.limits.shard)
+            case "holder":
+                raise HolderMismatch("the reservation is held by another holder")
+            case "state":
+                raise InvalidState(
+                    f"the reservation is {outcome['state']}; there is nothing to confirm", state=outcome["state"]
+                )
+            case "overdue":
+                overdue = True
+                raise TransactionConflict("the hold is past its deadline; it ends under more locks")
+            case word:
+                return Done(200, outcome["body"], reservation_id, code=word)
+
+    return await run_once(context, operation, effect, tenant_id)
+
+
+async def _expire(
+    context: Context, tx: Transaction, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID
+) -> Done:
+    subject = await lock_reservation(tx, reservation_id, tenant_id)
+    if subject is None:
+        raise await why_missing(tx, reservation_id, context.limits.shard)
+    state = subject.state
+    if subject.overdue:
+        state = ReservationState.EXPIRED
+        change = ReservationChange(
+            state,
+            context.limits.reservation_retention_seconds,
+            operation_key=operation.key,
+            request_id=operation.request_id,
+        )
+        await advance_reservation_if(tx, subject, change, actor)
+    # Who came first has ended it: the deadline had passed all the same, so nobody can have confirmed it since.
+    return Done.refusing(InvalidState("the hold's deadline has passed; it is over", state=state), reservation_id)

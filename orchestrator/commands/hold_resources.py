@@ -1,0 +1,198 @@
+"""Hold units: named resources, or as many of a SKU as are wanted, all or nothing (docs/reservations.md, "Holding").
+
+One transaction holds: the reservation, its claims, its operation and its event. Losers look before they lock, so they are
+answered without waiting for anybody; their refusal is stored alone, as every refusal is (DESIGN §6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain.errors import (
+    Forbidden,
+    OperationInProgress,
+    Problem,
+    QuotaExceeded,
+    SkuUnavailable,
+    UnavailableReason,
+)
+from orchestrator.domain.reservation_refusals import (
+    ExpirationIndexFull,
+    ReservationTableFull,
+    ResourceBusy,
+    ResourceNotFound,
+    ResourceOutOfService,
+    SlotOverflow,
+    TtlOutOfRange,
+    WindowInvalid,
+)
+from orchestrator.domain.reservations import MOMENT_MAX
+from orchestrator.domain.resource_names import NamedResources, parse_resources
+from orchestrator.execution import TRIES_MAX, Context, Limits, remember_refusals
+from orchestrator.overdue_holds import end_overdue_holds
+from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
+from orchestrator.placement.refusing import no_room
+from orchestrator.store.database import TransactionConflict
+from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, hold_once
+from orchestrator.store.operations import Answer, stored_answer
+from orchestrator.store.placing import look_for_room
+from orchestrator.store.refusals import Refused
+
+REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGpus:
+    """`count` times `gpus` of a SKU, each on one node; `image` where an allocation is to start by itself."""
+
+    sku: str
+    gpus: int
+    region: str
+    count: int
+    image: str | None = None
+    starts_allocation: bool = False
+
+
+async def hold_resources(
+    context: Context, catalogue: CatalogueCache, hold: Hold, wanted: tuple[str, ...] | WantedGpus
+) -> Answer:
+    """Answer 201 with the reservation, a hold until its deadline; or the first answer that its key was given.
+
+    Refusals, remembered with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
+    `ImageUnavailable`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Raises, not remembered:
+    `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
+    """
+    try:
+        _require_representable(hold, context.limits)
+        return await _hold(context, catalogue, hold, wanted)
+    except Problem as refusal:
+        if not refusal.business:
+            raise
+        (answer,) = await remember_refusals(context, [Refused(hold.operation, refusal, hold.tenant_id)])
+        if isinstance(answer, Problem):
+            raise answer from refusal
+        return answer
+
+
+async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: tuple[str, ...] | WantedGpus) -> Answer:
+    wanted = await _resolve(catalogue, asked)
+    room_made = False
+    for _ in range(TRIES_MAX):
+        try:
+            outcome = await _try(context, hold, wanted)
+        except TransactionConflict:
+            continue
+        except (ReservationTableFull, ExpirationIndexFull):
+            if room_made or not await end_overdue_holds(context):
+                raise
+            room_made = True
+            continue
+        word = outcome["outcome"]
+        if word in ("held", "existing"):
+            return _answer(hold, outcome)
+        if word == "again":
+            continue
+        if word == "no_room" and isinstance(wanted, AdmittedGpus) and not (room_made and wanted.wait):
+            await end_overdue_holds(context, pool_id=wanted.units.pool.pool_id)
+            room_made, wanted = True, replace(wanted, wait=True)
+            continue
+        if word == "quota" and not room_made and await end_overdue_holds(context, tenant_id=hold.tenant_id):
+            room_made = True
+            continue
+        if word == "no_room" and isinstance(wanted, AdmittedGpus):
+            async with context.database.reading() as reading:
+                room = await look_for_room(reading, wanted.units)
+            raise no_room(wanted.units, room.free_gpus)
+        raise _refusal_of(outcome)
+    raise _contended(wanted)
+
+
+async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpus) -> NamedResources | AdmittedGpus:
+    """Names as what they mean, or the SKU as the catalogue offers it; nobody is refused by a stale copy of it."""
+    if not isinstance(asked, WantedGpus):
+        return parse_resources(asked)
+    wanted = Wanted(asked.sku, asked.gpus, asked.region, asked.image)
+    judge = admit if asked.starts_allocation else admit_units
+    try:
+        units: AdmittedUnits = judge(await catalogue.current(), wanted)
+    except Problem:
+        units = judge(await catalogue.before_refusing(), wanted)
+    return AdmittedGpus(units, asked.count)
+
+
+async def _try(context: Context, hold: Hold, wanted: NamedResources | AdmittedGpus) -> dict[str, Any]:
+    limits = context.limits
+    bounds = HoldBounds(
+        limits.window_seconds_max,
+        limits.reservation_retention_seconds,
+        limits.reservations_max,
+        limits.holds_max,
+        limits.shard,
+    )
+    async with context.database.statement() as tx:
+        reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
+        outcome = await hold_once(tx, hold, wanted, bounds)
+    reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
+    return outcome
+
+
+def _require_representable(hold: Hold, limits: Limits) -> None:
+    """Deadlines and retirements can be written down, and the TTL is one that is offered."""
+    kept = timedelta(seconds=limits.reservation_retention_seconds)
+    last = max((moment for moment in (hold.starts_at, hold.ends_at) if moment is not None), default=None)
+    if hold.ttl_seconds > REPRESENTABLE_SECONDS_MAX or (last is not None and MOMENT_MAX - last < kept):
+        raise SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
+    if not 1 <= hold.ttl_seconds <= limits.hold_seconds_max:
+        raise TtlOutOfRange(
+            f"ttl_seconds must be from 1 to {limits.hold_seconds_max:g}",
+            ttl_seconds_max=limits.hold_seconds_max,
+        )
+
+
+def _refusal_of(outcome: dict[str, Any]) -> Problem:
+    match outcome["outcome"]:
+        case "busy":
+            return ResourceBusy("somebody has a right to some of this in that window", conflicts=outcome["conflicts"])
+        case "not_found":
+            names = outcome["names"]
+            return ResourceNotFound(f"there is no resource {names[0]!r}", resources=names)
+        case "out_of_service":
+            names, reason = outcome["names"], outcome["reason"]
+            return ResourceOutOfService(f"{names[0]} is out of service: {reason}", reason=reason, resources=names)
+        case "window":
+            return WindowInvalid(outcome["detail"])
+        case "quota":
+            used, limit = outcome["gpus_used"], outcome["gpus_limit"]
+            return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
+        case "tenant":
+            return Forbidden("this tenant is suspended")
+        case "in_progress":
+            return OperationInProgress("the first attempt with this key has just ended without effect; try again")
+        case word:
+            raise ValueError(f"{word} is not a refusal")
+
+
+def _contended(wanted: NamedResources | AdmittedGpus) -> Problem:
+    if isinstance(wanted, AdmittedGpus):
+        return SkuUnavailable(
+            "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW
+        )
+    return ResourceBusy("rivals are taking these at this moment; try again", conflicts=[])
+
+
+def _answer(hold: Hold, outcome: dict[str, Any]) -> Answer:
+    kept_seconds = hold.operation.retention_seconds
+    if outcome["outcome"] == "held":
+        return Answer(outcome["status"], outcome["body"], kept_seconds=kept_seconds)
+    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
+    return stored_answer(
+        hold.operation,
+        fingerprint,
+        outcome["status"],
+        outcome["body"],
+        kept_seconds if outcome["status"] < 400 else 0.0,
+    )

@@ -1,0 +1,137 @@
+"""Holds units in one server-side call (`hold_once`, migrations): claims, reservation, operation and event together (P1, P2).
+
+What is wanted comes resolved: names parsed, a SKU admitted with the classes of nodes to try. The clock, the world and
+the bounds are judged there, after the locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+import sqlalchemy.exc
+
+from orchestrator.domain.reservation_refusals import ExpirationIndexFull, ReservationTableFull
+from orchestrator.domain.resource_names import NamedResources
+from orchestrator.placement.admission import AdmittedUnits
+from orchestrator.store.database import Transaction, TransactionConflict, sqlstate_of
+from orchestrator.store.operations import Operation
+
+TABLE_FULL = "BF001"
+RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
+"""The quota moved, somebody else has the units, or the key: another look tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedGpus:
+    """`count` times the units of a SKU; `wait` locks busy nodes instead of passing over them."""
+
+    units: AdmittedUnits
+    count: int
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One hold, as its tenant asked for it; times may be absent: from now on, without an end."""
+
+    operation: Operation
+    tenant_id: UUID
+    holder_id: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+    ttl_seconds: float
+    template: dict[str, Any] | None
+    name: str | None
+    correlation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBounds:
+    """What a hold must keep to; settings of the same names. Durations are seconds."""
+
+    window_seconds_max: float
+    reservation_retention_seconds: float
+    reservations_max: int
+    holds_max: int
+    shard: int
+
+
+async def hold_once(
+    tx: Transaction, hold: Hold, wanted: NamedResources | AdmittedGpus, bounds: HoldBounds
+) -> dict[str, Any]:
+    """What became of it, in the words of `hold_once` (migrations). Everything but `held` leaves nothing behind.
+
+    Raises `ReservationTableFull`, `ExpirationIndexFull`, and `TransactionConflict` when rivals came between.
+    """
+    item = _item(hold, bounds) | (_of_sku(wanted) if isinstance(wanted, AdmittedGpus) else _of_names(wanted))
+    try:
+        result = await tx.execute("select hold_once(cast(:item as jsonb))", {"item": orjson.dumps(item).decode()})
+    except sqlalchemy.exc.DBAPIError as error:
+        state = sqlstate_of(error)
+        if state in RIVAL_STATES:
+            raise TransactionConflict(state) from error
+        if state == TABLE_FULL:
+            raise _full(error, bounds) from error
+        raise
+    outcome: dict[str, Any] = result.scalar_one()
+    return outcome
+
+
+def _full(error: sqlalchemy.exc.DBAPIError, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:
+    if "holds" in str(error.orig).splitlines()[0]:
+        return ExpirationIndexFull(
+            f"{bounds.holds_max} holds wait for their deadline, which is the most; none was made"
+        )
+    return ReservationTableFull(f"{bounds.reservations_max} reservations are live, which is the most; none was made")
+
+
+def _item(hold: Hold, bounds: HoldBounds) -> dict[str, Any]:
+    return {
+        "tenant_id": str(hold.tenant_id),
+        "key": hold.operation.key,
+        "fingerprint": hold.operation.fingerprint.hex(),
+        "retire_seconds": hold.operation.retention_seconds,
+        "correlation_id": str(hold.correlation_id),
+        "request_id": hold.operation.request_id,
+        "holder_id": hold.holder_id,
+        "name": hold.name,
+        "template": hold.template,
+        "starts_at": None if hold.starts_at is None else hold.starts_at.isoformat(),
+        "ends_at": None if hold.ends_at is None else hold.ends_at.isoformat(),
+        "ttl_seconds": hold.ttl_seconds,
+        "window_seconds_max": bounds.window_seconds_max,
+        "retention_seconds": bounds.reservation_retention_seconds,
+        "shard": bounds.shard,
+        "reservations_max": bounds.reservations_max,
+        "holds_max": bounds.holds_max,
+    }
+
+
+def _of_names(wanted: NamedResources) -> dict[str, Any]:
+    return {
+        "resources": wanted.names,
+        "nodes": [str(node) for node in wanted.nodes],
+        "slots": [{"node": str(slot.node), "index": slot.index} for slot in wanted.slots],
+        "registered": wanted.registered,
+    }
+
+
+def _of_sku(wanted: AdmittedGpus) -> dict[str, Any]:
+    units = wanted.units
+    choices = units.decision.choices
+    return {
+        "sku": units.sku.name,
+        "gpus": units.gpus,
+        "region": units.pool.region,
+        "quantity": wanted.count,
+        "pool_id": units.pool.pool_id,
+        "shape": units.sku.shape,
+        "classes": [choice.fit.number for choice in choices],
+        "lows": [choice.low for choice in choices],
+        "highs": [choice.high for choice in choices],
+        "wait": wanted.wait,
+    }

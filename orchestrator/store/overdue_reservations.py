@@ -1,0 +1,81 @@
+"""Holds past their deadline and windows that are over: found without locks, ended under them (P5: late, never early)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.domain.reservations import ReservationState
+from orchestrator.domain.states import Actor
+from orchestrator.store.database import Reading, Transaction
+from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+
+# Holds that are overdue are few: sweepers end them within seconds. So the index by deadline is the way to all of these.
+_OVERDUE = """
+select r.id from reservations r
+where r.state = 'hold' and r.expires_at <= clock_timestamp()
+  and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)
+  and (cast(:pool_id as integer) is null or exists (
+      select from claims c join nodes n on n.id = c.node_id
+      where c.owner_id = r.id and c.closed_at is null and n.pool_id = :pool_id))
+order by r.expires_at, r.position limit :limit
+"""
+_OVER = """
+select r.id from reservations r
+where r.state = 'confirmed' and r.waits_until <= clock_timestamp() and r.ends_at <= clock_timestamp()
+order by r.waits_until, r.position limit :limit
+"""
+_RETIRE = """
+with picked as (
+    select id, position from reservations
+    where retire_after <= clock_timestamp() order by retire_after, position limit :limit for update skip locked
+), gone as (
+    delete from reservations r using picked p where r.id = p.id returning r.id, r.position
+), claims_gone as (
+    delete from claims c using gone g where c.owner_id = g.id and c.owner_kind = 'reservation' and c.closed_at is not null
+)
+select count(*) as number, max(position) as highest from gone
+"""
+_RAISE = "update reservation_watermark set position = :position where position < :position"
+
+
+async def find_overdue_holds(
+    reading: Reading, limit: int, *, tenant_id: UUID | None = None, pool_id: int | None = None
+) -> list[UUID]:
+    """At most `limit` holds past their deadline, the earliest first; of a tenant or with units of a pool, if named."""
+    values = {"tenant_id": tenant_id, "pool_id": pool_id, "limit": limit}
+    return list((await reading.execute(_OVERDUE, values)).scalars())
+
+
+async def find_windows_over(reading: Reading, limit: int) -> list[UUID]:
+    """At most `limit` confirmed windows that have passed, the earliest first."""
+    return list((await reading.execute(_OVER, {"limit": limit})).scalars())
+
+
+async def expire_if_overdue(tx: Transaction, reservation_id: UUID, retention_seconds: float, actor: Actor) -> bool:
+    """End the hold if its deadline has passed by the clock after its locks; whether it did."""
+    subject = await lock_reservation(tx, reservation_id, None)
+    if subject is None or not subject.overdue:
+        return False
+    await advance_reservation_if(tx, subject, ReservationChange(ReservationState.EXPIRED, retention_seconds), actor)
+    return True
+
+
+async def release_if_over(tx: Transaction, reservation_id: UUID, retention_seconds: float, actor: Actor) -> bool:
+    """End a confirmed window that has passed by the clock after its locks; whether it did."""
+    subject = await lock_reservation(tx, reservation_id, None)
+    if subject is None or not subject.over:
+        return False
+    await advance_reservation_if(tx, subject, ReservationChange(ReservationState.RELEASED, retention_seconds), actor)
+    return True
+
+
+async def delete_retired(tx: Transaction, limit: int) -> int:
+    """Forget at most `limit` reservations whose record was kept long enough, the earliest first; how many there were.
+
+    From the same commit on the watermark tells of each of them that it is retired.
+    """
+    row = (await tx.execute(_RETIRE, {"limit": limit})).one()
+    if row.number:
+        await tx.execute(_RAISE, {"position": row.highest})
+    number: int = row.number
+    return number

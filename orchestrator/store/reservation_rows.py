@@ -1,0 +1,65 @@
+"""Reservations as clients see them, and what is told of those whose row is gone (docs/reservations.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from orchestrator.domain.errors import Problem
+from orchestrator.domain.reservation_refusals import ReservationNotFound, ReservationRetired
+from orchestrator.domain.reservations import ReservationState, position_of
+from orchestrator.store.database import Reading, Transaction
+
+_READ = """
+select reservation_answer(r, cast(:result as text)) as body from reservations r
+where r.id = :id and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)
+"""
+# One statement for each of both, so that the planner can use the index by tenant.
+_LIST = """
+select r.position, reservation_answer(r, null) as body from reservations r
+where {owner} and r.position > :after and (cast(:state as text) is null or r.state = :state)
+order by r.position limit :limit
+"""
+_LIST_OF_TENANT = _LIST.format(owner="r.tenant_id = :tenant_id")
+_WATERMARK = "select position from reservation_watermark"
+_CONFIRM = "select confirm_held(:id, :tenant_id, :holder_id, :operation_key, :request_id)"
+
+
+async def read_reservation(
+    reading: Reading, reservation_id: UUID, tenant_id: UUID | None, result: str | None = None
+) -> dict[str, Any] | None:
+    """One reservation; None if there is none, or it is another tenant's. No tenant means any."""
+    values = {"id": reservation_id, "tenant_id": tenant_id, "result": result}
+    body: dict[str, Any] | None = (await reading.execute(_READ, values)).scalar_one_or_none()
+    return body
+
+
+async def list_reservations(
+    reading: Reading, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """Up to `limit` of the tenant's after this position, oldest first, each with its position."""
+    values = {"tenant_id": tenant_id, "state": state, "after": after, "limit": limit}
+    return [(row.position, row.body) for row in await reading.execute(_LIST_OF_TENANT, values)]
+
+
+async def why_missing(reading: Reading, reservation_id: UUID, shard: int) -> Problem:
+    """The refusal for an id without a row, or with another tenant's: retired at or below the watermark, else unknown.
+
+    The answer depends on nothing but the id and the watermark, so it tells nobody about others' reservations.
+    """
+    position = position_of(reservation_id, shard)
+    if position is not None and position <= (await reading.execute(_WATERMARK)).scalar_one():
+        return ReservationRetired(f"the record of reservation {reservation_id} is not kept any more")
+    return ReservationNotFound(f"there is no reservation {reservation_id}")
+
+
+async def confirm_held(
+    tx: Transaction, reservation_id: UUID, tenant_id: UUID, holder_id: str, operation_key: str, request_id: str | None
+) -> dict[str, Any]:
+    """Confirm a hold under its own lock, judged by the clock after it; what became of it, in the words of `confirm_held`."""
+    values = {
+        "id": reservation_id, "tenant_id": tenant_id, "holder_id": holder_id, "operation_key": operation_key,
+        "request_id": request_id,
+    }  # fmt: skip
+    outcome: dict[str, Any] = (await tx.execute(_CONFIRM, values)).scalar_one()
+    return outcome
