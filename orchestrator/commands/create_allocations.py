@@ -25,6 +25,7 @@ from orchestrator.store.database import TransactionConflict
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
 from orchestrator.store.refusals import Refused
+from orchestrator.window_placing import place_in_windows
 
 Result = Answer | Problem
 
@@ -42,6 +43,8 @@ async def create_allocations(context: Context, catalogue: CatalogueCache, create
         placements, refusals = await _admit_all(context, catalogue, open_items, waiting)
         outcomes = dict(zip(placements, await _place(context, list(placements.values())), strict=True))
         rooms = await _look_again(context, placements, outcomes)
+        roomless = {index: placements[index] for index, room in rooms.items() if not room.fits}
+        outcomes |= await place_in_windows(context, roomless)
         again: dict[int, Create] = {}
         for index, outcome in outcomes.items():
             word, create = outcome["outcome"], open_items[index]
@@ -50,6 +53,8 @@ async def create_allocations(context: Context, catalogue: CatalogueCache, create
             elif word in ("stale", "lost"):
                 catalogue.forget()
                 again[index] = create
+            elif word == "contended":
+                refusals[index] = contended()
             elif word != "no_room":
                 refusals[index] = refusal_of(outcome)
             elif rooms[index].fits:
@@ -83,7 +88,8 @@ async def _admit_all(
             except Problem as refusal:
                 refusals[index] = refusal
                 continue
-        placement = Placement(create, admitted, context.limits.requested_seconds_max)
+        limits = context.limits
+        placement = Placement(create, admitted, limits.requested_seconds_max, limits.window_seconds_max)
         placements[index] = replace(placement, wait=True) if index in waiting else placement
     return placements, refusals
 

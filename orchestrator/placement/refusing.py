@@ -13,7 +13,7 @@ from orchestrator.domain.errors import (
     SshKeyNotFound,
     UnavailableReason,
 )
-from orchestrator.domain.reservation_refusals import OperationTableFull
+from orchestrator.domain.reservation_refusals import OperationTableFull, WindowInvalid
 from orchestrator.placement.admission import AdmittedUnits
 
 
@@ -43,6 +43,10 @@ def refusal_of(outcome: dict[str, Any]) -> Problem:
         case "quota":
             used, limit = outcome["gpus_used"], outcome["gpus_limit"]
             return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
+        case "window_over":
+            return WindowInvalid("the window is over")
+        case "window_too_long":
+            return WindowInvalid("the window is too long; leave ends_at out for an open end")
         case "operations_full":
             return OperationTableFull("there is no room to remember another operation; nothing was begun")
         case "in_progress":

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.placement.admission import Admitted
+from orchestrator.placement.admission import Admitted, AdmittedUnits
+from orchestrator.placement.windows import Pick
 from orchestrator.store.database import Reading, Transaction, sqlstate_of
 from orchestrator.store.operations import Operation
 
@@ -42,16 +44,22 @@ class Create:
     labels: dict[str, str]
     user_data: str | None
     correlation_id: UUID
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A create whose request was admitted. `wait` locks a busy node instead of passing over it."""
+    """A create whose request was admitted. `wait` locks a busy node instead of passing over it.
+
+    `pick`: the node and slots that were found free for its window; no other is tried.
+    """
 
     create: Create
     admitted: Admitted
     start_seconds: float
+    window_seconds_max: float
     wait: bool = False
+    pick: Pick | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,31 @@ async def place_all(tx: Transaction, placements: Sequence[Placement], *, quota_f
     return sorted(answers, key=lambda answer: int(answer["n"]))
 
 
+async def place_picked(tx: Transaction, placement: Placement, reservation_retire_seconds: float) -> dict[str, Any]:
+    """As `place_all`, for one that brings its pick; ends holds past their deadline that are in its way (P5)."""
+    assert placement.pick is not None
+    item = _item(0, placement) | {
+        "node_id": str(placement.pick.node_id),
+        "mask": placement.pick.mask,
+        "reservation_retire_seconds": reservation_retire_seconds,
+    }
+    try:
+        result = await tx.execute("select place_in_window(cast(:item as jsonb))", {"item": orjson.dumps(item).decode()})
+    except sqlalchemy.exc.DBAPIError as error:
+        if sqlstate_of(error) == QUOTA_MOVED:
+            raise QuotaMoved from error
+        raise
+    answers: list[dict[str, Any]] = result.scalar_one()
+    return answers[0]
+
+
 def _item(n: int, placement: Placement) -> dict[str, Any]:
     create, admitted = placement.create, placement.admitted
     choices = admitted.decision.choices
-    return {
+    ends = {} if create.ends_at is None else {
+        "ends_at": create.ends_at.isoformat(), "window_seconds_max": placement.window_seconds_max,
+    }  # fmt: skip
+    return ends | {
         "n": n,
         "tenant_id": str(create.tenant_id),
         "key": create.operation.key,
@@ -125,7 +154,7 @@ where found.nodes > 0
 """
 
 
-async def look_for_room(reading: Reading, admitted: Admitted) -> Room:
+async def look_for_room(reading: Reading, admitted: AdmittedUnits) -> Room:
     """Look without locks and without passing over locked nodes (TRAPS: SKIP LOCKED can answer "full" when only busy)."""
     fitting = [(choice.fit, True) for choice in admitted.decision.choices]
     others = [(fit, False) for fit, _ in admitted.decision.rejected if fit.free > 0]
