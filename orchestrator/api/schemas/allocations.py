@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.api.paging import Cursor, PageQuery
 from orchestrator.api.schemas.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.api.schemas.moments import Moment
 from orchestrator.domain.states import AllocationState
 
 LABELS_MAX = 64
@@ -35,6 +36,11 @@ class CreateAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+    ends_at: Moment | None = Field(None, description="when it is released by itself; default: never")
+
+    def content(self) -> dict[str, Any]:
+        """What a retry must repeat. Members that came later are told only where they are given: keys outlive an upgrade."""
+        return self.model_dump(mode="json", exclude={"ends_at"} if self.ends_at is None else None)
 
 
 class CreatedAllocation(BaseModel):

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from orchestrator.api.paging import PageQuery
 from orchestrator.api.schemas.allocations import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, Labels, Waits
 from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request
-from orchestrator.domain.reservations import MOMENT_MAX, ReservationState, ResourceState
+from orchestrator.api.schemas.moments import Moment
+from orchestrator.domain.reservations import ReservationState, ResourceState
 from orchestrator.domain.resource_names import RESOURCE_ID_PATTERN
 
 RESOURCES_MAX = 1_024
 TTL_SECONDS_DEFAULT = 900
-_RFC3339 = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})", re.ASCII
-)
-
-
-def _moment(value: Any) -> datetime:
-    """An RFC 3339 time, in UTC; what lies beyond the representable years, by its offset, is their last or first moment."""
-    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
-        raise ValueError("must be an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")
-    moment = datetime.fromisoformat(value.upper())
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        return MOMENT_MAX if moment.year > 1 else datetime.min.replace(tzinfo=UTC)
-
-
-Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
 ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]

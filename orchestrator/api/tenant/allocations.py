@@ -42,7 +42,7 @@ async def place_create(
     correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
-        operation=operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds),
+        operation=operation_in(scope, caller, key, body.content(), retention_seconds),
         tenant_id=caller.tenant_id,
         actor_id=str(caller.id),
         sku=body.sku,
@@ -54,6 +54,7 @@ async def place_create(
         labels=body.labels,
         user_data=body.user_data,
         correlation_id=correlation_id,
+        ends_at=body.ends_at,
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
     with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
