@@ -17,7 +17,7 @@ from typing import Literal
 from tests.model import reservations
 from tests.model.log import Event, units_of
 from tests.model.replaying import Replay
-from tests.model.reservations import ByHolder, Hold, objections_to_hold
+from tests.model.reservations import HOLD_SECONDS_MAX, ByHolder, Hold, objections_to_hold
 from tests.model.state import Outcome, State
 
 INDEFINITE = frozenset({"operation_in_progress", "overloaded", "outcome_unknown", "database_unavailable"})
@@ -28,7 +28,9 @@ _EFFECTS = {"hold": "reservation.held", "confirm": "reservation.confirmed", "can
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a client asked for. Confirm and cancel name `reservation`, hold names `resources`, window and `ttl_seconds`."""
+    """What a client asked for. Confirm and cancel name `reservation`, hold names `resources` (or how
+    many GPUs of what), window and `ttl_seconds`.
+    """
 
     verb: Literal["hold", "confirm", "cancel"]
     holder: str
@@ -37,6 +39,9 @@ class Wish:
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     ttl_seconds: float = 0.0
+    sku: str = ""
+    gpus: int = 0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,10 @@ def _judge_effect(found: Replay, asked: Asked, event: Event) -> Iterator[str]:
         return
     known = found.at(event.version).resources
     units = {unit for name in wish.resources for unit in known.get(name, frozenset())}
-    if wish.resources and units != {unit for claim in payload["claims"] for unit in units_of(claim["units"])}:
+    taken = [units_of(claim["units"]) for claim in payload["claims"]]
+    if wish.sku and sorted(map(len, taken)) != [wish.gpus] * wish.count:
+        yield f"{event} holds {payload['claims']}, asked for {wish.count} times {wish.gpus} GPUs"
+    if wish.resources and units != frozenset().union(*taken):
         yield f"{event} holds {payload['claims']}, asked for {wish.resources}, which are {sorted(units)}"
     judged_at, starts_at, ends_at = event.instant("judged_at"), event.instant("starts_at"), wish.ends_at
     if starts_at != max(wish.starts_at or judged_at, judged_at):
@@ -141,7 +149,9 @@ def _judge_refusal(found: Replay, asked: Asked, until: int, judged_at: datetime)
     states = found.between(asked.since, until)
     if asked.wish.verb == "hold":
         gpus = sum(len(units) for units, gpus in _rectangles(states[0], asked.wish) if gpus)
-        if asked.code == "quota_exceeded" and _over_at_most(states, asked.tenant, gpus):
+        if asked.code == "quota_exceeded" and _over_at_most(
+            states, asked.tenant, gpus or asked.wish.gpus * asked.wish.count
+        ):
             return
         reasons = {o.code for state in states for o in _objections(state, asked)}
     else:
@@ -170,7 +180,23 @@ def _objections(state: State, asked: Asked) -> list[Outcome]:
         for units, _ in rectangles
         if starts_at <= clock and (owners := state.perhaps_on(units))
     ]
+    if not 1 <= wish.ttl_seconds <= HOLD_SECONDS_MAX:
+        perhaps.append(Outcome("ttl_out_of_range", f"{wish.ttl_seconds} s"))
+    if wish.sku and not _fits(state, wish):
+        perhaps.append(Outcome("sku_unavailable", "no nodes with as many free slots"))
     return objections_to_hold(state, command, clock) + perhaps
+
+
+def _fits(state: State, wish: Wish) -> bool:
+    """Whether so many GPUs are certainly free, from now on, on single nodes."""
+    taken = {unit for _, claim in state.claims() if claim.booked or claim.occupied is not False for unit in claim.units}
+    nodes = [units for name, units in state.resources.items() if name.startswith("node:")]
+    in_service = [units for units in nodes if not _gone(state, units)]
+    return sum(len(units - taken) // wish.gpus for units in in_service) >= wish.count
+
+
+def _gone(state: State, units: frozenset[int]) -> bool:
+    return any(state.resources[name] == units for name in state.out_of_service)
 
 
 def _rectangles(state: State, wish: Wish) -> tuple[tuple[frozenset[int], int], ...]:

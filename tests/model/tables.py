@@ -129,7 +129,7 @@ def _of_operations(state: State, tables: Tables) -> Iterator[str]:
     for (scope, key), code in tables.operations.items():
         known = state.operations.get((scope, key))
         # What changed nothing and was no refusal left no event.
-        if (known is None and code != "ok") or (known is not None and known.code != code):
+        if (known is None and code not in ("ok", "noop")) or (known is not None and known.code != code):
             yield f"operation {key} of {scope}: the table says {code}, the log {known and known.code}"
     for scope, key in state.operations.keys() - tables.operations.keys():
         yield f"operation {key} of {scope}: the log says {state.operations[scope, key].code}, the table has none"

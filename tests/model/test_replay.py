@@ -1,0 +1,93 @@
+"""Whatever several clients do at once, the model follows the log to the tables, and everything told was justified."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.catalogue_cache import CatalogueCache
+from tests.lifecycle.seeding import add_node, connect, make_context, seed
+from tests.model.driving import SEATS, Run, Step, Story
+
+GPUS_LIMIT = 6
+VERBS = (
+    "hold", "hold", "hold", "gpus", "confirm", "confirm", "cancel", "twice", "at_the_deadline", "over", "expire", "end_window",
+    "pass", "create", "run", "release", "clean_up",
+)  # fmt: skip
+steps = st.tuples(st.sampled_from(VERBS), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
+stories = st.lists(st.lists(steps, min_size=1, max_size=5), min_size=1, max_size=12)
+
+EVERY_END: list[list[Step]] = [
+    [("hold", 0, 1, 0), ("hold", 0, 1, 0), ("hold", 6, 1, 0)],
+    [("hold", 1, 1, 3), ("hold", 1, 1, 4), ("hold", 1, 1, 6)],
+    [("confirm", 0, 1, 0), ("cancel", 0, 1, 0)],
+    [("hold", 2, 2, 5), ("hold", 3, 2, 1), ("hold", 7, 2, 7), ("hold", 7, 2, 8), ("hold", 8, 1, 0)],
+    [("confirm", 3, 1, 0), ("confirm", 4, 2, 0), ("confirm", 3, 2, 0)],
+    [("pass", 0, 0, 0)],
+    [("pass", 0, 0, 0)],
+    [("end_window", n, 0, 0) for n in range(6)],
+    [("expire", n, 0, 0) for n in range(6)],
+    [("create", 0, 0, 0), ("gpus", 1, 1, 0), ("twice", 4, 1, 0), ("twice", 4, 1, 1), ("twice", 4, 1, 2)],
+    [("at_the_deadline", 2, 0, 0), ("at_the_deadline", 3, 0, 0)],
+    [("over", 4, 0, 0), ("over", 0, 0, 0), ("over", 1, 0, 0)],
+    [("run", 0, 0, 0), ("confirm", 7, 1, 0), ("cancel", 1, 0, 0)],
+    [("release", 0, 0, 0)],
+    [("clean_up", 0, 0, 0)],
+    [("hold", 5, 1, 0), ("create", 2, 0, 0), ("gpus", 2, 1, 0)],
+]
+"""A story that reaches every end and most refusals, so that the random ones need not."""
+
+
+def fresh_run(url: str, run: Run) -> Run:
+    """Another node and a quota that is free again; what was there before stays."""
+    with connect(url) as connection:
+        connection.execute("update nodes set state = 'cordoned'")
+        connection.execute("update tenant_quotas set gpus_limit = gpus_used + %s", (GPUS_LIMIT,))
+        run.seeded.nodes.append(
+            add_node(connection, run.seeded.pools["gpu_slice"], f"n-{uuid.uuid4().hex[:12]}", "gpu_slice")
+        )
+        connection.execute(
+            "select setval('unit_numbers', (select max(u) + 1 from (select unit from slots union all"
+            " select unit from resources) x(u)))"
+        )
+        for seat in SEATS:
+            connection.execute("insert into resources (id) values (%s) on conflict do nothing", (seat,))
+        row = connection.execute("select clock_timestamp()").fetchone()
+    assert row is not None
+    return Run(url, run.context, run.seeded, run.catalogue, began=row[0])
+
+
+def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) -> None:
+    seeded = seed(database_url, slice_nodes=0, gpus_limit=GPUS_LIMIT)
+    reached: Counter[str] = Counter()
+
+    with asyncio.Runner() as runner:
+
+        async def begin() -> Run:
+            context = make_context(database_url, pool_size=8)
+            return Run(database_url, context, seeded, CatalogueCache(context.database, 0.0))
+
+        first = runner.run(begin())
+
+        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(stories)
+        @example(EVERY_END)
+        def play(story: Story) -> None:
+            run = fresh_run(database_url, first)
+            runner.run(run.play(story))
+            assert "\n".join(run.judge()) == ""
+            reached.update(asked.code for asked in run.asked)
+            reached.update(one.state for one in run.replayed().state.reservations.values())
+
+        try:
+            play()
+        finally:
+            runner.run(first.context.database.close())
+    wanted = {"ok", "noop", "hold", "confirmed", "cancelled", "expired", "released", "resource_busy", "invalid_state",
+              "holder_mismatch", "reservation_not_found", "resource_not_found", "ttl_out_of_range", "window_invalid",
+              "operation_conflict", "quota_exceeded"}  # fmt: skip
+    assert wanted <= set(reached), wanted - set(reached)
