@@ -36,8 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, CONTENT_TYPE_LATEST, generate_latest(self.server.metrics.registry))
         elif self.path == "/ok":
             state = self.server.state
-            body = {"ok": state.is_ok(), "sequencing": state.sequencing, "publishing": state.publishing}
-            self._answer(200 if state.is_ok() else 503, "application/json", json.dumps(body).encode())
+            told = state.told()
+            self._answer(200 if told["ok"] else 503, "application/json", json.dumps(told).encode())
         else:
             self._answer(404, "text/plain", b"try /ok or /metrics\n")
 

@@ -22,7 +22,7 @@ from nats.js.errors import BadRequestError, NotFoundError
 
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.messages import Event, Fence, Subjects, frames
-from outbox_relay.problems import ServerUnavailable, first_line
+from outbox_relay.problems import ServerUnavailable, StoresNothing, first_line
 from outbox_relay.settings import Settings
 from outbox_relay.stream import wanted_configuration
 
@@ -159,7 +159,8 @@ class NatsLink:
     async def publish(self, events: Sequence[Event], last_version: int) -> Answer:
         """Store all of `events` behind `last_version`, or none.
 
-        When it raises, they may have been stored or not, or, if NATS was killed, some of the first of them.
+        When it raises, they may have been stored or not, or, if NATS was killed, some of the first of them. Raises
+        `StoresNothing` if this connection is answered and the publish is not.
         """
         self._batches += 1
         reply = f"{self._inbox}.{self._batches}"
@@ -172,11 +173,27 @@ class NatsLink:
                 )
                 reach(CrashPoint.PUBLISHING_AFTER_SEND)
                 message = await answer
+        except TimeoutError as error:
+            await self._require_silence()
+            raise ServerUnavailable("nats", "no answer to a publish, nor to anything else") from error
         except LOST as error:
             raise ServerUnavailable("nats", f"no answer to a publish ({first_line(error)})") from error
         finally:
             self._waiting.pop(reply, None)
         return _read(message, last_version + len(events))
+
+    async def _require_silence(self) -> None:
+        """Return if NATS does not answer either what needs no disk. Raises `StoresNothing` if it does."""
+        try:
+            await self.stream()
+        except ServerUnavailable:
+            return
+        seconds = self._settings.relay_publish_timeout_seconds
+        raise StoresNothing(
+            "nats",
+            f"it answers, and has not stored a publish within {seconds:g} s: its disk is full, was full, or is very slow;"
+            " make room and restart NATS, which stores nothing more before (its /healthz says which file)",
+        )
 
     async def _write(self, commands: bytes) -> None:
         if not self._client.is_connected:

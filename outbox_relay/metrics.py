@@ -33,6 +33,11 @@ class Metrics:
         self.publishing = Gauge(
             prefix + "publishing", "1 if this relay is the publisher, 0 if it stands by", registry=registry
         )
+        self.stores_nothing = Gauge(
+            prefix + "nats_stores_nothing",
+            "1 while NATS answers and stores nothing (docs/events.md, When NATS stores nothing)",
+            registry=registry,
+        )
         self.sequenced = Counter(prefix + "sequenced", "Events given a version by this relay", registry=registry)
         self.published = Counter(prefix + "published", "Events stored by NATS for this relay", registry=registry)
         self.sequence_batch_events = Histogram(

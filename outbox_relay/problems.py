@@ -31,6 +31,10 @@ class ServerUnavailable(Exception):
         self.why = why
 
 
+class StoresNothing(ServerUnavailable):
+    """NATS answers what it is asked and stores nothing: its disk is full, or was, and it was not restarted since."""
+
+
 def first_line(error: BaseException) -> str:
     """One line that names an error: its first line of text, or its type when it has none."""
     lines = str(error).strip().splitlines()

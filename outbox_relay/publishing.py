@@ -23,7 +23,7 @@ from outbox_relay.messages import Event
 from outbox_relay.metrics import Metrics
 from outbox_relay.pauses import Backoff, spread
 from outbox_relay.postgres import bounded_address
-from outbox_relay.problems import PublishingStopped, ServerUnavailable
+from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
 from outbox_relay.reading import LogReader
 from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
@@ -55,6 +55,7 @@ class Publisher:
         self.address = bounded_address(settings.database_url, "publishing")
         self.backoff = Backoff(settings.relay_backoff_seconds_max)
         self._on_progress = on_progress
+        self._stored = 0
 
     async def run(self) -> None:
         """One session after the other, a longer pause after each that achieved nothing."""
@@ -67,6 +68,8 @@ class Publisher:
                         await Session(self, reader, link).run()
             except ServerUnavailable as lost:
                 self.state.publishing = f"waiting for {lost.server}"
+                if isinstance(lost, StoresNothing):
+                    self._note_storing(False)
                 self.metrics.publishing.set(0)
                 self.metrics.reconnects.labels(server=lost.server, step="publishing").inc()
                 log.warning("session_ended", server=lost.server, why=lost.why)
@@ -81,8 +84,15 @@ class Publisher:
     def note_progress(self, last_version: int) -> None:
         """The stream was seen to end at `last_version`, by our doing or another's."""
         self.backoff.reset()
+        if last_version != self._stored:
+            self._stored = last_version
+            self._note_storing(True)
         self.metrics.note_published(last_version)
         self._on_progress(last_version)
+
+    def _note_storing(self, stores: bool) -> None:
+        self.state.stores_nothing = not stores
+        self.metrics.stores_nothing.set(0 if stores else 1)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
+STORES_NOTHING = "waiting for nats, which answers and stores nothing: make room on its disk and restart it"
+
 
 @dataclass
 class RelayState:
@@ -13,10 +15,17 @@ class RelayState:
 
     sequencing: str = "waiting for postgres"
     publishing: str = "waiting for postgres"
+    stores_nothing: bool = False
 
     def is_ok(self) -> bool:
-        """Both steps reach their servers."""
-        return self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
+        """Both steps reach their servers, and NATS stores what it is given."""
+        reached = self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
+        return reached and not self.stores_nothing
+
+    def told(self) -> dict[str, object]:
+        """What the health endpoint tells."""
+        publishing = STORES_NOTHING if self.stores_nothing else self.publishing
+        return {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,35 @@ def test_hole_in_the_log_stops_publishing(start_relay: StartRelay, database: psy
 def test_dangerous_stream_stops_publishing(start_relay: StartRelay, nats_url: str) -> None:
     make_stream(nats_url, CONFIGURATION.evolve(retention=RetentionPolicy.WORK_QUEUE, max_msgs=1_000_000))
     ended_with(start_relay(ready=False), STREAM, "retention is workqueue", "max_msgs is 1000000")
+
+
+def test_a_full_disk_under_nats_is_named_until_nats_is_restarted(
+    start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
+) -> None:
+    relay = start_relay(BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS="1")
+    leave_events(database, [{"number": number} for number in range(5)])
+    require_stream_is_log(nats_url, database)
+    assert own_nats.process is not None
+    soft, hard = resource.prlimit(own_nats.process.pid, resource.RLIMIT_FSIZE)
+    # To NATS a file that may not grow is a disk that is full.
+    resource.prlimit(own_nats.process.pid, resource.RLIMIT_FSIZE, (1, hard))
+    leave_events(database, [{"number": number} for number in range(5)])
+    wait_for(lambda: relay.metric("berth_relay_nats_stores_nothing") == 1, "the relay says that NATS stores nothing")
+    resource.prlimit(own_nats.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    tries = relay.metric("berth_relay_reconnects_total")
+    wait_for(lambda: relay.metric("berth_relay_reconnects_total") >= tries + 2, "room alone does not help")
+    assert stream_end(nats_url) == 5
+    told = relay.ok()
+    assert (told["ok"], told["sequencing"]) == (False, "running")
+    assert "restart it" in told["publishing"]
+    assert "make room and restart NATS" in relay.log.read_text()
+    own_nats.stop()
+    own_nats.start()
+    relay.wait_until_ok()
+    assert len(require_stream_is_log(nats_url, database)) == 10
+    assert relay.metric("berth_relay_nats_stores_nothing") == 0
+    assert relay.metric("berth_relay_stubs_total") == 0
+    assert relay.ok() == {"ok": True, "sequencing": "running", "publishing": "publisher"}
 
 
 def test_servers_that_are_not_there_are_waited_for_within_a_bound(
