@@ -30,6 +30,7 @@ from worker.sweepers.expired_tasks import sweep_expired_tasks
 from worker.sweepers.lost_workflows import LostWorkflows
 from worker.sweepers.overdue import sweep_overdue
 from worker.sweepers.reconciliation import Reconciler
+from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 from worker.sweepers.retirement import sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
 from worker.sweepers.silence import sweep_silent_nodes
@@ -146,6 +147,9 @@ async def _supervise(
         "lost_workflows": lost_workflows.sweep,
         "reconciliation": reconciler.sweep,
         "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
+        "overdue_holds": lambda: sweep_overdue_holds(context, batch),
+        "windows_over": lambda: sweep_windows_over(context, batch),
+        "retired_reservations": lambda: sweep_retired_reservations(context, batch),
         "operations": lambda: sweep_operations(context),
         "dead_letters": lambda: retry_dead_letters(
             context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.execution import Context
-from orchestrator.store import rescuing, sweeping
+from orchestrator.store import overdue_reservations, rescuing, sweeping
 from orchestrator.store.rescuing import Waiter
 from orchestrator.store.sweeping import Overdue
 
@@ -37,3 +37,15 @@ async def find_silent_nodes(context: Context, silent_seconds: float, limit: int)
     """At most `limit` nodes marked online but not heard of for `silent_seconds`, the longest silent first."""
     async with context.database.reading() as reading:
         return await sweeping.find_silent_nodes(reading, silent_seconds, limit)
+
+
+async def find_overdue_holds(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` holds past their deadline, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue_reservations.find_overdue_holds(reading, limit)
+
+
+async def find_windows_over(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` confirmed windows that have passed, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue_reservations.find_windows_over(reading, limit)

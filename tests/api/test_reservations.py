@@ -318,6 +318,7 @@ BAD_BODIES: list[dict[str, Any]] = [
     {"resources": [f"r{n}" for n in range(10_000)]},
     {"resources": ["seat"], "surprise": 1},
     {"resources": ["seat"], "sku": "x"},
+    {"resources": None, "sku": None},
     {"resources": ["seat"], "holder_id": ""},
     {"resources": ["seat"], "holder_id": "x" * 201},
     {"resources": ["seat"], "holder_id": "nul\x00"},

@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import plays
+from tests.crashes import plays, reserving
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -48,6 +48,18 @@ SCENARIOS = [
     Scenario(ControlPoint.FORCE_RELEASE_AFTER_COMMIT, API, plays.an_end_by_force, seed=True),
     Scenario(ControlPoint.FORCE_CLEANUP_BEFORE_COMMIT, API, plays.an_end_on_an_admins_word),
     Scenario(ControlPoint.FORCE_CLEANUP_AFTER_COMMIT, API, plays.an_end_on_an_admins_word),
+    Scenario(ControlPoint.HOLD_RESOURCES_BEFORE_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.HOLD_RESOURCES_AFTER_COMMIT, API, reserving.a_reservation, seed=True),
+    Scenario(ControlPoint.CONFIRM_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.CONFIRM_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.CANCEL_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.CANCEL_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.EXPIRE_RESERVATION_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.EXPIRE_RESERVATION_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.END_WINDOW_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.END_WINDOW_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.RETIRE_RESERVATIONS_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.RETIRE_RESERVATIONS_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
     Scenario(ControlPoint.OTHER_COMMAND_BEFORE_COMMIT, API, plays.a_tenant_is_made),
     Scenario(ControlPoint.OTHER_COMMAND_AFTER_COMMIT, API, plays.a_tenant_is_made),
     # Node and API.

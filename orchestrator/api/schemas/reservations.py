@@ -9,7 +9,13 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from orchestrator.api.paging import PageQuery
-from orchestrator.api.schemas.allocations import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, Labels, Waits
+from orchestrator.api.schemas.allocations import (
+    SSH_KEYS_MAX,
+    USER_DATA_LENGTH_MAX,
+    CreateAllocation,
+    Labels,
+    Waits,
+)
 from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request
 from orchestrator.api.schemas.moments import Moment
 from orchestrator.domain.reservations import ReservationState, ResourceState
@@ -46,6 +52,11 @@ class HoldNamed(_Hold):
     """Named resources: one, or a bundle, all or nothing."""
 
     resources: Annotated[list[ResourceId], Field(min_length=1, max_length=RESOURCES_MAX)]
+    sku: None = None
+    gpus: None = None
+    region: None = None
+    count: None = None
+    allocation: None = None
 
 
 class HoldGpus(_Hold):
@@ -54,12 +65,13 @@ class HoldGpus(_Hold):
     sku: Printable
     gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
     region: Printable
-    count: ClaimCount = 1
+    count: ClaimCount | None = Field(None, description="default: 1")
     allocation: StartedAllocation | None = None
+    resources: None = None
 
 
 def _variant(value: Any) -> str:
-    named = "resources" in value if isinstance(value, dict) else isinstance(value, HoldNamed)
+    named = value.get("resources") is not None if isinstance(value, dict) else isinstance(value, HoldNamed)
     return f"{VARIANT}named" if named else f"{VARIANT}gpus"
 
 
@@ -72,6 +84,25 @@ class ByHolder(Request):
     """Who holds the reservation; compared exactly."""
 
     holder_id: HolderId
+
+
+class ConsumeReservation(StartedAllocation):
+    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
+
+    reservation_id: Id
+    holder_id: HolderId
+    sku: Printable | None = None
+
+
+def _create_variant(value: Any) -> str:
+    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
+    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
+
+
+CreateOrConsume = Annotated[
+    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
+    Discriminator(_create_variant),
+]
 
 
 class ReservationFailure(BaseModel):

@@ -64,7 +64,7 @@ def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
     if isinstance(body, HoldNamed):
         return tuple(body.resources)
     image = None if body.allocation is None else body.allocation.image
-    return WantedGpus(body.sku, body.gpus, body.region, body.count, image, body.allocation is not None)
+    return WantedGpus(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
 
 
 def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:
