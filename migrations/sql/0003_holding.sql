@@ -282,6 +282,8 @@ end $$;
 --   quota         gpus_used, gpus_limit
 --   no_room       placement found no room (without `wait`: none on a node that nobody has locked)
 --   again         the world moved between the look and the lock
+-- `picks` brings nodes and slots of a SKU that were found free in the window, [{node, mask}, ...], a claim each; they come as
+-- `slots` too, and are looked at as any named slots are. Without `wait` they are not waited for either.
 -- Everything but `held` leaves nothing behind. It looks before it locks, so that losers wait for nobody and write nothing;
 -- then it locks, and looks again with the clock of that moment. A hold of somebody else's that is past its deadline by
 -- then and in the way ends here, with its event, as by any sweeper.
@@ -320,7 +322,7 @@ begin
         reservations_max bigint, holds_max bigint,
         resources text[], nodes uuid[], slots jsonb, registered text[],
         sku text, gpus integer, region text, quantity integer, pool_id integer, shape text, classes smallint[],
-        lows smallint[], highs smallint[], wait boolean);
+        lows smallint[], highs smallint[], wait boolean, picks jsonb);
     answer := told_before(item.tenant_id, item.key);
     if answer is not null then
         return answer;
@@ -334,6 +336,13 @@ begin
             on conflict do nothing;
             if not found then
                 return coalesce(told_before(item.tenant_id, item.key), '{"outcome": "in_progress"}');
+            end if;
+            if item.picks is not null and not item.wait and (
+                select count(*) from (select from nodes n where n.id = any (nodes_ || far_nodes)
+                                      order by n.id for no key update skip locked) locked
+            ) < (select count(distinct id) from unnest(nodes_ || far_nodes) wanted(id)) then
+                delete from operations where scope = item.tenant_id and key = item.key and status is null;
+                return '{"outcome": "again"}';
             end if;
             perform from nodes n where n.id = any (nodes_ || far_nodes) order by n.id for no key update;
             if cardinality(seats || far_seats) > 0 then
@@ -360,7 +369,7 @@ begin
         end if;
         window_ := case when answer is null then tstzrange(starts, item.ends_at) end;
 
-        if answer is null and item.pool_id is not null then
+        if answer is null and item.pool_id is not null and item.picks is null then
             gpus_ := item.gpus * item.quantity;
             if look = 2 then
                 select array_agg(c.node_id), array_agg(c.units) into nodes_, units_
@@ -440,6 +449,13 @@ begin
             return answer;
         end if;
     end loop;
+
+    if item.picks is not null then
+        select array_agg(n.id order by p.nth), array_agg(mask_to_units(n.unit_base, (p.pick ->> 'mask')::bigint) order by p.nth)
+        into nodes_, units_
+        from jsonb_array_elements(item.picks) with ordinality as p(pick, nth)
+        join nodes n on n.id = (p.pick ->> 'node')::uuid;
+    end if;
 
     if cardinality(due) > 0 then
         for found_ in select r.* from reservations r where r.id = any (due) order by r.id loop

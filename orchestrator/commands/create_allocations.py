@@ -20,7 +20,7 @@ from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
 from orchestrator.domain.reservation_refusals import OperationTableFull
 from orchestrator.execution import TRIES_MAX, Context, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
-from orchestrator.placement.refusing import contended, no_room, refusal_of
+from orchestrator.placement.refusing import contended, no_room, no_room_in_window, refusal_of
 from orchestrator.store.database import TransactionConflict
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
@@ -60,6 +60,8 @@ async def create_allocations(context: Context, catalogue: CatalogueCache, create
             elif rooms[index].fits:
                 waiting.add(index)
                 again[index] = create
+            elif create.ends_at is not None:
+                refusals[index] = no_room_in_window(placements[index].admitted)
             else:
                 refusals[index] = no_room(placements[index].admitted, rooms[index].free_gpus)
         results |= await _refuse(context, open_items, refusals)

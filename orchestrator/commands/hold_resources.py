@@ -35,13 +35,17 @@ from orchestrator.domain.resource_names import NamedResources, parse_resources
 from orchestrator.execution import TRIES_MAX, Context, Limits, remember_refusals
 from orchestrator.overdue_holds import end_overdue_holds
 from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
-from orchestrator.placement.refusing import no_room
+from orchestrator.placement.refusing import no_room, no_room_in_window
+from orchestrator.placement.windows import Pick
 from orchestrator.store.database import TransactionConflict
 from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, hold_once
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import look_for_room
 from orchestrator.store.refusals import Refused
+from orchestrator.store.windows import find_room
 
+_MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
+"""What a pick meets when the world moved between the look and the lock."""
 REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
 
 
@@ -81,7 +85,7 @@ async def hold_resources(
 async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: tuple[str, ...] | WantedGpus) -> Answer:
     wanted = await _resolve(catalogue, asked)
     room_made = False
-    for _ in range(TRIES_MAX):
+    for _ in range(2 * TRIES_MAX):  # half of them for what is free for ever, half for what is free in the window
         try:
             outcome = await _try(context, hold, wanted)
         except TransactionConflict:
@@ -94,6 +98,9 @@ async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: 
         word = outcome["outcome"]
         if word in ("held", "existing"):
             return _answer(hold, outcome)
+        if isinstance(wanted, AdmittedGpus) and wanted.picks is not None and word in _MOVED:
+            wanted = replace(wanted, wait=True, picks=await _find_picks(context, hold, wanted))
+            continue
         if word == "again":
             continue
         if word == "no_room" and isinstance(wanted, AdmittedGpus) and not (room_made and wanted.wait):
@@ -104,11 +111,22 @@ async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: 
             room_made = True
             continue
         if word == "no_room" and isinstance(wanted, AdmittedGpus):
-            async with context.database.reading() as reading:
-                room = await look_for_room(reading, wanted.units)
-            raise no_room(wanted.units, room.free_gpus)
+            wanted = replace(wanted, wait=False, picks=await _find_picks(context, hold, wanted))
+            continue
         raise _refusal_of(outcome)
     raise _contended(wanted)
+
+
+async def _find_picks(context: Context, hold: Hold, wanted: AdmittedGpus) -> tuple[Pick, ...]:
+    """Where the claims of the hold have their place in its window. Raises `SkuUnavailable` if they have none."""
+    async with context.database.reading() as reading:
+        found = await find_room(reading, wanted.units, hold.starts_at, hold.ends_at, wanted.count)
+        if len(found.picks) == wanted.count:
+            return found.picks
+        if hold.starts_at is not None or hold.ends_at is not None:
+            raise no_room_in_window(wanted.units)
+        room = await look_for_room(reading, wanted.units)
+    raise no_room(wanted.units, room.free_gpus)
 
 
 async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpus) -> NamedResources | AdmittedGpus:

@@ -82,8 +82,8 @@ class InvalidState(Problem):
 
     status, code, title, business = 409, "invalid_state", "Invalid state", True
 
-    def __init__(self, detail: str, *, state: str) -> None:
-        super().__init__(detail, state=state)
+    def __init__(self, detail: str, *, state: str, **extra: Any) -> None:
+        super().__init__(detail, state=state, **extra)
 
 
 class NodeInUse(Problem):
@@ -108,6 +108,8 @@ class UnavailableReason(StrEnum):
     NO_NODE_LARGE_ENOUGH = "no_node_large_enough"
     ONLY_FRAGMENTS_LEFT = "only_fragments_left"
     BUSY_NOW = "busy_now"
+    BUSY_IN_WINDOW = "busy_in_window"
+    NOT_RESERVED = "not_reserved"
 
 
 class SkuUnavailable(Problem):

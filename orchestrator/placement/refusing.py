@@ -30,6 +30,14 @@ def no_room(admitted: AdmittedUnits, free_gpus: int) -> SkuUnavailable:
     )
 
 
+def no_room_in_window(wanted: AdmittedUnits) -> SkuUnavailable:
+    """Somebody has a right to too many of the slots at some time of the window."""
+    return SkuUnavailable(
+        f"too few {wanted.sku.name} GPUs in {wanted.pool.region} are free throughout that window; availability tells when",
+        reason=UnavailableReason.BUSY_IN_WINDOW,
+    )
+
+
 def contended() -> SkuUnavailable:
     """Nodes fit, but rivals were faster each time."""
     return SkuUnavailable(

@@ -17,6 +17,7 @@ import sqlalchemy.exc
 from orchestrator.domain.reservation_refusals import ExpirationIndexFull, ReservationTableFull
 from orchestrator.domain.resource_names import NamedResources
 from orchestrator.placement.admission import AdmittedUnits
+from orchestrator.placement.windows import Pick
 from orchestrator.store.database import Transaction, TransactionConflict, sqlstate_of
 from orchestrator.store.operations import Operation
 
@@ -27,11 +28,15 @@ RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
 
 @dataclass(frozen=True, slots=True)
 class AdmittedGpus:
-    """`count` times the units of a SKU; `wait` locks busy nodes instead of passing over them."""
+    """`count` times the units of a SKU; `wait` locks busy nodes instead of passing over them.
+
+    `picks`: where each of them was found free in the window; no other place is tried.
+    """
 
     units: AdmittedUnits
     count: int
     wait: bool = False
+    picks: tuple[Pick, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def _of_names(wanted: NamedResources) -> dict[str, Any]:
 def _of_sku(wanted: AdmittedGpus) -> dict[str, Any]:
     units = wanted.units
     choices = units.decision.choices
-    return {
+    return _picked(wanted.picks) | {
         "sku": units.sku.name,
         "gpus": units.gpus,
         "region": units.pool.region,
@@ -135,3 +140,17 @@ def _of_sku(wanted: AdmittedGpus) -> dict[str, Any]:
         "highs": [choice.high for choice in choices],
         "wait": wanted.wait,
     }
+
+
+def _picked(picks: tuple[Pick, ...] | None) -> dict[str, Any]:
+    """The picks, and their slots as if they had been named."""
+    if picks is None:
+        return {}
+    slots = [
+        {"node": str(pick.node_id), "index": index}
+        for pick in picks
+        for index in range(pick.mask.bit_length())
+        if pick.mask >> index & 1
+    ]
+    chosen = [{"node": str(pick.node_id), "mask": pick.mask} for pick in picks]
+    return {"picks": chosen, "nodes": [], "slots": slots, "registered": []}
