@@ -47,12 +47,11 @@ class Cut:
         return f"{self.place} at {self.share:g}, {'RST' if self.reset else 'FIN'}"
 
 
-CUTS = tuple(
-    Cut(place, share, reset)
-    for place in Place
-    for share in ((0.0, 0.5, 1.0) if " inside" in f" {place}" else (0.5,))
-    for reset in (False, True)
+_SHARES = {place: (0.0, 0.5, 1.0) if "inside" in place else (0.5,) for place in Place}
+CUTS = tuple(Cut(place, share, reset=share == 0.5) for place, shares in _SHARES.items() for share in shares) + tuple(
+    Cut(place, reset=False) for place in Place
 )
+"""Every place, at its first byte, in the middle and at its last, ended in either way."""
 
 
 @dataclass(frozen=True)

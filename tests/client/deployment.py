@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,24 +50,22 @@ class Deployment:
 
 @dataclass
 class Tenant:
-    """A tenant with a key of either kind of client, and room for eight allocations at a time."""
+    """A tenant with a client of either kind, through the proxy, and room for eight allocations at a time."""
 
     deployment: Deployment
     caller: Caller
     place: Place
     ssh_key_id: uuid.UUID
-    asynchronous: bool
+    client: Client | AsyncClient
+    run: Callable[[Any], Any]
 
     def call(self, name: str, *arguments: Any, retry_seconds: float = RETRY_SECONDS, **named: Any) -> Any:
-        """One method of a new client, through the proxy."""
-        address, key = self.deployment.proxy.address, self.caller.key
-        if self.asynchronous:
-            return asyncio.run(_awaited(address, key, retry_seconds, name, arguments, named))
-        with Client(address, key, retry_seconds=retry_seconds) as client:
-            return getattr(client, name)(*arguments, **named)
+        """One method of the client."""
+        self.client.exchange.retry_seconds = retry_seconds
+        return self.run(getattr(self.client, name)(*arguments, **named))
 
     def create(self, **named: Any) -> Any:
-        """One GPU; a full place is left for a new one."""
+        """One GPU."""
         wanted = {"sku": self.place.sku, "gpus": 1, "region": self.place.region, "ssh_key_ids": [self.ssh_key_id]}
         return self.call("create_allocation", **{**wanted, **named})
 
@@ -76,13 +74,6 @@ class Tenant:
         taken = self.deployment.count("select count(*) from claims where node_id = %s", self.place.node["id"])
         if taken >= 8:
             self.place = new_place(self.deployment.admin, self.deployment.database)
-
-
-async def _awaited(
-    address: str, key: str | None, retry_seconds: float, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> Any:
-    async with AsyncClient(address, key, retry_seconds=retry_seconds) as client:
-        return await getattr(client, name)(*arguments, **named)
 
 
 @contextmanager
@@ -102,9 +93,19 @@ def running_deployment(
             yield Deployment(proxy, address, Caller(http, insert_admin_key(url)), database)
 
 
-def new_client_tenant(deployment: Deployment, asynchronous: bool) -> Tenant:
-    """A tenant with room, an SSH key and a key of its own."""
+@contextmanager
+def client_tenant(deployment: Deployment, *, asynchronous: bool) -> Iterator[Tenant]:
+    """A tenant with room, an SSH key and a client of its own."""
     caller = new_tenant(deployment.admin)
     key = caller.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
     place = new_place(deployment.admin, deployment.database)
-    return Tenant(deployment, caller, place, uuid.UUID(key["id"]), asynchronous)
+    ssh_key_id = uuid.UUID(key["id"])
+    address = deployment.proxy.address
+    if not asynchronous:
+        with Client(address, caller.key) as client:
+            yield Tenant(deployment, caller, place, ssh_key_id, client, lambda result: result)
+        return
+    with asyncio.Runner() as runner:
+        awaiting = AsyncClient(address, caller.key)
+        yield Tenant(deployment, caller, place, ssh_key_id, awaiting, runner.run)
+        runner.run(awaiting.close())

@@ -25,7 +25,7 @@ from berth.client.exchange import Exchange
 from berth.local.servers import LocalPostgres
 from tests.berth.scripted import LOST, Reply, ScriptedServer
 from tests.berth.test_client import CREATED, ID, allocation, create
-from tests.client.deployment import Deployment, new_client_tenant, running_deployment
+from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
 
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
 DAY_SECONDS = 86_400.0
@@ -46,6 +46,13 @@ def deployment(
     """One API process for the module."""
     with running_deployment(postgres_server, migrated_template, tmp_path_factory.mktemp("clocks")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def tenant(deployment: Deployment) -> Iterator[Tenant]:
+    """A tenant of the module's."""
+    with client_tenant(deployment, asynchronous=False) as made:
+        yield made
 
 
 @pytest.mark.usefixtures("mad_clock")
@@ -87,8 +94,7 @@ def test_a_real_servers_time_is_in_the_key(deployment: Deployment) -> None:
 
 
 @pytest.mark.usefixtures("mad_clock")
-def test_an_old_key_is_asked_for_and_not_sent(deployment: Deployment) -> None:
-    tenant = new_client_tenant(deployment, asynchronous=False)
+def test_an_old_key_is_asked_for_and_not_sent(deployment: Deployment, tenant: Tenant) -> None:
     now = deployment.count("select floor(extract(epoch from clock_timestamp()))")
     old = str(OperationKey("c", 1, "0" * 16, now - int(2 * DAY_SECONDS)))
     young = str(OperationKey("c", 2, "0" * 16, now - int(DAY_SECONDS / 2)))
@@ -101,8 +107,7 @@ def test_an_old_key_is_asked_for_and_not_sent(deployment: Deployment) -> None:
 
 
 @pytest.mark.usefixtures("mad_clock")
-def test_an_old_key_of_a_creation_that_stands_still_finds_it(deployment: Deployment) -> None:
-    tenant = new_client_tenant(deployment, asynchronous=False)
+def test_an_old_key_of_a_creation_that_stands_still_finds_it(deployment: Deployment, tenant: Tenant) -> None:
     now = deployment.count("select floor(extract(epoch from clock_timestamp()))")
     old = str(OperationKey("c", 3, "0" * 16, now - int(2 * DAY_SECONDS)))
     made = tenant.caller.call(

@@ -14,7 +14,8 @@ import pytest
 
 from berth import client as berth
 from berth.local.servers import LocalPostgres
-from tests.client.deployment import Deployment, Tenant, new_client_tenant, running_deployment
+from tests.api.calling import fresh
+from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
 from tests.cutting import CUTS, Cut, Place
 
 NEVER_ARRIVES = {Place.BEFORE, Place.IN_HEAD, Place.IN_BODY}
@@ -61,6 +62,32 @@ def _created(deployment: Deployment, key: str) -> int:
     return rows
 
 
+def _resource(tenant: Tenant) -> str:
+    return str(tenant.deployment.admin.make("/admin/resources", {"id": fresh("seat")})["id"])
+
+
+def _hold(tenant: Tenant) -> Callable[..., Any]:
+    resource = _resource(tenant)
+    return lambda **named: tenant.call("create_reservation", resources=[resource], holder_id="me", **named)
+
+
+def _held(deployment: Deployment, key: str) -> int:
+    rows = deployment.count("select count(*) from reservations where operation_key = %s", key)
+    claims = deployment.count(
+        "select count(*) from claims c join reservations r on r.id = c.owner_id where r.operation_key = %s", key
+    )
+    assert rows == claims == deployment.events("reservation.held", key)
+    return rows
+
+
+def _ended_by(method: str) -> Callable[[Tenant], Callable[..., Any]]:
+    def prepare(tenant: Tenant) -> Callable[..., Any]:
+        held = _hold(tenant)()
+        return lambda **named: tenant.call(method, held.reservation_id, holder_id="me", **named)
+
+    return prepare
+
+
 WRITES = {
     "create": Write(_create, _created, lambda made: made.status == "requested"),
     "release": Write(
@@ -68,13 +95,30 @@ WRITES = {
         lambda deployment, key: deployment.events("provisioning.releasing.requested", key),
         lambda found: found.status == "releasing",
     ),
+    "hold": Write(_hold, _held, lambda held: held.status == "hold"),
+    "confirm": Write(
+        _ended_by("confirm_reservation"),
+        lambda deployment, key: deployment.events("reservation.confirmed", key),
+        lambda found: (found.status, found.result) == ("confirmed", "ok"),
+    ),
+    "cancel": Write(
+        _ended_by("cancel_reservation"),
+        lambda deployment, key: deployment.events("reservation.cancelled", key),
+        lambda found: (found.status, found.result) == ("cancelled", "ok"),
+    ),
 }
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "awaiting"])
+@pytest.fixture(scope="module", params=[False, True], ids=["blocking", "awaiting"])
+def tenant(request: pytest.FixtureRequest, deployment: Deployment) -> Iterator[Tenant]:
+    """A tenant of the module's, with each kind of client."""
+    with client_tenant(deployment, asynchronous=request.param) as made:
+        yield made
+
+
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_write_cut_once_is_done_once(deployment: Deployment, verb: str, asynchronous: bool) -> None:
-    tenant, write = new_client_tenant(deployment, asynchronous), WRITES[verb]
+def test_a_write_cut_once_is_done_once(deployment: Deployment, tenant: Tenant, verb: str) -> None:
+    write = WRITES[verb]
     for cut in CUTS:
         do = write.prepare(tenant)
         with deployment.proxy.cutting(cut) as plan:
@@ -86,13 +130,12 @@ def test_a_write_cut_once_is_done_once(deployment: Deployment, verb: str, asynch
         assert write.effects(deployment, key) == 1, cut
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "awaiting"])
 @pytest.mark.parametrize("verb", WRITES)
 @pytest.mark.parametrize("place", [place for place in Place if place is not Place.AFTER], ids=lambda p: p.name.lower())
 def test_a_write_cut_every_time_is_settled_by_its_key(
-    deployment: Deployment, verb: str, place: Place, asynchronous: bool
+    deployment: Deployment, tenant: Tenant, verb: str, place: Place
 ) -> None:
-    tenant, write = new_client_tenant(deployment, asynchronous), WRITES[verb]
+    write = WRITES[verb]
     do = write.prepare(tenant)
     failed: berth.Unavailable | None = None
     with deployment.proxy.cutting(Cut(place), times=ALWAYS) as plan:
