@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from berth.verification.counted import check_counts
 from berth.verification.derived import check_fit, check_quotas
 from berth.verification.p1_one_holder import check_one_holder
 from berth.verification.p2_reservations import check_reserved_together
@@ -44,6 +45,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_units,
     check_fit,
     check_quotas,
+    check_counts,
 )
 
 

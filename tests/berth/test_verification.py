@@ -23,7 +23,7 @@ from tests.lifecycle.driving import run_with
 
 PROMISES = {
     "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "claims", "P7", "P8", "P8 reservations", "P9", "P13", "units",
-    "fit", "quota",
+    "fit", "quota", "counts",
 }  # fmt: skip
 VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *RESERVED]
 

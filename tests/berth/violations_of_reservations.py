@@ -139,7 +139,7 @@ RESERVED = [
         f"update log set event_type = 'other' where event_type = 'reservation.held' and subject = {_told('window')}",
     ),
     planted(
-        "the row of a reservation went on alone", "P8?reservations P9", "its events end with hold",
+        "the row of a reservation went on alone", "P8?reservations P9 counts", "its events end with hold",
         NO_RULES + "update reservations set state = 'confirmed', confirmed_at = held_at, expires_at = null"
         " where name = 'seat'; update reservations set waits_for = null where name = 'seat'",
     ),

@@ -288,4 +288,20 @@ UNITS = [
         "update slots set unit = 9999 where unit = (select lower(units) from claims where id = {active.claim})",
     ),
 ]  # fmt: skip
-VIOLATIONS_OF_STORIES = [*P2, *P4, *P6, *CLAIMS, *P7, *P8, *P9, *P13, *UNITS]
+COUNTS = [
+    planted(
+        "operations written past their counters", "counts", "operations are counted as",
+        "alter table operations disable trigger operations_added; insert into operations (scope, key, fingerprint, status,"
+        " code, body, retire_after) values ({tenant}, 'uncounted', decode(repeat('ab', 32), 'hex'), 200, 'ok', '{}',"
+        " clock_timestamp() + interval '1 hour')",
+    ),
+    planted(
+        "a count that was lost", "counts", "operations are counted as 0",
+        "delete from live_rows where kind = 'operations'",
+    ),
+    planted(
+        "a count of what is not there", "counts", "holds are counted as 33 and are",
+        "delete from live_rows where kind = 'holds'; insert into live_rows values ('holds', 1, 33)",
+    ),
+]  # fmt: skip
+VIOLATIONS_OF_STORIES = [*P2, *P4, *P6, *CLAIMS, *P7, *P8, *P9, *P13, *UNITS, *COUNTS]

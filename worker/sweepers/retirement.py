@@ -1,7 +1,8 @@
-"""Answers of operations whose window is over are forgotten."""
+"""Answers of operations whose window is over are forgotten, and the counts of tables are kept short."""
 
 from __future__ import annotations
 
+from orchestrator.commands.gather_counts import gather_counts
 from orchestrator.commands.retire_operations import retire_operations
 from orchestrator.execution import Context
 from worker.metrics import SWEPT
@@ -16,4 +17,5 @@ async def sweep_operations(context: Context) -> None:
         retired = await retire_operations(context, BATCH_MAX)
         SWEPT.labels("operation").inc(retired)
         if retired < BATCH_MAX:
-            return
+            break
+    await gather_counts(context)
