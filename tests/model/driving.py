@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import psycopg
+
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.confirm_reservation import confirm_reservation
@@ -26,6 +28,7 @@ from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
+from orchestrator.store.placing import QUOTA_MOVED
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers
@@ -217,8 +220,14 @@ class Run:
             await self._wait_until(deadline + timedelta(milliseconds=1))
 
     def _create(self, which: int) -> None:
+        made = None
         with connect(self.url) as connection:
-            made = try_create(connection, self.seeded, gpus=(1, 2, 4)[which % 3])
+            try:
+                made = try_create(connection, self.seeded, gpus=(1, 2, 4)[which % 3])
+            except psycopg.DatabaseError as error:
+                # A rival took the rest of the quota between the look and the lock.
+                if error.sqlstate != QUOTA_MOVED:
+                    raise
         if made is not None:
             self.allocations.append(made)
 

@@ -73,7 +73,7 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
 
         first = runner.run(begin())
 
-        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
         @given(stories)
         @example(EVERY_END)
         def play(story: Story) -> None:
