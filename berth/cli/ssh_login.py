@@ -40,12 +40,12 @@ def log_in(connection: Connection, identity: Path | None, remote: Sequence[str])
 def ssh_command(
     program: str, connection: Connection, identity: Path | None, known_hosts: Path, remote: Sequence[str]
 ) -> list[str]:
-    """The command line for OpenSSH's client."""
+    """The command line for OpenSSH's client. User and host are what a node said: neither can become an option."""
     chosen = ["-i", str(identity), "-o", "IdentitiesOnly=yes"] if identity else []
     return [
         program, "-p", str(connection.port), *chosen, "-o", f"UserKnownHostsFile={known_hosts}",
         "-o", "GlobalKnownHostsFile=none", "-o", "StrictHostKeyChecking=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}",
-        "-o", "LogLevel=ERROR", f"{connection.user}@{connection.host}", *remote,
+        "-o", "LogLevel=ERROR", "-l", connection.user, "--", connection.host, *remote,
     ]  # fmt: skip
 
 

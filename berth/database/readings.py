@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import psycopg
@@ -11,17 +12,18 @@ CONNECT_SECONDS = 5
 
 @dataclass(frozen=True)
 class DatabaseReadings:
-    """What a database says about itself before its schema is known."""
+    """What a database says about itself before its schema is known. `seconds_ahead`: its clock against this machine's."""
 
     server_version: int
     synchronous_commit: str
     fsync: str
     max_connections: int
+    seconds_ahead: float
 
 
 @dataclass(frozen=True)
 class FleetReadings:
-    """How the control plane is doing, by its tables."""
+    """How the control plane is doing, by its tables. `overdue` counts what is a minute past what it waits for."""
 
     outbox_events: int
     outbox_oldest_seconds: float
@@ -29,23 +31,69 @@ class FleetReadings:
     nodes: int
     offline_nodes: tuple[str, ...]
     node_certificate_hours_least: float | None
-    overdue_allocations: int
+    blocked_slots: int
+    orphaned_slots: int
+    orphaned_nodes: tuple[str, ...]
+    overdue: dict[str, int]
     dead_letters: int
 
 
+@dataclass(frozen=True)
+class Backlog:
+    """What the log has beyond a version: its newest, and how long ago the first one beyond was written."""
+
+    head_version: int
+    oldest_seconds: float
+
+
 def read_database(database_url: str) -> DatabaseReadings:
-    """Version and settings that durability rests on. Raises `psycopg.OperationalError` if it cannot be reached."""
+    """Version, clock, and settings that durability rests on. Raises `psycopg.OperationalError` if it cannot be reached."""
     with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
         row = connection.execute(
             "select current_setting('synchronous_commit'), current_setting('fsync'), "
             "current_setting('max_connections')::integer"
         ).fetchone()
         assert row is not None
-        return DatabaseReadings(connection.info.server_version, *row)
+        committing, fsync, connections = row
+        ahead = _seconds_ahead(connection)
+        return DatabaseReadings(connection.info.server_version, committing, fsync, connections, ahead)
+
+
+def _seconds_ahead(connection: psycopg.Connection[tuple[object, ...]]) -> float:
+    before = time.time()
+    row = connection.execute("select extract(epoch from clock_timestamp())::float8").fetchone()
+    assert row is not None
+    return float(str(row[0])) - (before + time.time()) / 2
+
+
+def read_backlog(database_url: str, version: int) -> Backlog | None:
+    """What the log has beyond `version`; None if it cannot be read, which others say better."""
+    try:
+        with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
+            row = connection.execute(
+                "select (select version from log_head), coalesce((select extract(epoch from clock_timestamp() - occurred_at)"
+                "::float8 from log where version = %s), 0)",
+                (version + 1,),
+            ).fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else Backlog(*row)
+
+
+_OVERDUE = {
+    "allocations": "allocations where waits_until < clock_timestamp() - interval '1 minute'",
+    "cleanups": "claims where waits_until < clock_timestamp() - interval '1 minute'",
+    "orphans": "node_orphans where waits_until < clock_timestamp() - interval '1 minute'",
+    "reservations": "reservations where waits_until < clock_timestamp() - interval '1 minute'",
+    "tasks": "node_tasks where state in ('queued', 'dispatched') and expires_at < clock_timestamp() - interval '1 minute'",
+}
 
 
 def read_fleet(database_url: str) -> FleetReadings:
-    """Lag of the relay, nodes that are away, certificates that end soonest. Needs the schema."""
+    """Lag of the relay, nodes that are away, slots that wait for a person, certificates that end soonest, what is overdue.
+
+    Needs the schema.
+    """
     with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
         row = connection.execute(
             "select (select count(*) from outbox), "
@@ -56,9 +104,22 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select extract(epoch from min(newest) - clock_timestamp())::float8 / 3600 from "
             " (select max(c.not_after) as newest from node_certificates c join nodes n on n.id = c.node_id "
             "  where n.online and c.revoked_at is null group by c.node_id) per_node), "
-            "(select count(*) from allocations where waits_until < clock_timestamp() - interval '1 minute'), "
+            "(select coalesce(sum(upper(part) - lower(part)), 0)::bigint from claims c, unnest(c.units) part "
+            " where c.waits_for in ('operator', 'force_release')), "
+            "(select coalesce(sum(cardinality(slots)), 0)::bigint from node_orphans where state <> 'destroyed'), "
+            "(select coalesce(array_agg(name order by name), '{}') from nodes "
+            " where id in (select node_id from node_orphans where state <> 'destroyed')), "
             "(select count(*) from dead_letters where state = 'dead')"
         ).fetchone()
         assert row is not None
-        outbox, oldest, head, nodes, offline, hours, overdue, dead = row
-        return FleetReadings(outbox, oldest, head, nodes, tuple(offline), hours, overdue, dead)
+        overdue = {what: _count(connection, rows) for what, rows in _OVERDUE.items()}
+        outbox, oldest, head, nodes, offline, hours, blocked, orphaned, at, dead = row
+        return FleetReadings(
+            outbox, oldest, head, nodes, tuple(offline), hours, blocked, orphaned, tuple(at), overdue, dead
+        )
+
+
+def _count(connection: psycopg.Connection[tuple[object, ...]], rows: str) -> int:
+    found = connection.execute(f"select count(*) from {rows}".encode()).fetchone()
+    assert found is not None
+    return int(str(found[0]))

@@ -1,0 +1,210 @@
+"""`berth reserve`, `resources`, `operations` and `availability` against a real API: what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from berth.cli.main import app
+from berth.client import OperationKey
+from berth.local.servers import LocalPostgres
+from tests.api.calling import fresh
+from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
+
+RUNNER = CliRunner()
+ID = "00000000-0000-0000-0000-00000000ffff"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No setting of whoever runs the tests, and no stack of theirs in the directory."""
+    for name in [name for name in os.environ if name.startswith("BERTH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def deployment(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """One API process for the module."""
+    with running_deployment(postgres_server, migrated_template, tmp_path_factory.mktemp("cli")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tenant(deployment: Deployment) -> Iterator[Tenant]:
+    """A tenant of the module's."""
+    with client_tenant(deployment, asynchronous=False) as made:
+        yield made
+
+
+class Shell:
+    """Command lines with one key."""
+
+    def __init__(self, address: str, key: str | None) -> None:
+        self._settings = {"BERTH_API_URL": address, "BERTH_API_KEY": key or ""}
+
+    def run(self, line: str) -> Result:
+        """One command line."""
+        return RUNNER.invoke(app, shlex.split(line), env=self._settings)
+
+    def json(self, line: str) -> Any:
+        """What a command line that succeeds prints for programs; the same one for people says something as well."""
+        done = self.run(f"{line} --output json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def refused(self, line: str, code: str, exit_code: int = 1) -> str:
+        """The one sentence of a command line that is refused."""
+        text, as_json = self.run(line), self.run(f"{line} --output json")
+        assert text.exit_code == as_json.exit_code == exit_code, text.output + as_json.output
+        assert json.loads(as_json.stdout)["error"]["code"] == code
+        (sentence,) = text.stderr.strip().splitlines()
+        assert sentence.startswith("berth: ")
+        return sentence
+
+
+@pytest.fixture
+def me(deployment: Deployment, tenant: Tenant) -> Shell:
+    """The tenant at a terminal."""
+    return Shell(deployment.address, tenant.caller.key)
+
+
+@pytest.fixture
+def operator(deployment: Deployment) -> Shell:
+    """An operator at a terminal."""
+    return Shell(deployment.address, deployment.admin.key)
+
+
+def test_a_reservation_from_hold_to_cancel(me: Shell, operator: Shell) -> None:
+    seats = [operator.json(f"resources create {fresh('seat')}")["id"] for _ in range(2)]
+    wanted = " ".join(f"--resource {seat}" for seat in seats)
+    made = me.json(f"reserve create {wanted} --holder team-7 --ttl 600 --name lab")
+    id_ = made["reservation_id"]
+    assert (made["status"], made["resources"], made["holder_id"]) == ("hold", seats, "team-7")
+    assert me.json(f"resources show {seats[0]}")["state"] == "reserved"
+    busy = me.refused(f"reserve create --resource {seats[1]} --holder you", "resource_busy")
+    assert "Traceback" not in busy
+    me.refused(f"reserve confirm {id_} --holder you", "holder_mismatch")
+    confirmed = me.json(f"reserve confirm {id_} --holder team-7")
+    assert (confirmed["status"], confirmed["result"], confirmed["expires_at"]) == ("confirmed", "ok", None)
+    assert me.json(f"reserve confirm {id_} --holder team-7")["result"] == "noop"
+    assert [one["reservation_id"] for one in me.json("reserve list --state confirmed")["items"]] == [id_]
+    assert "lab" in me.run("reserve list").stdout
+    assert me.json(f"reserve cancel {id_} --holder team-7")["status"] == "cancelled"
+    me.refused(f"reserve confirm {id_} --holder team-7", "invalid_state")
+    assert "cancelled" in me.run(f"reserve show {id_}").stdout
+    assert me.json(f"resources show {seats[0]}")["state"] == "available"
+
+
+def test_gpus_are_held_for_a_window(me: Shell, tenant: Tenant) -> None:
+    starts = datetime.now(UTC) + timedelta(days=1)
+    window = f"--starts-at {starts.isoformat()} --ends-at {(starts + timedelta(hours=2)).isoformat()}"
+    what = f"--sku {tenant.place.sku} --gpus 2 --region {tenant.place.region} --count 2"
+    made = me.json(f"reserve create {what} {window} --holder me")
+    assert (made["gpus"], made["count"]) == (2, 2)
+    assert datetime.fromisoformat(made["starts_at"]) == starts
+    assert f"2 x 2 {tenant.place.sku}" in me.run(f"reserve show {made['reservation_id']}").stdout
+    template = me.json(f"reserve create {what} --holder me --starts-by-itself --label team=seven")["allocation"]
+    assert (template["ssh_key_ids"], template["labels"]) == ([str(tenant.ssh_key_id)], {"team": "seven"})
+
+
+def test_a_key_repeats_a_hold_and_tells_what_became_of_it(me: Shell, operator: Shell, deployment: Deployment) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    key = str(OperationKey("a shell: mine", 1, "0" * 16, int(datetime.now(UTC).timestamp())))
+    line = f"reserve create --resource {seat} --holder me --idempotency-key {shlex.quote(key)}"
+    made = me.json(line)
+    assert me.json(line) == made
+    told = me.json(f"operations show {shlex.quote(key)}")
+    assert (told["state"], told["status"]) == ("committed", 201)
+    assert told["result"].items() <= made.items()
+    assert "it was done, once" in me.run(f"operations show {shlex.quote(key)}").stdout
+    # Of another's keys nothing is known.
+    assert operator.json(f"operations show {shlex.quote(key)}")["state"] == "unknown"
+    assert deployment.count("select count(*) from reservations where operation_key = %s", key) == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["mine", "a/b", "..", ".", "with space", " at the ends ", '"', "%2F", "a%3Ab", "?x=1&y#z"]
+)
+def test_asking_for_a_key_fences_it_off(me: Shell, operator: Shell, deployment: Deployment, key: str) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    quoted = shlex.quote(key)
+    told = me.json(f"operations show {quoted}")
+    assert (told["key"], told["state"]) == (key, "unknown")
+    assert "nothing is done under this key" in me.run(f"operations show {quoted}").stdout
+    me.refused(f"reserve create --resource {seat} --holder me --idempotency-key {quoted}", "operation_fenced")
+    assert deployment.count("select count(*) from reservations where operation_key = %s", key) == 0
+
+
+def test_a_key_older_than_answers_are_kept_is_retired(me: Shell) -> None:
+    old = str(OperationKey("c", 1, "0" * 16, int(datetime.now(UTC).timestamp()) - 3 * 86_400))
+    done = me.run(f"operations show {old}")
+    assert (done.exit_code, "nobody can say" in done.stderr) == (4, True)
+    as_json = me.run(f"operations show {old} --output json")
+    assert (as_json.exit_code, json.loads(as_json.stdout)["state"]) == (4, "retired")
+    assert me.run("operations show theirs --since 2020-01-01T00:00:00Z").exit_code == 4
+
+
+def test_resources_and_what_can_be_had(me: Shell, operator: Shell, tenant: Tenant) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    operator.refused(f"resources create {seat}", "already_exists")
+    me.refused("resources create mine", "forbidden")
+    assert seat in [one["id"] for one in me.json("resources list --kind registered")["items"]]
+    slot = f"slot:{tenant.place.node['id']}:3"
+    assert me.json(f"resources show {slot}")["id"] == slot
+    assert {one["kind"] for one in me.json("resources list --kind slot")["items"]} == {"slot"}
+    (offer,) = me.json(f"availability --sku {tenant.place.sku} --region {tenant.place.region}")["items"]
+    assert offer["total_gpus"] == 8
+    assert tenant.place.sku in me.run(f"availability --sku {tenant.place.sku}").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (f"reserve show {ID}", "reservation_not_found"),
+        (f"reserve cancel {ID} --holder me", "reservation_not_found"),
+        ("reserve create --resource no-such-seat --holder me", "resource_not_found"),
+        ("resources show no-such-seat", "resource_not_found"),
+        ("reserve create --resource a --holder me --ttl 0", "ttl_out_of_range"),
+        ("reserve create --resource a --holder me --ends-at 2001-01-01T00:00:00Z", "window_invalid"),
+    ],
+)
+def test_what_is_refused_is_said_in_one_sentence(me: Shell, line: str, code: str) -> None:
+    me.refused(line, code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reserve create --holder me", "reserve create --holder me --resource a --sku s --gpus 1 --region r",
+        "reserve create --holder me --sku s --gpus 1", "reserve create --holder me --resource a --count 2",
+        "reserve create --resource a", "reserve create --holder me --resource a --starts-at soon",
+        "reserve create --holder me --resource a --image i", f"reserve confirm {ID}", f"reserve cancel {ID}",
+        "reserve show mine", "availability --starts-at tomorrow", "availability --gpus 0", "operations show",
+        "operations show k --since now", "resources list --kind cupboard", "alloc create --sku s --gpus 1",
+        f"alloc create --reservation {ID}", f"alloc create --sku s --gpus 1 --region r --reservation {ID} --holder me",
+    ],
+)  # fmt: skip
+def test_wrong_usage(line: str) -> None:
+    done = Shell("http://127.0.0.1:1", "berth_aaaaaaaa_key").run(line)
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert "Traceback" not in done.stderr
+
+
+def test_a_holder_is_compared_exactly(me: Shell, operator: Shell) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    id_ = uuid.UUID(me.json(f"reserve create --resource {seat} --holder 'A 🚢: b'")["reservation_id"])
+    me.refused(f"reserve cancel {id_} --holder 'a 🚢: b'", "holder_mismatch")
+    assert me.json(f"reserve cancel {id_} --holder 'A 🚢: b'")["result"] == "ok"
