@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 NEVER = 2**63 - 1
 """The end of a claim that has none; as Postgres sends an infinite time."""
@@ -51,30 +52,64 @@ class Asked:
             return int(free == slot_count == self.gpus)
         return free // self.gpus
 
+    def usable(self, slot_count: int, free: int) -> int:
+        """How many of so many free slots of a node could be sold: bare metal is sold whole."""
+        return free if not self.whole or free == slot_count else 0
+
+
+class Never(StrEnum):
+    """Why there is no beginning from which a request fits."""
+
+    TOO_FEW_NODES = "too_few_nodes"
+    BUSY_UNTIL_HORIZON = "busy_until_horizon"
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How often it fits at the time asked for, and the earliest beginning from which it fits `count` times, if any."""
+    """How often it fits at the time asked for, and the earliest beginning from which it fits `count` times, or why never.
+
+    `free_gpus`: slots that are free throughout the window asked for; `sizes`: how many of them single nodes have.
+    """
 
     available: int
     earliest: int | None
+    never: Never | None
+    free_gpus: int
+    sizes: frozenset[int]
 
 
 def find_earliest(grounds: Grounds, asked: Asked, horizon: int) -> Found:
     """Where the request fits, looking at beginnings from `asked.starts` to `horizon`."""
     fixed = sum(asked.capacity(*fit) * number for fit, number in grounds.fixed.items())
     sweep = _Sweep(grounds, asked)
+    free = [asked.usable(node.slot_count, count) for node, count in zip(grounds.nodes, sweep.free, strict=True)]
+    fixed_free = [(asked.usable(*fit), number) for fit, number in grounds.fixed.items() if number]
     available = fixed + sweep.total
+    earliest: int | None = None
     if available >= asked.count:
-        return Found(available, asked.starts)
-    for moment in sweep.moments(horizon):
-        if fixed + sweep.total >= asked.count:
-            return Found(available, moment)
-    return Found(available, None)
+        earliest = asked.starts
+    else:
+        moments = sweep.moments(horizon)
+        earliest = next((moment for moment in moments if fixed + sweep.total >= asked.count), None)
+    never = None
+    if earliest is None:
+        whole = sum(asked.capacity(node.slot_count, node.mask.bit_count()) for node in grounds.nodes)
+        whole += sum(asked.capacity(slots, slots) * number for (slots, _), number in grounds.fixed.items())
+        never = Never.BUSY_UNTIL_HORIZON if whole >= asked.count else Never.TOO_FEW_NODES
+    return Found(
+        available,
+        earliest,
+        never,
+        free_gpus=sum(free) + sum(slots * number for slots, number in fixed_free),
+        sizes=frozenset(free) | {slots for slots, _ in fixed_free},
+    )
 
 
 class _Sweep:
-    """Moves the beginning through time; `total` is how often the request fits on the nodes with blocks."""
+    """Moves the beginning through time; `total` is how often the request fits on the nodes with blocks.
+
+    `free`: how many slots of each are free throughout the window that was asked for.
+    """
 
     def __init__(self, grounds: Grounds, asked: Asked) -> None:
         self._nodes = grounds.nodes
@@ -82,9 +117,8 @@ class _Sweep:
         self._active: list[list[int]] = [[] for _ in grounds.nodes]
         self._later: list[tuple[int, int, int]] = []
         self._ends: list[tuple[int, int, int]] = []
-        able = [asked.capacity(node.slot_count, node.mask.bit_count()) > 0 for node in grounds.nodes]
         for place, begins, until, mask in grounds.blocks:
-            if until <= asked.starts or not able[place]:
+            if until <= asked.starts:
                 continue
             blocks_from = None if asked.length is None else begins - asked.length
             if blocks_from is None or blocks_from < asked.starts:
@@ -93,7 +127,10 @@ class _Sweep:
                 self._later.append((blocks_from, place, mask))
             if until < NEVER:
                 self._ends.append((until, place, mask))
-        self._capacities = [self._capacity(place) for place in range(len(grounds.nodes))]
+        self.free = [self._free(place) for place in range(len(grounds.nodes))]
+        self._capacities = [
+            asked.capacity(node.slot_count, free) for node, free in zip(grounds.nodes, self.free, strict=True)
+        ]
         self.total = sum(self._capacities)
 
     def moments(self, horizon: int) -> Iterator[int]:
@@ -117,14 +154,13 @@ class _Sweep:
                 touched.add(place)
                 ended += 1
             for place in touched:
-                capacity = self._capacity(place)
+                capacity = self._asked.capacity(self._nodes[place].slot_count, self._free(place))
                 self.total += capacity - self._capacities[place]
                 self._capacities[place] = capacity
             yield moment
 
-    def _capacity(self, place: int) -> int:
-        node = self._nodes[place]
-        free = node.mask
+    def _free(self, place: int) -> int:
+        free = self._nodes[place].mask
         for mask in self._active[place]:
             free &= ~mask
-        return self._asked.capacity(node.slot_count, free.bit_count())
+        return free.bit_count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import orjson
@@ -15,6 +16,8 @@ from orchestrator.api.paging import Page, PageQuery, bounded_text, named_page, p
 from orchestrator.api.schemas import catalogue as schemas
 from orchestrator.api.services import Parts
 from orchestrator.queries import catalogue
+from orchestrator.queries.find_availability import AskedAvailability, find_availability
+from orchestrator.store.availability import Availability
 
 router = APIRouter(tags=["catalogue"], responses=PROBLEM_RESPONSES)
 
@@ -43,18 +46,24 @@ async def list_images(query: Annotated[PageQuery, Query()], caller: Caller, part
     return json_response(page_of(found, query.limit, "images", lambda image: image.name))
 
 
-@router.get("/availability", response_model=Page[schemas.Availability])
+@router.get("/availability", response_model=Page[schemas.WindowAvailability | schemas.Availability])
 async def list_availability(
     query: Annotated[schemas.AvailabilityQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:
-    """What could be placed now, by SKU and region."""
-    found = await catalogue.list_availability(
-        parts.context.database,
-        sku=query.sku,
-        region=query.region,
-        after=place_after(query.cursor, "availability", _offer, ("", "")),
-        limit=query.limit + 1,
-    )
+    """What could be placed now, by SKU and region; or in a window, and from when on a request fits."""
+    database, limit = parts.context.database, query.limit + 1
+    after = place_after(query.cursor, "availability", _offer, ("", ""))
+    found: Sequence[Availability]
+    if query.of_a_window:
+        asked = AskedAvailability(query.sku, query.region, query.gpus, query.count or 1, query.starts_at, query.ends_at)
+        longest = parts.context.limits.window_seconds_max
+        found = await find_availability(
+            database, parts.catalogue, asked, window_seconds_max=longest, after=after, limit=limit
+        )
+    else:
+        found = await catalogue.list_availability(
+            database, sku=query.sku, region=query.region, after=after, limit=limit
+        )
     return json_response(page_of(found, query.limit, "availability", lambda offer: _place(offer.sku, offer.region)))
 
 
