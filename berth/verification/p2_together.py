@@ -27,12 +27,15 @@ where o.key is null
        or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """
 # Each transition that is told has its one event, of the same instant, and the other way round. A release begun anew is
-# told without a transition. What retention has taken from the log's beginning cannot be asked for.
+# told without a transition, and so is the start of what waited for its units, told as `provisioning.waiting` before. What
+# retention has taken from the log's beginning cannot be asked for.
 UNTOLD = """
 with kinds (to_state, event_type) as (values
     ('requested', 'provisioning.requested'), ('active', 'provisioning.active'), ('failed', 'provisioning.failed'),
     ('releasing', 'provisioning.releasing.requested'), ('released', 'provisioning.releasing.completed'),
     ('release_failed', 'provisioning.release_failed')
+), told (told_as, event_type) as (
+    select event_type, event_type from kinds union all values ('provisioning.waiting', 'provisioning.requested')
 ), kept as (
     select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
     from log order by version limit 1
@@ -41,10 +44,12 @@ with kinds (to_state, event_type) as (values
     from allocation_timeline l join kinds k using (to_state)
     where l.kind = 'transition' and l.at >= coalesce((select since from kept), '-infinity')
     union all
-    select e.subject, e.event_type, e.occurred_at, 0, 1 from log e join kinds k using (event_type)
+    select e.subject, k.event_type, e.occurred_at, 0, 1 from log e join told k on k.told_as = e.event_type
     where e.occurred_at >= coalesce((select since from kept), '-infinity')
+      and (k.told_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false')
     union all
-    select e.subject, e.event_type, e.occurred_at, 0, 1 from outbox e join kinds k using (event_type)
+    select e.subject, k.event_type, e.occurred_at, 0, 1 from outbox e join told k on k.told_as = e.event_type
+    where k.told_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false'
 ), counted as (
     select subject, event_type, at, sum(steps) as steps, sum(events) as events from sides group by subject, event_type, at
 )

@@ -65,6 +65,7 @@ where a.state = 'released' and a.active_at is not null
 LIVE_BUT_FREE = """
 select a.id, a.state, c.id from allocations a join claims c on c.id = a.claim_id
 where a.state not in ('released', 'failed') and (c.closed_at is not null or not c.occupied)
+  and not (a.state = 'requested' and a.waits_for = 'units' and c.occupied_from is null)
 """
 
 

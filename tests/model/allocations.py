@@ -14,14 +14,13 @@ from tests.model.state import OK, Allocation, AllocationState, Claim, Outcome, S
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """An allocation on units that placement chose. `waits` is for units that somebody is still on, or a later start."""
+    """An allocation on units that placement chose."""
 
     tenant: str
     units: frozenset[int]
     gpus: int
     starts_at: datetime
     ends_at: datetime | None = None
-    waits: bool = False
 
 
 STEPS: dict[AllocationState, frozenset[AllocationState]] = {
@@ -39,16 +38,28 @@ def create(state: State, allocation: str, command: Create) -> tuple[State, Outco
         return state, Outcome("invalid_state", "the id was given out before")
     if owners := state.rights_to(command.units, command.starts_at, command.ends_at):
         return state, Outcome("sku_unavailable", f"{sorted(command.units)} belong to {owners}")
-    if not command.waits and (owners := state.occupants_of(command.units)):
+    if owners := state.occupants_of(command.units):
         return state, Outcome("sku_unavailable", f"{owners} may still be on {sorted(command.units)}")
     quota = state.quotas.get(command.tenant)
     if quota is not None and quota.limit is not None and quota.used + command.gpus > quota.limit:
         return state, Outcome("quota_exceeded", f"{quota.used} + {command.gpus} of {quota.limit}")
-    occupied = None if command.waits else True
-    claim = Claim(command.units, command.starts_at, command.ends_at, command.gpus, occupied=occupied)
+    claim = Claim(command.units, command.starts_at, command.ends_at, command.gpus, occupied=True)
     made = Allocation(command.tenant, "requested", claim)
-    settled = state if command.waits else _only_occupant(state, claim.units)
+    settled = _only_occupant(state, claim.units)
     return settled.with_allocation(allocation, made).charged(command.tenant, command.gpus), OK
+
+
+def start(state: State, allocation: str) -> tuple[State, Outcome]:
+    """What waited for its units begins: whoever was on them is proven gone."""
+    found = state.allocations.get(allocation)
+    if found is None:
+        return state, Outcome("not_found")
+    if found.state != "requested" or found.claim.occupied or not found.claim.booked:
+        return state, Outcome("invalid_state", f"it is {found.state} and does not wait")
+    if others := state.occupants_of(found.claim.units):
+        return state, Outcome("invalid_state", f"{others} may still be on {sorted(found.claim.units)}")
+    started = replace(found, claim=replace(found.claim, occupied=True))
+    return _only_occupant(state, found.claim.units).with_allocation(allocation, started), OK
 
 
 def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, Outcome]:
@@ -62,15 +73,13 @@ def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, 
         return state, Outcome("invalid_state", f"from {found.state} to {to}")
     claim = found.claim
     if to == "active":
-        if others := [one for one in state.occupants_of(claim.units) if one != f"allocations/{allocation}"]:
-            return state, Outcome("invalid_state", f"{others} may still be on {sorted(claim.units)}")
-        claim = replace(claim, occupied=True)
-        state = _only_occupant(state, claim.units)
+        if not claim.occupied:
+            return state, Outcome("invalid_state", "it still waits for its units")
     elif to == "released":
         claim = replace(claim, booked=False, occupied=False)
     else:
-        # A failed one's cleanup is no event of its own.
-        claim = replace(claim, booked=False, occupied=None if to == "failed" or claim.occupied is None else True)
+        # A failed one's cleanup is no event of its own; what never was on its units leaves nothing there.
+        claim = replace(claim, booked=False, occupied=None if to == "failed" and claim.occupied else claim.occupied)
     state = state.with_allocation(allocation, replace(found, state=to, claim=claim))
     return (state.charged(found.tenant, -claim.gpus) if to in ("released", "failed") else state), OK
 

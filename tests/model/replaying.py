@@ -125,16 +125,28 @@ def _consumed(state: State, event: Event) -> tuple[State, Outcome]:
 def _requested(state: State, event: Event) -> tuple[State, Outcome]:
     payload = event.payload
     units, allocation = units_of(payload["units"]), str(payload["allocation_id"])
-    reservation = payload.get("reservation_id")
-    if reservation is None:
+    reservation, turned_over = payload.get("reservation_id"), payload.get("turned_over")
+    if turned_over is False:
+        return allocations.start(state, allocation)
+    if not turned_over:
         command = allocations.Create(
             event.tenant, units, int(payload["gpus"]), event.occurred_at, event.instant_or_none("ends_at")
         )
         return allocations.create(state, allocation, command)
     known = state.reservations.get(str(reservation))
     holder = "" if known is None else known.holder
-    command_ = TurnOver(ByHolder(event.tenant, str(reservation), holder), allocation, units)
+    waits = event.type == "provisioning.waiting"
+    command_ = TurnOver(ByHolder(event.tenant, str(reservation), holder), allocation, units, waits)
     return reservations.turn_over(state, command_, event.occurred_at)
+
+
+def _moved(state: State, event: Event) -> tuple[State, Outcome]:
+    units, to = units_of(event.payload["from"]["units"]), units_of(event.payload["to"]["units"])
+    return reservations.move(state, str(event.payload["reservation_id"]), units, to, event.instant("judged_at"))
+
+
+def _failed(state: State, event: Event) -> tuple[State, Outcome]:
+    return reservations.fail(state, str(event.payload["reservation_id"]))
 
 
 def _advance(to: AllocationState) -> Step:
@@ -151,7 +163,10 @@ STEPS: dict[str, Step] = {
     "reservation.expired": _expired,
     "reservation.released": _released,
     "reservation.consumed": _consumed,
+    "reservation.moved": _moved,
+    "reservation.failed": _failed,
     "provisioning.requested": _requested,
+    "provisioning.waiting": _requested,
     "provisioning.active": _advance("active"),
     "provisioning.failed": _advance("failed"),
     "provisioning.releasing.requested": _advance("releasing"),
@@ -161,7 +176,7 @@ STEPS: dict[str, Step] = {
 CONCLUDING = frozenset(
     {
         "reservation.held", "reservation.confirmed", "reservation.cancelled", "provisioning.requested",
-        "provisioning.releasing.requested",
+        "provisioning.waiting", "provisioning.releasing.requested",
     }
 )  # fmt: skip
 """Events that are the whole effect of the operation whose key they carry."""

@@ -48,11 +48,12 @@ class ByHolder:
 
 @dataclass(frozen=True, slots=True)
 class TurnOver:
-    """One of the reservation's claims, named by its units, becomes an allocation's."""
+    """One of the reservation's claims, named by its units, becomes an allocation's. `waits`: somebody is still on them."""
 
     by: ByHolder
     allocation: str
     units: frozenset[int]
+    waits: bool = False
 
 
 def hold(state: State, reservation: str, command: Hold, clock: datetime) -> tuple[State, Outcome]:
@@ -175,10 +176,35 @@ def turn_over(state: State, command: TurnOver, clock: datetime) -> tuple[State, 
     if len(mine) != 1 or command.allocation in state.allocations:
         return state, Outcome("invalid_state", f"none of its claims has exactly the units {sorted(command.units)}")
     (claim,) = mine
+    others = state.perhaps_on(claim.units)
+    if command.waits and not others:
+        return state, Outcome("invalid_state", f"nobody is on {sorted(claim.units)}")
+    if not command.waits and (found.starts_at > clock or state.occupants_of(claim.units)):
+        return state, Outcome("invalid_state", f"begins at {found.starts_at}; on its units: {others}")
     rest = tuple(other for other in found.claims if other is not claim)
     left = replace(found, claims=rest, state=found.state if rest else "consumed")
-    made = Allocation(found.tenant, "requested", replace(claim, occupied=None))
+    made = Allocation(found.tenant, "requested", replace(claim, occupied=not command.waits))
     return state.with_reservation(id_, left).with_allocation(command.allocation, made), OK
+
+
+def move(
+    state: State, reservation: str, units: frozenset[int], to: frozenset[int], clock: datetime
+) -> tuple[State, Outcome]:
+    """One of its claims goes to as many other units that are free in all of its window."""
+    found = state.reservations.get(reservation)
+    if found is None or found.state not in LIVE_RESERVATIONS:
+        return state, Outcome("invalid_state", f"it is {found.state if found else 'nothing'}")
+    if len(units) != len(to) or not any(claim.units == units for claim in found.claims):
+        return state, Outcome("invalid_state", f"none of its claims is {sorted(units)}")
+    others = replace(found, claims=tuple(claim for claim in found.claims if claim.units != units))
+    without = state.with_reservation(reservation, others)
+    rivals = without.rights_to(to, found.starts_at, found.ends_at)
+    if found.starts_at <= clock:
+        rivals += without.occupants_of(to)
+    if rivals:
+        return state, Outcome("resource_busy", f"{sorted(to)} belong to {rivals}")
+    claims = tuple(replace(claim, units=to) if claim.units == units else claim for claim in found.claims)
+    return state.with_reservation(reservation, replace(found, claims=claims)), OK
 
 
 def _refusal_of(state: State, command: ByHolder) -> Outcome | None:

@@ -22,8 +22,7 @@ FINAL_ALLOCATIONS = ("released", "failed")
 class Claim:
     """Units × time. `ends_at` None: open-ended. `gpus` is what it costs in quota.
 
-    `occupied` None: the log does not say (a proven cleanup after a failure, and the start of what waited for its units,
-    are no events); what follows tells.
+    `occupied` None: the log does not say (a proven cleanup after a failure is no event); what follows tells.
     """
 
     units: frozenset[int]

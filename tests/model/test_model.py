@@ -104,6 +104,32 @@ def test_the_rest_of_a_hold_expires_without_what_was_turned_over() -> None:
     assert state.rights_to(frozenset({0, 1}), at(20), None) == ["allocations/a0"]
 
 
+def test_what_finds_somebody_on_its_units_waits_until_he_is_gone() -> None:
+    units = frozenset({0})
+    state, _ = allocations.create(BEGINNING, "a0", allocations.Create("acme", units, 1, at(0), at(5)))
+    state = held(one_hold(starts=5, ends=50), state)
+    assert code(reservations.turn_over(state, TurnOver(BY, "a1", units), at(4))) == "invalid_state"
+    state, outcome = reservations.turn_over(state, TurnOver(BY, "a1", units, waits=True), at(6))
+    assert outcome == OK
+    assert code(allocations.start(state, "a1")) == "invalid_state"
+    for step in ("releasing", "released"):
+        state, outcome = allocations.advance(state, "a0", step)
+        assert outcome == OK
+    assert code(allocations.advance(state, "a1", "active")) == "invalid_state"
+    state, outcome = allocations.start(state, "a1")
+    assert outcome == OK
+    assert code(allocations.advance(state, "a1", "active")) == "ok"
+
+
+def test_a_claim_moves_to_units_that_are_free_in_its_window() -> None:
+    state = held(one_hold({1}, starts=100), held(one_hold({0})), "r2")
+    assert code(reservations.move(state, "r1", frozenset({0}), frozenset({1}), at(1))) == "resource_busy"
+    state, outcome = reservations.move(state, "r1", frozenset({0}), frozenset({2}), at(1))
+    assert outcome == OK
+    assert state.rights_to(frozenset({0, 2}), at(1), None) == ["reservations/r1"]
+    assert state.quotas["acme"].used == 2
+
+
 def test_an_operation_runs_once() -> None:
     def run(state: State) -> tuple[State, Outcome]:
         return reservations.confirm(state, BY, at(1))
