@@ -51,6 +51,8 @@ class Limits:
     holds_max: int = 50_000
     resources_max: int = 100_000
     shard: int = 0
+    units_seconds_max: float = 3_600.0
+    ending_notice_seconds: float = 900.0
 
     @property
     def provision_retries(self) -> Retries:

@@ -130,6 +130,9 @@ class Settings(BaseSettings):
     )
     resources_max: int = Field(100_000, ge=0, description="registered resources; beyond it `resource_table_full`")
     shard: int = Field(0, ge=0, le=2**63 - 1, description="upper half of reservations' ids; one for each cell")
+    units_seconds_max: float = Field(
+        3_600.0, gt=0, le=31_536_000, description="longest wait for units that an allocation that overran is still on"
+    )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
@@ -163,4 +166,5 @@ class Settings(BaseSettings):
             holds_max=self.holds_max,
             resources_max=self.resources_max,
             shard=self.shard,
+            units_seconds_max=self.units_seconds_max,
         )

@@ -12,6 +12,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
 from orchestrator.store.database import connect_database
 from orchestrator.trust.signing import load_signer
@@ -25,7 +26,9 @@ from worker.consumers.retrying import retry_dead_letters
 from worker.health import Health
 from worker.problems import CannotRun
 from worker.settings import Settings
+from worker.sweepers.beginnings import Beginnings
 from worker.sweepers.census import CensusTaker
+from worker.sweepers.endings import sweep_ended, sweep_ending
 from worker.sweepers.expired_tasks import sweep_expired_tasks
 from worker.sweepers.lost_workflows import LostWorkflows
 from worker.sweepers.overdue import sweep_overdue
@@ -39,6 +42,8 @@ from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
+
+CATALOGUE_CACHE_SECONDS = 1.0
 
 
 def make_context(settings: Settings) -> Context:
@@ -141,7 +146,13 @@ async def _supervise(
         context, seconds=settings.reconcile_seconds, nodes_max=settings.reconcile_nodes_max, limit=batch,
         inventories_min=settings.missing_inventories_min,
     )  # fmt: skip
+    beginnings = Beginnings(context, CatalogueCache(context.database, CATALOGUE_CACHE_SECONDS), batch)
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
+        "allocations_ended": lambda: sweep_ended(context, batch),
+        "due_starts": beginnings.start_due,
+        "stranded_reservations": beginnings.move_stranded,
+        "units_to_start": beginnings.start_waiting,
+        "ending_notices": lambda: sweep_ending(context, batch),
         "overdue": lambda: sweep_overdue(context, starter, grace, batch),
         "expired_tasks": lambda: sweep_expired_tasks(context, grace, batch),
         "lost_workflows": lost_workflows.sweep,

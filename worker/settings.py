@@ -100,6 +100,12 @@ class Settings(BaseSettings):
     reservation_retention_seconds: float = Field(
         604_800.0, ge=0, le=3_153_600_000, description="how long a reservation that has ended can be read"
     )
+    units_seconds_max: float = Field(
+        3_600.0, gt=0, le=31_536_000, description="longest wait for units that an allocation that overran is still on"
+    )
+    ending_notice_seconds: float = Field(
+        900.0, ge=0, le=31_536_000, description="how long before an allocation's end `reservation.ending` is told"
+    )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
@@ -118,4 +124,6 @@ class Settings(BaseSettings):
             release_retry_seconds_max=self.release_retry_seconds_max,
             release_graceful_seconds=self.release_graceful_seconds,
             reservation_retention_seconds=self.reservation_retention_seconds,
+            units_seconds_max=self.units_seconds_max,
+            ending_notice_seconds=self.ending_notice_seconds,
         )

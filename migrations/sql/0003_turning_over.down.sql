@@ -1,3 +1,6 @@
+drop function move_claim(bigint, uuid, bigint, text, timestamptz);
+drop function claim_place(claims);
+drop function names_of_units(uuid, text, int8multirange);
 create or replace function standing_creation(p_scope uuid, p_key text)
 returns table (fingerprint bytea, status smallint, body text, subject_id uuid) language sql stable as $$
     select a.operation_fingerprint, 201::smallint, creation_body(a)::text, a.id

@@ -12,6 +12,7 @@ class EventType(StrEnum):
     """Stable names; docs/events.md lists each payload."""
 
     PROVISIONING_REQUESTED = "provisioning.requested"
+    PROVISIONING_WAITING = "provisioning.waiting"
     PROVISIONING_ACTIVE = "provisioning.active"
     PROVISIONING_FAILED = "provisioning.failed"
     RELEASING_REQUESTED = "provisioning.releasing.requested"

@@ -26,6 +26,12 @@ class ResourceOutOfService(Problem):
     status, code, title, business = 409, "resource_out_of_service", "Resource out of service", True
 
 
+class ResourceNotAllocatable(Problem):
+    """What the reservation still holds is registered by operators, and nothing that an allocation could run on."""
+
+    status, code, title, business = 409, "resource_not_allocatable", "Resource not allocatable", True
+
+
 class TtlOutOfRange(Problem):
     """The TTL is not within the deployment's bounds; `ttl_seconds_max` names the upper one."""
 

@@ -61,6 +61,8 @@ class Subject:
     requested_at: datetime
     active_at: datetime | None
     releasing_at: datetime | None
+    ends_at: datetime | None
+    reservation_id: UUID | None
     waits_for: Wait | None
     waits_until: datetime | None
     provision_until: datetime | None
@@ -102,7 +104,8 @@ for no key update
 """
 _LOCK_ALLOCATION = """
 select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, a.shape, a.gpus, a.region,
-       a.price_version, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.waits_for, a.waits_until,
+       a.price_version, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.ends_at, a.reservation_id,
+       a.waits_for, a.waits_until,
        coalesce(a.provision_until, a.waits_until) as provision_until, a.release_attempts, n.online as node_online,
        c.fence, c.closed_at is not null as claim_closed, c.waits_for as claim_waits_for,
        c.waits_until as claim_waits_until, clock_timestamp() as clock,

@@ -34,6 +34,8 @@ class ReservationSubject:
     ends_at: datetime | None
     expires_at: datetime | None
     gpus_held: int
+    sku: str | None
+    template: dict[str, Any] | None
     correlation_id: UUID
     clock: datetime
 
@@ -53,6 +55,11 @@ class ReservationSubject:
         return self.state is ReservationState.HOLD and self.expires_at is not None and self.expires_at <= self.clock
 
     @property
+    def begun(self) -> bool:
+        """Whether its window has begun."""
+        return self.starts_at <= self.clock
+
+    @property
     def over(self) -> bool:
         """Whether it is a confirmed window that has passed."""
         return self.state is ReservationState.CONFIRMED and self.ends_at is not None and self.ends_at <= self.clock
@@ -63,7 +70,7 @@ class ReservationChange:
     """A transition: to where, and what its event says besides the reservation, its holder and the clock it was judged by.
 
     `retention_seconds`: how long an ended one can be read. `turned_over`: its claims have become allocations' already,
-    and their quota with them.
+    and their quota with them. `failure`: code and detail of why it could not be used; then it is told as `failed`.
     """
 
     to_state: ReservationState
@@ -72,6 +79,7 @@ class ReservationChange:
     operation_key: str | None = None
     request_id: str | None = None
     turned_over: bool = False
+    failure: tuple[str, str] | None = None
 
 
 _EVENTS = {
@@ -96,7 +104,8 @@ select from reservations where id = :id and (cast(:tenant_id as uuid) is null or
 for no key update
 """
 _READ = """
-select id, tenant_id, holder_id, state, row_version, starts_at, ends_at, expires_at, gpus_held, correlation_id,
+select id, tenant_id, holder_id, state, row_version, starts_at, ends_at, expires_at, gpus_held, sku,
+       template, correlation_id,
        clock_timestamp() as clock,
        array(select distinct node_id from claims where owner_id = r.id and closed_at is null and node_id is not null) as nodes,
        array(select distinct resource_id from claims where owner_id = r.id and closed_at is null and resource_id is not null)
@@ -107,6 +116,7 @@ _ADVANCE = """
 select advance_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
                            cast(:retention_seconds as float8), :operation_key, :request_id)
 """
+_NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
 _RETURN_QUOTA = """
 update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_version + 1 where tenant_id = :tenant_id
 """
@@ -153,6 +163,10 @@ async def advance_reservation_if(
             f"a reservation in state {subject.state} cannot become {change.to_state}", state=subject.state
         )
     deadline = {"deadline": rfc3339(subject.expires_at)} if change.to_state is ReservationState.EXPIRED else {}
+    event, failure = _EVENTS[change.to_state], {}
+    if change.failure is not None:
+        event, failure = EventType.RESERVATION_FAILED, dict(zip(("code", "detail"), change.failure, strict=True))
+        await tx.execute(_NOTE_FAILURE, {"id": subject.id, **failure})
     moved = await tx.execute(
         _ADVANCE,
         {
@@ -160,8 +174,10 @@ async def advance_reservation_if(
             "from_state": subject.state.value,
             "row_version": subject.row_version,
             "to_state": change.to_state.value,
-            "event_type": _EVENTS[change.to_state].value,
-            "payload": json.dumps({"actor_kind": actor.kind.value, **deadline, **change.payload}, default=str),
+            "event_type": event.value,
+            "payload": json.dumps(
+                {"actor_kind": actor.kind.value, **deadline, **failure, **change.payload}, default=str
+            ),
             "judged_at": subject.clock,
             "retention_seconds": change.retention_seconds,
             "operation_key": change.operation_key,

@@ -7,11 +7,27 @@ from typing import Any
 from tests.lifecycle.seeding import connect
 
 INVARIANTS = {
-    "a tenant's quota is the sum of its live allocations": """
-        select q.tenant_id, q.gpus_used, coalesce(sum(a.gpus), 0)
-        from tenant_quotas q left join allocations a
-          on a.tenant_id = q.tenant_id and a.state not in ('released', 'failed')
-        group by q.tenant_id, q.gpus_used having q.gpus_used <> coalesce(sum(a.gpus), 0)""",
+    "a tenant's quota is the sum of its live allocations and reservations": """
+        select q.tenant_id, q.gpus_used, coalesce(sum(held.gpus), 0)
+        from tenant_quotas q left join (
+            select tenant_id, gpus from allocations where state not in ('released', 'failed')
+            union all select tenant_id, gpus_held from reservations where state in ('hold', 'confirmed')
+        ) held on held.tenant_id = q.tenant_id
+        group by q.tenant_id, q.gpus_used having q.gpus_used <> coalesce(sum(held.gpus), 0)""",
+    "what a live reservation counts is what it still holds": """
+        select r.id, r.gpus_held from reservations r
+        where r.state in ('hold', 'confirmed') and r.gpus_held <> coalesce((
+            select sum(upper(part) - lower(part)) from claims c cross join lateral unnest(c.units) part
+            where c.owner_id = r.id and c.closed_at is null and c.node_id is not null), 0)""",
+    "who waits for units has the right to them, is not on them, and was not told to start": """
+        select a.id from allocations a join claims c on c.id = a.claim_id
+        where (a.waits_for = 'units') <> (not c.occupied and c.booked)
+           or (a.waits_for = 'units' and (a.state <> 'requested' or exists (
+               select from (select event_type, subject from outbox union all select event_type, subject from log) e
+               where e.event_type = 'provisioning.requested' and e.subject = 'allocations/' || a.id)))""",
+    "an allocation is told to start once": """
+        select subject, count(*) from (select event_type, subject from outbox union all select event_type, subject from log) e
+        where event_type = 'provisioning.requested' group by subject having count(*) > 1""",
     "a node's mask is what its claims leave": """
         select n.name, n.free_mask, fit.mask from nodes n join lateral (
             select coalesce(sum(1::bigint << s.slot_index), 0)::bigint as mask,
@@ -25,7 +41,7 @@ INVARIANTS = {
         select a.id, a.state, c.closed_at from allocations a join claims c on c.id = a.claim_id
         where (a.state = 'released') <> (c.closed_at is not null) and a.state <> 'failed'""",
     "units are freed on proof or an admin's word alone": """
-        select c.id from claims c where c.closed_at is not null and not exists (
+        select c.id from claims c where c.closed_at is not null and c.occupied_from is not null and not exists (
             select from node_tasks t where t.allocation_id = c.owner_id and t.state = 'completed' and t.fence = c.fence
               and (t.result ->> 'wiped')::boolean and (t.result ->> 'leases_released')::boolean)
           and not exists (select from audit u where u.subject = 'allocations/' || c.owner_id
@@ -63,7 +79,8 @@ INVARIANTS = {
         where l.kind = 'transition' and not exists (
             select from (select event_type, occurred_at, payload from outbox
                          union all select event_type, occurred_at, payload from log) e
-            where e.event_type = told.type and e.occurred_at = l.at
+            where (e.event_type = told.type or (told.state = 'requested' and e.event_type = 'provisioning.waiting'))
+              and e.occurred_at = l.at
               and e.payload ->> 'allocation_id' = l.allocation_id::text)""",
     "what waits says until when, or waits for a person": """
         select a.id, a.state, a.waits_for, c.waits_for from allocations a join claims c on c.id = a.claim_id

@@ -15,22 +15,29 @@ from orchestrator.api.authentication import TenantCaller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_in
 from orchestrator.api.schemas.allocations import CreateAllocation, CreatedAllocation
+from orchestrator.api.schemas.reservations import ConsumeReservation, CreateOrConsume
 from orchestrator.api.services import Parts, Services
+from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.domain.errors import Invalid
 from orchestrator.domain.fault_labels import fault_labels
 from orchestrator.domain.states import Principal
 from orchestrator.store.operations import Answer
 from orchestrator.store.placing import Create
+from orchestrator.store.turning_over import Start
 
 router = APIRouter(tags=["allocations"])
 
 
 @router.post("/allocations", status_code=201, response_model=CreatedAllocation, responses=PROBLEM_RESPONSES)
 async def create_allocation(
-    body: CreateAllocation, request: Request, caller: TenantCaller, parts: Parts, idempotency_key: IdempotencyKey = None
+    body: CreateOrConsume, request: Request, caller: TenantCaller, parts: Parts, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Ask for GPUs. The answer comes as soon as they are the tenant's for certain; they are usable once `active`."""
-    return answer_response(await place_create(parts, request.scope, caller, body, idempotency_key))
+    """Ask for GPUs, or for what a reservation holds. The answer comes as soon as they are the tenant's for certain; they are
+    usable once `active`.
+    """
+    if isinstance(body, CreateAllocation):
+        return answer_response(await place_create(parts, request.scope, caller, body, idempotency_key))
+    return answer_response(await consume(parts, request.scope, caller, body, idempotency_key))
 
 
 async def place_create(
@@ -66,7 +73,44 @@ async def place_create(
     return answer
 
 
-def _require_permitted_labels(parts: Services, body: CreateAllocation) -> None:
+async def consume(
+    parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: ConsumeReservation, key: str | None
+) -> Answer:
+    """The answer to a create from what a reservation of the tenant's holds. Raises the `Problem` that it met."""
+    assert caller.tenant_id is not None
+    _require_permitted_labels(parts, body)
+    correlation_id = uuid.uuid4()
+    retention_seconds = parts.settings.operation_retention_seconds
+    operation = operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds)
+    wanted = Consume(
+        body.reservation_id,
+        body.holder_id,
+        body.sku,
+        body.image,
+        Start(
+            key=operation.key,
+            fingerprint=operation.fingerprint,
+            request_id=operation.request_id,
+            correlation_id=correlation_id,
+            ssh_key_ids=tuple(dict.fromkeys(body.ssh_key_ids)),
+            name=body.name,
+            labels=body.labels,
+            user_data=body.user_data,
+        ),
+    )
+    asked: tracing.Attributes = {"berth.reservation_id": str(body.reservation_id)}
+    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+        answer = await consume_reservation(
+            parts.context, parts.catalogue, operation, caller.actor, caller.tenant_id, wanted
+        )
+        if span is not None:
+            span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
+    if answer.status == 201:
+        scope["state"]["allocation_id"] = orjson.loads(answer.body)["allocation_id"]
+    return answer
+
+
+def _require_permitted_labels(parts: Services, body: CreateAllocation | ConsumeReservation) -> None:
     """Labels that throw fault switches are refused where the deployment does not allow them, rather than ignored."""
     refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.labels)
     if refused:

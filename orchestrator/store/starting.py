@@ -1,0 +1,104 @@
+"""Confirmed reservations that start an allocation by themselves, and claims that cannot stay where they are.
+
+Looked at without locks, bounded, earliest first; whoever acts locks and looks again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.placement.windows import Pick
+from orchestrator.store.database import Reading, Transaction
+
+_DUE = """
+select id from reservations
+where state = 'confirmed' and waits_until <= clock_timestamp() and template is not null
+  and (ends_at is null or ends_at > clock_timestamp())
+order by waits_until, position limit :limit
+"""
+# Nodes whose operators or whose silence keep them from new work, and what begun reservations of a SKU hold on them.
+_STRANDED = """
+select distinct r.id, r.position from nodes n
+join claims c on c.node_id = n.id and c.closed_at is null and c.owner_kind = 'reservation'
+join reservations r on r.id = c.owner_id
+where (n.state <> 'active' or not n.online) and n.state <> 'retired' and r.sku is not null and r.state = 'confirmed'
+  and r.template is null and r.starts_at <= clock_timestamp() and (r.ends_at is null or r.ends_at > clock_timestamp())
+order by r.position limit :limit
+"""
+_STOPPED = """
+select c.id, c.node_id, r.sku, r.gpus, r.region, r.ends_at,
+       case when n.state <> 'active' then 'the node is ' || n.state
+            when not n.online then 'the node is offline'
+            else coalesce(s.reason, 'a slot is out of service') end as reason
+from reservations r join claims c on c.owner_id = r.id and c.owner_kind = 'reservation' and c.closed_at is null
+join nodes n on n.id = c.node_id
+left join lateral (select min(coalesce(s.reason, 'a slot is out of service')) as reason, count(*) as stopped from slots s
+                   where s.node_id = n.id and s.state = 'out_of_service' and c.units @> s.unit) s on true
+where r.id = :id and r.sku is not null and (n.state <> 'active' or not n.online or s.stopped > 0)
+order by c.id limit 1
+"""
+_WAITING = """
+select distinct a.node_id from allocations a join claims c on c.id = a.claim_id
+where a.waits_for = 'units' and a.state = 'requested' and c.booked
+  and (a.ends_at is null or a.ends_at > clock_timestamp())
+  and not exists (select from claims o where o.node_id = a.node_id and o.closed_at is null and o.occupied
+                  and o.units && c.units)
+limit :limit
+"""
+_LOCK_NODES = """
+select id from nodes
+where id = :also or id in (select node_id from claims
+                           where owner_id = :id and closed_at is null and node_id is not null)
+order by id for no key update
+"""
+_MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, :judged_at)"
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedClaim:
+    """A claim of a SKU's reservation whose node, or one of whose slots, cannot be used now; `reason` says why."""
+
+    id: int
+    node_id: UUID
+    sku: str
+    gpus: int
+    region: str
+    ends_at: datetime | None
+    reason: str
+
+
+async def find_due_starts(reading: Reading, limit: int) -> list[UUID]:
+    """Reservations whose allocation is to start by itself, and whose window has begun and is not over."""
+    return list((await reading.execute(_DUE, {"limit": limit})).scalars())
+
+
+async def find_stranded(reading: Reading, limit: int) -> list[UUID]:
+    """Reservations of a SKU, begun and not yet used, on nodes that are out of service; not those that start by themselves."""
+    return [row.id for row in await reading.execute(_STRANDED, {"limit": limit})]
+
+
+async def find_stopped_claim(reading: Reading, reservation_id: UUID) -> StoppedClaim | None:
+    """The first claim of the reservation that cannot be used where it is."""
+    row = (await reading.execute(_STOPPED, {"id": reservation_id})).first()
+    return None if row is None else StoppedClaim(**row._mapping)
+
+
+async def find_nodes_to_start(reading: Reading, limit: int) -> list[UUID]:
+    """Nodes with allocations that wait for units which nobody occupies."""
+    return list((await reading.execute(_WAITING, {"limit": limit})).scalars())
+
+
+async def lock_nodes_of(tx: Transaction, reservation_id: UUID, also: UUID) -> None:
+    """Lock the nodes of the reservation and another one, in the order of their ids."""
+    await tx.execute(_LOCK_NODES, {"id": reservation_id, "also": also})
+
+
+async def move_claim(tx: Transaction, claim: StoppedClaim, to: Pick, judged_at: datetime) -> bool:
+    """Move the claim, with its event and a new fence; False if the place is not free in all of its window any more."""
+    values = {
+        "claim_id": claim.id, "node_id": to.node_id, "mask": to.mask, "reason": claim.reason, "judged_at": judged_at,
+    }  # fmt: skip
+    moved: bool = (await tx.execute(_MOVE, values)).scalar_one()
+    return moved

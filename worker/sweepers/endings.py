@@ -1,0 +1,39 @@
+"""What ends by itself: allocations are warned about before their `ends_at`, and released at it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+import structlog
+
+from orchestrator.commands.release_at_end import release_at_end
+from orchestrator.commands.tell_ending import tell_ending
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Context
+from orchestrator.queries.find_due import find_ended, find_ending
+from worker.metrics import SWEEP_FAILURES, SWEPT
+
+log = structlog.get_logger()
+
+
+async def sweep_ended(context: Context, limit: int) -> None:
+    """Release at most `limit` allocations whose time is over, the earliest first, however long ago it was."""
+    await _each(await find_ended(context, limit), lambda one: release_at_end(context, one), "allocation_ended")
+
+
+async def sweep_ending(context: Context, limit: int) -> None:
+    """Tell of at most `limit` allocations that they are about to end, the earliest first; each is told once."""
+    await _each(await find_ending(context, limit), lambda one: tell_ending(context, one), "ending_told")
+
+
+async def _each(found: Sequence[UUID], act: Callable[[UUID], Awaitable[bool]], kind: str) -> None:
+    """One that cannot be ended now hides none of the others."""
+    for allocation_id in found:
+        try:
+            if await act(allocation_id):
+                SWEPT.labels(kind).inc()
+                log.info(kind, allocation_id=str(allocation_id))
+        except Problem as problem:
+            SWEEP_FAILURES.labels(kind).inc()
+            log.warning("sweep_of_allocation_failed", allocation_id=str(allocation_id), why=str(problem))
