@@ -174,12 +174,16 @@ class FailureCode(StrEnum):
 
 
 class Connection(Wire):
-    """Where the tenant logs in."""
+    """Where the tenant logs in.
 
-    host: str
-    port: Annotated[int, Field(ge=1, le=65535)]
-    user: str
-    host_key: str
+    A tenant's programs put these into command lines and files of SSH, so each is no more than what it is there: a name
+    or an address, a number, a login name (as useradd(8) has them), one public key of OpenSSH's format (sshd(8)).
+    """
+
+    host: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]
+    port: Annotated[int, Field(strict=True, ge=1, le=65535), BeforeValidator(_whole)]
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    host_key: Annotated[str, Field(max_length=4096, pattern=r"^[a-z0-9][a-z0-9@.-]* [A-Za-z0-9+/]+={0,2}$")]
 
 
 class ProvisionResult(Wire):

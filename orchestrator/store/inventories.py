@@ -15,14 +15,18 @@ from node_agent.protocol import HeldInventory
 from orchestrator.store.database import Reading, Transaction
 
 # A time that has not come yet, or an older one than is stored, is not taken: a late or lying report moves nothing back.
+# Nor one from before the node was registered, which nobody told it: PostgreSQL can keep years that Python cannot read, and
+# then one lying node would stop the reconciler for all (the year 1 in a zone east of Greenwich is 1 BC).
 _KEEP = """
 update nodes set inventory = cast(:held as jsonb), inventory_after = :after
-where id = :node_id and :after <= clock_timestamp() and (inventory_after is null or inventory_after < :after)
+where id = :node_id and :after between created_at and clock_timestamp()
+  and (inventory_after is null or inventory_after < :after)
 """
 _NODES = """
 select id from nodes where id > :after and inventory_after is not null and state <> 'retired' order by id limit :limit
 """
-# Ended and proven before the node looked, or not this node's, or nobody's: then nothing explains it.
+# Ended and proven before the node looked, or not this node's, or nobody's: then nothing explains it. Nodes take turns, so
+# that one which names much hides no other.
 _UNEXPLAINED = """
 select n.id as node_id, h.allocation_id, h.slots, h.fence, n.inventory_after, o.id as orphan_id,
        a.state as allocation_state, a.node_id = n.id as was_here, c.fence as claim_fence
@@ -36,7 +40,7 @@ where n.id = any(:nodes) and (a.id is null or a.node_id <> n.id or c.closed_at <
   and not exists (select from node_orphans d where d.node_id = n.id and d.allocation_id = h.allocation_id
                   and d.state = 'destroyed' and d.destroyed_at >= n.inventory_after)
   and (cast(:allocation_id as uuid) is null or h.allocation_id = :allocation_id)
-order by n.id, h.allocation_id limit :limit
+order by row_number() over (partition by n.id order by h.allocation_id), n.id limit :limit
 """
 
 
