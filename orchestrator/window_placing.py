@@ -41,7 +41,7 @@ async def _has_overdue_holds(context: Context, pool_id: int) -> bool:
 async def _place(context: Context, placement: Placement) -> dict[str, Any]:
     for attempt in range(TRIES_MAX):
         async with context.database.reading() as reading:
-            found = await find_room(reading, placement.admitted, None, placement.create.ends_at, 1)
+            found = await find_room(reading, placement.admitted, None, placement.create.ends_at, 1, outrun=attempt > 0)
         if not found.picks:
             return {"outcome": "no_room"}
         outcome = await _try(context, replace(placement, pick=found.picks[0], wait=attempt > 0))

@@ -120,7 +120,8 @@ async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: 
 async def _find_picks(context: Context, hold: Hold, wanted: AdmittedGpus) -> tuple[Pick, ...]:
     """Where the claims of the hold have their place in its window. Raises `SkuUnavailable` if they have none."""
     async with context.database.reading() as reading:
-        found = await find_room(reading, wanted.units, hold.starts_at, hold.ends_at, wanted.count)
+        outrun = wanted.picks is not None
+        found = await find_room(reading, wanted.units, hold.starts_at, hold.ends_at, wanted.count, outrun=outrun)
         if len(found.picks) == wanted.count:
             return found.picks
         if hold.starts_at is not None or hold.ends_at is not None:

@@ -15,6 +15,8 @@ from orchestrator.domain.states import Shape
 from orchestrator.placement.inventory import FitClass, Layout
 from orchestrator.placement.ranking import Choice, Decision, Rejection
 
+_RANKS = 2**31  # as many as `nodes.placement_rank` has
+
 
 @dataclass(frozen=True, slots=True)
 class FreeNode:
@@ -57,13 +59,15 @@ def choose(
     always_free: Sequence[FreeNode],
     in_window: Sequence[FreeNode],
     count: int,
+    spread: int = 0,
 ) -> WindowDecision:
     """Up to `count` times `gpus` slots, each on one node; fewer picks than `count` mean that there is no room for more.
 
     `decision` ranks the classes of the pool for `gpus`. `always_free` are nodes by what is free for ever; only when they do
-    not suffice are those of `in_window` taken, by what is free in it: a superset, for nodes that are in both.
+    not suffice are those of `in_window` taken, by what is free in it: a superset, for nodes that are in both. `spread`: a
+    number other than 0, drawn at random, leads those whom rivals outran past the one best place to any that serves.
     """
-    first = _Chooser(decision, shape, gpus, always_free)
+    first = _Chooser(decision, shape, gpus, always_free, spread)
     picks = first.choose(count)
     if len(picks) == count:
         return WindowDecision(tuple(picks), first.rejected())
@@ -71,7 +75,7 @@ def choose(
     for pick in picks:
         taken[pick.node_id] = taken.get(pick.node_id, 0) | pick.mask
     left = [replace(node, mask=node.mask & ~taken.get(node.node_id, 0)) for node in in_window]
-    second = _Chooser(decision, shape, gpus, left, frozenset(taken))
+    second = _Chooser(decision, shape, gpus, left, spread, frozenset(taken))
     picks += second.choose(count - len(picks))
     gave = {pick.node_id for pick in picks}
     rejected = dict(first.rejected()) | dict(second.rejected())
@@ -87,13 +91,14 @@ class _Chooser:
         shape: str,
         gpus: int,
         nodes: Sequence[FreeNode],
+        spread: int,
         used: frozenset[UUID] = frozenset(),
     ) -> None:
-        self._choices = [(choice.fit, choice) for choice in decision.choices]
-        self._serving = {choice.fit for choice in decision.choices}
+        self._choices = {choice.fit: (place, choice) for place, choice in enumerate(decision.choices)}
         self._gpus = gpus
         self._whole_slots = gpus if shape == Shape.BAREMETAL else None
-        self._queues: dict[FitClass, list[tuple[bool, int, UUID, FreeNode]]] = {}
+        self._spread = spread
+        self._queue: list[tuple[int, bool, int, UUID, FreeNode]] = []
         self._gave: set[UUID] = set(used)
         self._nodes = nodes
         for node in nodes:
@@ -102,13 +107,9 @@ class _Chooser:
     def choose(self, count: int) -> list[Pick]:
         """The best places, at most `count`."""
         picks: list[Pick] = []
-        while len(picks) < count:
-            found = next(((fit, choice) for fit, choice in self._choices if self._queues.get(fit)), None)
-            if found is None:
-                break
-            fit, choice = found
-            *_, node = heappop(self._queues[fit])
-            mask = _lowest_slots(node, choice)
+        while self._queue and len(picks) < count:
+            *_, node = heappop(self._queue)
+            mask = _take_slots(node, self._choices[node.fit][1], self._spread)
             picks.append(Pick(node.node_id, node.unit_base, mask))
             self._gave.add(node.node_id)
             self._enqueue(replace(node, mask=node.mask & ~mask))
@@ -123,25 +124,27 @@ class _Chooser:
         )
 
     def _serves(self, node: FreeNode) -> bool:
-        return node.fit in self._serving and self._whole_slots in (None, node.layout.slot_count)
+        return node.fit in self._choices and self._whole_slots in (None, node.layout.slot_count)
 
     def _enqueue(self, node: FreeNode) -> None:
-        """Among equals a node that gave already comes first, so that fewer are locked; then by rank."""
+        """By class; among equals a node that gave already, so that fewer are locked; then by rank."""
         if self._serves(node):
-            fresh = node.node_id not in self._gave
-            heappush(self._queues.setdefault(node.fit, []), (fresh, node.rank, node.node_id, node))
+            place = 0 if self._spread else self._choices[node.fit][0]
+            rank = (node.rank + self._spread) % _RANKS
+            heappush(self._queue, (place, node.node_id not in self._gave, rank, node.node_id, node))
 
 
-def _lowest_slots(node: FreeNode, choice: Choice) -> int:
-    half = node.layout.half_slots
-    low = _lowest_bits(node.mask & ((1 << half) - 1), choice.low)
-    return low | _lowest_bits(node.mask >> half, choice.high) << half
+def _take_slots(node: FreeNode, choice: Choice, spread: int) -> int:
+    half, slots = node.layout.half_slots, node.layout.slot_count
+    low = _take_bits(node.mask & ((1 << half) - 1), choice.low, half, spread)
+    return low | _take_bits(node.mask >> half, choice.high, slots - half, spread) << half
 
 
-def _lowest_bits(mask: int, count: int) -> int:
+def _take_bits(mask: int, count: int, width: int, spread: int) -> int:
+    """`count` bits of the mask, the lowest first; with `spread`, from another bit on, and round."""
     taken = 0
-    for _ in range(count):
-        lowest = mask & -mask
-        taken |= lowest
-        mask ^= lowest
+    for step in range(width):
+        bit = 1 << (step + spread) % width
+        if mask & bit and taken.bit_count() < count:
+            taken |= bit
     return taken

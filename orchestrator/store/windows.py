@@ -5,6 +5,7 @@ Whoever places on what was found here locks the nodes and looks again; the exclu
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from orchestrator.placement.inventory import Layout
 from orchestrator.placement.windows import FreeNode, WindowDecision, choose
 from orchestrator.store.database import Reading
 
+CANDIDATES_MIN = 64
+"""So many nodes are looked at even for one claim, so that rivals can go out of each other's way."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NODE = struct.Struct(">iiq")
@@ -51,11 +54,18 @@ class PackedGrounds:
 
 
 async def find_room(
-    reading: Reading, wanted: AdmittedUnits, starts_at: datetime | None, ends_at: datetime | None, count: int
+    reading: Reading,
+    wanted: AdmittedUnits,
+    starts_at: datetime | None,
+    ends_at: datetime | None,
+    count: int,
+    *,
+    outrun: bool = False,
 ) -> WindowDecision:
     """Slots for `count` claims in the window, as far as there are any; None: from now on, without an end.
 
     What is free for ever comes first and is found by the materialised fit; claims are looked at only if that is too little.
+    `outrun`: rivals took the best place before; any that serves is as good.
     """
     choices = wanted.decision.choices
     values = {
@@ -64,13 +74,14 @@ async def find_room(
         "whole": wanted.gpus if wanted.sku.shape == Shape.BAREMETAL else None,
         "limit": count,
     }
+    spread = random.randrange(1, 2**31) if outrun else 0
     always_free = await _nodes(reading, _ALWAYS_FREE, values)
-    decision = choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, (), count)
+    decision = choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, (), count, spread)
     if len(decision.picks) == count:
         return decision
-    values |= {"starts_at": starts_at, "ends_at": ends_at, "limit": count + len(always_free)}
+    values |= {"starts_at": starts_at, "ends_at": ends_at, "limit": max(count, CANDIDATES_MIN) + len(always_free)}
     in_window = await _nodes(reading, _IN_WINDOW, values)
-    return choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, in_window, count)
+    return choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, in_window, count, spread)
 
 
 async def _nodes(reading: Reading, statement: str, values: dict[str, object]) -> list[FreeNode]:

@@ -105,6 +105,29 @@ def test_every_node_gave_something_or_has_its_reason(found: list[FreeNode], shap
         assert reasons[node.node_id] is expected
 
 
+@given(nodes(LAYOUTS), SHAPES, st.integers(1, 6), st.integers(1, 8), st.integers(1, 2**31 - 1))
+def test_whom_rivals_outran_gets_as_much_elsewhere(
+    found: list[FreeNode], shape: str, gpus: int, count: int, spread: int
+) -> None:
+    ranked = decide(shape, gpus, LAYOUTS)
+    picks = choose(ranked, shape, gpus, found, (), count, spread).picks
+    assert len(picks) == len(choose(ranked, shape, gpus, found, (), count).picks)
+    left = {node.node_id: node.mask for node in found}
+    for pick in picks:
+        assert pick.mask.bit_count() == gpus
+        assert pick.mask & ~left[pick.node_id] == 0
+        left[pick.node_id] &= ~pick.mask
+
+
+def test_every_place_is_found_by_some_of_those_who_were_outrun() -> None:
+    whole = [FreeNode(uuid.UUID(int=n), 0, Layout(4, 2), 2**30 * n, 0b1111) for n in range(2)]
+    ranked = decide("gpu_slice", 1, LAYOUTS)
+    spreads = [step * (2**31 // 10) + 1 + step % 2 for step in range(10)]
+    picks = [choose(ranked, "gpu_slice", 1, whole, (), 1, spread).picks[0] for spread in spreads]
+    assert {pick.node_id for pick in picks} == {node.node_id for node in whole}
+    assert len({pick.mask for pick in picks}) == 2, "equal halves: either slot of the first"
+
+
 def test_a_node_that_gave_already_is_taken_again_before_its_equals() -> None:
     whole = [FreeNode(uuid.UUID(int=n), 0, Layout(4, 2), n, 0b1111) for n in range(2)]
     ranked = decide("gpu_slice", 1, LAYOUTS)
