@@ -131,6 +131,12 @@ class ResourceOutOfService(Refused):
     codes = ("resource_out_of_service",)
 
 
+class ResourceNotAllocatable(Refused):
+    """What the reservation still holds is nothing that an allocation could run on."""
+
+    codes = ("resource_not_allocatable",)
+
+
 class NodeInUse(Refused):
     """Something holds units of the node; `extra["claims"]` names each and what to do about it."""
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import plays, reserving
+from tests.crashes import plays, reserving, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -60,6 +60,20 @@ SCENARIOS = [
     Scenario(ControlPoint.END_WINDOW_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
     Scenario(ControlPoint.RETIRE_RESERVATIONS_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
     Scenario(ControlPoint.RETIRE_RESERVATIONS_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
+    Scenario(ControlPoint.CONSUME_RESERVATION_BEFORE_COMMIT, API, turning.a_reservation_used),
+    Scenario(ControlPoint.CONSUME_RESERVATION_AFTER_COMMIT, API, turning.a_reservation_used, seed=True),
+    Scenario(ControlPoint.START_RESERVATION_BEFORE_COMMIT, WORKER, turning.begins_and_ends_by_itself, seed=True),
+    Scenario(ControlPoint.START_RESERVATION_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
+    Scenario(ControlPoint.MOVE_RESERVATION_BEFORE_COMMIT, WORKER, turning.moved_at_the_start),
+    Scenario(ControlPoint.MOVE_RESERVATION_AFTER_COMMIT, WORKER, turning.moved_at_the_start),
+    Scenario(ControlPoint.FAIL_RESERVATION_BEFORE_COMMIT, WORKER, turning.nowhere_to_start),
+    Scenario(ControlPoint.FAIL_RESERVATION_AFTER_COMMIT, WORKER, turning.nowhere_to_start),
+    Scenario(ControlPoint.START_WAITING_BEFORE_COMMIT, WORKER, turning.units_that_nobody_passed_on),
+    Scenario(ControlPoint.START_WAITING_AFTER_COMMIT, WORKER, turning.units_that_nobody_passed_on),
+    Scenario(ControlPoint.TELL_ENDING_BEFORE_COMMIT, WORKER, turning.begins_and_ends_by_itself),
+    Scenario(ControlPoint.TELL_ENDING_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
+    Scenario(ControlPoint.RELEASE_AT_END_BEFORE_COMMIT, WORKER, turning.begins_and_ends_by_itself),
+    Scenario(ControlPoint.RELEASE_AT_END_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
     Scenario(ControlPoint.OTHER_COMMAND_BEFORE_COMMIT, API, plays.a_tenant_is_made),
     Scenario(ControlPoint.OTHER_COMMAND_AFTER_COMMIT, API, plays.a_tenant_is_made),
     # Node and API.
