@@ -1,0 +1,81 @@
+"""What `berth doctor` finds in Postgres: the server, the schema, and by its tables the fleet and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+
+import migrations
+from berth.cli.findings import Finding, clock_finding
+from berth.database.readings import FleetReadings, read_database, read_fleet
+
+POSTGRES_VERSION_LEAST = 180000
+OUTBOX_SECONDS_MAX = 10
+CERTIFICATE_HOURS_LEAST = 2
+NODES_NAMED_MAX = 10
+
+
+def database_findings(url: str) -> Iterator[Finding]:
+    """The server first; of a schema that is not the newest, nothing is read."""
+    try:
+        readings = read_database(url)
+    except psycopg.OperationalError as error:
+        yield Finding("postgres", "bad", f"cannot be reached: {str(error).strip().splitlines()[0]}")
+        return
+    version = f"version {readings.server_version // 10000}.{readings.server_version % 10000}"
+    if readings.server_version < POSTGRES_VERSION_LEAST:
+        yield Finding("postgres", "bad", f"{version}; Berth needs 18 or newer")
+    elif readings.fsync != "on" or readings.synchronous_commit == "off":
+        settings = f"fsync={readings.fsync}, synchronous_commit={readings.synchronous_commit}"
+        yield Finding("postgres", "bad", f"{version}, but commits are not durable ({settings})")
+    else:
+        yield Finding(
+            "postgres", "ok", f"{version}, {readings.max_connections} connections at most, commits are durable"
+        )
+    yield clock_finding("postgres", readings.seconds_ahead)
+    try:
+        revision, newest = migrations.current_revision(url), migrations.head_revision()
+    except migrations.SchemaProblem as problem:
+        yield Finding("schema", "bad", str(problem))
+        return
+    if revision != newest:
+        yield Finding("schema", "bad", f"at {revision or 'nothing'}, newest is {newest}; run `berth migrate`")
+        return
+    yield Finding("schema", "ok", f"at {revision}, the newest")
+    yield from _fleet(read_fleet(url))
+
+
+def _fleet(readings: FleetReadings) -> Iterator[Finding]:
+    slow = readings.outbox_oldest_seconds > OUTBOX_SECONDS_MAX
+    waiting = f"{readings.outbox_events} events wait, the oldest for {readings.outbox_oldest_seconds:.1f} s"
+    advice = "; is a relay running?" if slow else ""
+    yield Finding("relay", "bad" if slow else "ok", f"{waiting}; the log is at {readings.head_version}{advice}")
+    if readings.offline_nodes:
+        shown = ", ".join(readings.offline_nodes[:NODES_NAMED_MAX])
+        yield Finding("nodes", "warning", f"{len(readings.offline_nodes)} of {readings.nodes} are offline: {shown}")
+    else:
+        yield Finding("nodes", "ok", f"{readings.nodes}, none offline")
+    yield _slots(readings)
+    hours = readings.node_certificate_hours_least
+    if hours is not None:
+        soon = hours < CERTIFICATE_HOURS_LEAST
+        yield Finding("node certificates", "warning" if soon else "ok", f"the first ends in {hours:.1f} h")
+    overdue = {what: count for what, count in readings.overdue.items() if count}
+    named = ", ".join(f"{count} {what}" for what, count in overdue.items())
+    told = f"past what they wait for: {named}; is a worker running?" if overdue else "nothing is past what it waits for"
+    yield Finding("deadlines", "warning" if overdue else "ok", told)
+    dead = readings.dead_letters
+    advice = "; look with `berth events dead-letters list`" if dead else ""
+    yield Finding("dead letters", "warning" if dead else "ok", f"{dead} events wait for a person{advice}")
+
+
+def _slots(readings: FleetReadings) -> Finding:
+    """Slots that nobody can have until a person acts."""
+    told = []
+    if readings.blocked_slots:
+        told.append(f"{readings.blocked_slots} are blocked by a cleanup that failed; `berth node list` shows where")
+    if readings.orphaned_slots:
+        nodes = ", ".join(readings.orphaned_nodes[:NODES_NAMED_MAX])
+        told.append(f"{readings.orphaned_slots} are kept by orphans on {nodes}; `berth node orphans NODE` lists them")
+    return Finding("slots", "warning" if told else "ok", "; ".join(told) or "none waits for a person")

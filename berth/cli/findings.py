@@ -1,0 +1,26 @@
+"""What `berth doctor` says of one thing that it looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CLOCK_SECONDS_MAX = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. `skipped`: there was nothing to look at."""
+
+    subject: str
+    verdict: Literal["ok", "warning", "bad", "skipped"]
+    detail: str
+
+
+def clock_finding(server: str, seconds_ahead: float) -> Finding:
+    """How far a server's clock is from this machine's. Berth's deadlines are judged by Postgres's alone."""
+    apart = abs(seconds_ahead)
+    if apart <= CLOCK_SECONDS_MAX:
+        return Finding(f"clock {server}", "ok", f"within {CLOCK_SECONDS_MAX:g} s of this machine's")
+    way = "ahead of" if seconds_ahead > 0 else "behind"
+    return Finding(f"clock {server}", "warning", f"{apart:.1f} s {way} this machine's; let both follow one time server")

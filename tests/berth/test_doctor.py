@@ -1,0 +1,207 @@
+"""Each thing that `berth doctor` looks at is well where it is well, and is told, with what to do, where it is not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import nats
+import psycopg
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ConsumerConfig, StreamConfig
+from typer.testing import CliRunner
+
+from berth.cli.main import app
+from berth.local.servers import LocalNats, free_port
+from outbox_relay.settings import Settings
+from outbox_relay.stream import wanted_configuration
+from tests.berth.scripted import Reply, ScriptedServer
+from tests.lifecycle.driving import run_with
+from tests.lifecycle.seeding import Seeded, create_allocation, seed
+from tests.lifecycle.test_cleanup_before_reuse import ONCE, stuck_failure
+from tests.outbox_relay.relays import STREAM, asked, leave_events
+
+FIT = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
+WORKER = "berth-worker"
+Found = dict[str, tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No stack in the directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def examined(**settings: str) -> Found:
+    """Verdict and detail by subject, as the command tells them."""
+    told = CliRunner().invoke(app, ["doctor", "--output", "json"], env=settings)
+    document = json.loads(told.stdout)
+    assert told.exit_code == (0 if document["healthy"] else 1)
+    return {one["subject"]: (one["verdict"], one["detail"]) for one in document["findings"]}
+
+
+@pytest.fixture
+def seeded(database_url: str) -> Seeded:
+    """Two nodes, online."""
+    return seed(database_url, slice_nodes=2)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[psycopg.Connection]:
+    """To hurt the database."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def test_a_fleet_that_is_well(database_url: str, seeded: Seeded) -> None:
+    found = examined(BERTH_DATABASE_URL=database_url)
+    assert {subject for subject, (verdict, _) in found.items() if verdict not in ("ok", "skipped")} == {"postgres"}
+    assert "not durable (fsync=off" in found["postgres"][1], "as it is in tests"
+    assert {"clock postgres", "schema", "relay", "nodes", "slots", "deadlines", "dead letters"} <= found.keys()
+    assert [found[name][0] for name in ("nats", "temporal", "api")] == ["skipped"] * 3
+
+
+def test_servers_that_are_not_there() -> None:
+    port = free_port()
+    found = examined(
+        BERTH_DATABASE_URL=f"postgresql://x@127.0.0.1:{port}/x", BERTH_NATS_URL=f"nats://127.0.0.1:{port}",
+        BERTH_TEMPORAL_ADDRESS=f"127.0.0.1:{port}", BERTH_API_URL=f"http://127.0.0.1:{port}",
+    )  # fmt: skip
+    assert [found[name][0] for name in ("postgres", "nats", "temporal", "api")] == ["bad"] * 4
+
+
+def test_slots_that_wait_for_a_person(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:
+    allocation = create_allocation(database_url, seeded, gpus=2)
+    run_with(database_url, lambda context: stuck_failure(context, database_url, allocation), limits=ONCE)
+    verdict, detail = examined(BERTH_DATABASE_URL=database_url)["slots"]
+    assert verdict == "warning"
+    assert "2 are blocked by a cleanup that failed; `berth node list`" in detail
+    assert "orphan" not in detail
+    database.execute(
+        "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"
+        " select id, uuidv7(), '{3,4,5}', 'operator', now() from nodes order by name limit 1"
+    )
+    assert "3 are kept by orphans on gpu-slice-0" in examined(BERTH_DATABASE_URL=database_url)["slots"][1]
+
+
+def test_what_is_past_its_deadline_away_or_given_up(
+    database_url: str, seeded: Seeded, database: psycopg.Connection
+) -> None:
+    create_allocation(database_url, seeded)
+    late = "update {} set waits_since = now() - interval '3 minutes', waits_until = now() - interval '2 minutes'"
+    database.execute(late.format("allocations"))
+    database.execute("update nodes set online = false where name = 'gpu-slice-1'")
+    database.execute(
+        "insert into dead_letters (consumer, version, reason, detail, excerpt, tries, first_at)"
+        " values ('c', 1, 'stub', 'd', 'e', 1, now())"
+    )
+    database.execute("update outbox set occurred_at = now() - interval '1 minute'")
+    found = examined(BERTH_DATABASE_URL=database_url)
+    assert found["deadlines"] == ("warning", "past what they wait for: 1 allocations; is a worker running?")
+    assert found["nodes"] == ("warning", "1 of 2 are offline: gpu-slice-1")
+    assert found["dead letters"][0] == "warning"
+    verdict, detail = found["relay"]
+    assert (verdict, "is a relay running?" in detail) == ("bad", True)
+
+
+@pytest.mark.parametrize(("minutes", "way"), [(-9, "behind"), (9, "ahead of")])
+def test_a_database_with_another_clock(
+    database_url: str, seeded: Seeded, database: psycopg.Connection, minutes: int, way: str
+) -> None:
+    database.execute(
+        "create function public.clock_timestamp() returns timestamptz language sql as"
+        f" $$ select pg_catalog.clock_timestamp() + interval '{minutes} minutes' $$"
+    )
+    separator = "&" if "?" in database_url else "?"
+    found = examined(BERTH_DATABASE_URL=f"{database_url}{separator}options=-csearch_path%3Dpublic%2Cpg_catalog")
+    verdict, detail = found["clock postgres"]
+    assert (verdict, f"s {way} this machine's" in detail) == ("warning", True)
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.0, "ok"), (-60.0, "warning"), (60.0, "warning")])
+def test_an_api_with_another_clock(seconds: float, verdict: str) -> None:
+    with ScriptedServer([Reply()], clock=lambda: time.time() + seconds) as server:
+        found = examined(BERTH_API_URL=server.address)
+    assert (found["api"][0], found["clock api"][0]) == ("ok", verdict)
+
+
+@pytest.fixture
+def bare_nats(nats_server: LocalNats) -> Iterator[LocalNats]:
+    """NATS without a stream, before the test and after it."""
+
+    async def delete(client: Client) -> None:
+        try:
+            await client.jetstream().delete_stream(STREAM)
+        except nats.js.errors.NotFoundError:
+            return
+
+    asked(nats_server.url, delete)
+    yield nats_server
+    asked(nats_server.url, delete)
+
+
+def make_stream(nats_url: str, configuration: StreamConfig) -> None:
+    """A stream, as somebody made it."""
+
+    async def make(client: Client) -> None:
+        await client.jetstream().add_stream(configuration)
+
+    asked(nats_url, make)
+
+
+def publish(nats_url: str, count: int) -> None:
+    """Messages in the stream."""
+
+    async def publish(client: Client) -> None:
+        for _ in range(count):
+            await client.jetstream().publish("berth.events.operator.test", b"{}")
+
+    asked(nats_url, publish)
+
+
+def test_the_stream_is_set_as_the_log_needs_it_or_is_not(bare_nats: LocalNats) -> None:
+    found = examined(BERTH_NATS_URL=bare_nats.url)
+    assert found["nats"][0] == "ok"
+    verdict, detail = found["stream"]
+    assert (verdict, "no stream BERTH_LOG yet; is a relay running?" in detail) == ("warning", True)
+    make_stream(bare_nats.url, replace(FIT, max_msgs=1_000_000, duplicate_window=60))
+    verdict, detail = examined(BERTH_NATS_URL=bare_nats.url)["stream"]
+    assert verdict == "bad"
+    assert "max_msgs is 1000000, not unlimited; the duplicate window is 60 s" in detail
+
+
+def test_how_far_the_stream_is_behind_the_log(
+    bare_nats: LocalNats, database_url: str, database: psycopg.Connection
+) -> None:
+    settings = {"BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": bare_nats.url}
+    make_stream(bare_nats.url, FIT)
+    assert examined(**settings)["publishing"][0] == "ok"
+    leave_events(database, [{"n": n} for n in range(3)])
+    database.execute("select log_advance(10)")
+    publish(bare_nats.url, 1)
+    found = examined(**settings)
+    assert found["stream"] == ("ok", "BERTH_LOG is at 1, set as the log needs it")
+    assert (found["publishing"][0], found["publishing"][1].split(",")[0]) == ("ok", "2 events are not on NATS yet")
+    database.execute("update log set occurred_at = now() - interval '1 minute' where version = 2")
+    assert examined(**settings)["publishing"][0] == "bad"
+    publish(bare_nats.url, 3)
+    verdict, detail = examined(**settings)["publishing"]
+    assert (verdict, "NATS is ahead of Postgres" in detail) == ("bad", True)
+
+
+def test_whether_anybody_takes_the_events(bare_nats: LocalNats) -> None:
+    make_stream(bare_nats.url, FIT)
+    assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"][0] == "warning"
+
+    async def consume(client: Client) -> None:
+        await client.jetstream().add_consumer(STREAM, ConsumerConfig(durable_name=WORKER))
+
+    asked(bare_nats.url, consume)
+    assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("ok", f"{WORKER}: 0 wait, 0 under way")
+    publish(bare_nats.url, 2)
+    alone = f"{WORKER}: 2 wait, 0 under way, and nobody asks for more"
+    assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("warning", alone)
