@@ -195,7 +195,8 @@ class AsyncClient:
     iterate_resources = _each(reservation_calls.list_resources)
     get_resource = _now(reservation_calls.get_resource)
     create_resource = _now(reservation_calls.create_resource)
-    get_availability = _now(reservation_calls.get_availability)
+    get_availability = _now(reservation_calls.list_availability)
+    iterate_availability = _each(reservation_calls.list_availability)
     get_operation = _now(operation_calls.get_operation)
 
     create_tenant = _now(admin_calls.create_tenant)

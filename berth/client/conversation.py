@@ -64,6 +64,7 @@ def converse(exchange: Exchange, call: Call[Result]) -> Talk[Result]:
     """All of one call. Returns its validated result, or raises a `BerthError`."""
     if not call.writes:
         return (yield from _read(exchange, call, exchange.retry_seconds))
+    request_arguments(call, call.idempotency_key)  # What cannot be sent is refused before anything else is.
     if call.idempotency_key is None:
         key, age_seconds = (yield from draw_key(exchange)), 0.0
     else:

@@ -167,9 +167,10 @@ class Image(Answer):
 
 
 class Availability(Answer):
-    """What could be placed now, or in the window asked for: `largest_now` is the biggest single allocation with room.
+    """What could be placed now, or throughout the window asked for; `largest_now` is the largest count that one node takes.
 
-    `earliest_at` is the first moment from which what was asked for fits, if there is one.
+    The rest is there where a window, or a number, was asked for: `available` times `gpus` can be had, each on one node, and
+    `count` times from `earliest_at` on; `reason` says why that never comes.
     """
 
     sku: str
@@ -177,7 +178,13 @@ class Availability(Answer):
     free_gpus: int
     largest_now: int
     total_gpus: int
+    gpus: int | None = None
+    count: int | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    available: int | None = None
     earliest_at: datetime | None = None
+    reason: str | None = None
 
 
 class Tenant(Answer):

@@ -101,7 +101,7 @@ def create_resource(resource_id: str, *, idempotency_key: str | None = None) -> 
     return write("POST", f"{API}/admin/resources", Resource, {"id": resource_id}, idempotency_key)
 
 
-def get_availability(
+def list_availability(
     *,
     sku: str | None = None,
     region: str | None = None,
@@ -109,9 +109,11 @@ def get_availability(
     count: int | None = None,
     starts_at: datetime | None = None,
     ends_at: datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> Call[Page[Availability]]:
-    """What could be placed now, or in a window; with `gpus`, also from when so many can be had."""
+    """What could be placed now, per SKU and region; with any of the others, in a window: how many, and from when."""
     return read_page(
         f"{API}/availability", Availability, sku=sku, region=region, gpus=gpus, count=count,
-        starts_at=written(starts_at), ends_at=written(ends_at),
+        starts_at=written(starts_at), ends_at=written(ends_at), limit=limit, cursor=cursor,
     )  # fmt: skip

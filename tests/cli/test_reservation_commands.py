@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from berth.cli.main import app
 from berth.client import OperationKey
 from berth.local.servers import LocalPostgres
-from tests.api.calling import fresh
+from tests.api.calling import fresh, new_place
 from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
 
 RUNNER = CliRunner()
@@ -168,6 +168,20 @@ def test_resources_and_what_can_be_had(me: Shell, operator: Shell, tenant: Tenan
     (offer,) = me.json(f"availability --sku {tenant.place.sku} --region {tenant.place.region}")["items"]
     assert offer["total_gpus"] == 8
     assert tenant.place.sku in me.run(f"availability --sku {tenant.place.sku}").stdout
+
+
+def test_what_can_be_had_in_a_window(me: Shell, deployment: Deployment) -> None:
+    place = new_place(deployment.admin, deployment.database)
+    starts = datetime.now(UTC) + timedelta(days=1)
+    window = f"--starts-at {starts.isoformat()} --ends-at {(starts + timedelta(hours=2)).isoformat()}"
+    what = f"--sku {place.sku} --gpus 8 --region {place.region}"
+    me.json(f"reserve create {what} --holder me {window}")
+    (offer,) = me.json(f"availability {what} {window}")["items"]
+    assert (offer["available"], offer["gpus"], offer["count"]) == (0, 8, 1)
+    assert datetime.fromisoformat(offer["earliest_at"]) == starts + timedelta(hours=2)
+    (never,) = me.json(f"availability {what} --count 2")["items"]
+    assert (never["earliest_at"], never["reason"]) == (None, "too_few_nodes")
+    assert "too_few_nodes" in me.run(f"availability {what} --count 2").stdout
 
 
 @pytest.mark.parametrize(
