@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -57,7 +58,8 @@ async def hold(body: HoldResources, write: TenantWrite) -> Response:
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
-    return answer_response(await hold_resources(write.context, write.parts.catalogue, held, _wanted(body)))
+    holding = partial(hold_resources, write.context, write.parts.catalogue, held, _wanted(body))
+    return answer_response(await write.parts.gate.answer(held.operation, holding))
 
 
 def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
