@@ -1,0 +1,95 @@
+"""A resource's `row_version` grows with every transition of its state, also with those that time alone brings about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from orchestrator.commands.mark_node_offline import mark_node_offline
+from orchestrator.queries.reservations import find_resource
+from orchestrator.store.resources import Resource
+from tests.lifecycle.seeding import connect
+from tests.reservations.holding import Desk, at_desk, seed_with_seats
+from worker.sweepers.reservations import sweep_windows_over
+
+
+class Watcher:
+    """Looks at resources again and again: a state that has changed must have a greater version, and none ever shrinks."""
+
+    def __init__(self, desk: Desk, *names: str) -> None:
+        self._desk = desk
+        self._names = names
+        self._seen: dict[str, Resource] = {}
+        self.states: dict[str, list[str]] = {name: [] for name in names}
+
+    async def look(self) -> None:
+        for name in self._names:
+            now = await find_resource(self._desk.context.database, name, None)
+            before = self._seen.get(name)
+            if before is not None:
+                assert now.row_version >= before.row_version, (name, before, now)
+                assert now.state == before.state or now.row_version > before.row_version, (name, before, now)
+            if before is None or now.state != before.state:
+                self.states[name].append(now.state)
+            self._seen[name] = now
+
+    async def until(self, name: str, state: str) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                await self.look()
+                if self.states[name][-1] == state:
+                    return
+
+
+def test_every_transition_is_seen_in_the_version(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=1)
+
+    async def way(desk: Desk) -> None:
+        seat, slot, node = "seat-0", desk.slot(2), desk.node()
+        watcher = Watcher(desk, seat, slot, node)
+
+        async def step(action: Callable[[], Awaitable[object]]) -> None:
+            await watcher.look()
+            await action()
+            await watcher.look()
+
+        # A hold that begins now: confirmed, cancelled; another that a rival ends and takes over in one transaction.
+        first = await desk.held(seat, slot)
+        await step(lambda: desk.confirm(first))
+        await step(lambda: desk.cancel(first))
+        late = await desk.held(seat, slot)
+        desk.set_deadline(late, -1)
+        await step(lambda: desk.hold(seat, slot, holder="rival"))
+        await step(lambda: _cancel_all(desk))
+        # Windows begin and end while nobody does anything; then a sweeper ends what is over.
+        begins = datetime.now(UTC) + timedelta(seconds=1.5)
+        window = await desk.held(seat, slot, starts_at=begins, ends_at=begins + timedelta(seconds=1.5))
+        await step(lambda: desk.confirm(window))
+        assert watcher.states[seat][-1] == "available"
+        await watcher.until(seat, "confirmed")
+        await watcher.until(seat, "available")
+        await step(lambda: sweep_windows_over(desk.context, 10))
+        # Several claims on one node, each going its own steps.
+        held = [await desk.held(desk.slot(n)) for n in range(2, 6)]
+        for one in held:
+            await step(lambda one=one: desk.confirm(one))  # type: ignore[misc]
+        for one in held:
+            await step(lambda one=one: desk.cancel(one))  # type: ignore[misc]
+        # The node goes and comes.
+        with connect(database_url) as connection:
+            connection.execute("update nodes set last_seen_at = clock_timestamp() - interval '1 day'")
+        await step(lambda: mark_node_offline(desk.context, seeded.nodes[0].id, 10))
+        assert watcher.states[slot][-1] == "out_of_service"
+        assert watcher.states[seat] == [
+            "reserved", "confirmed", "available", "reserved", "available", "confirmed", "available",
+        ]  # fmt: skip
+
+    at_desk(database_url, seeded, way)
+
+
+async def _cancel_all(desk: Desk) -> None:
+    with connect(desk.url) as connection:
+        found = connection.execute("select id, holder_id from reservations where state = 'hold'").fetchall()
+    for id_, holder in found:
+        await desk.cancel(id_, holder=holder)
