@@ -26,9 +26,18 @@ from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent, signing_request, ssh_key
 from tests.api.processes import public_process
 
-# What no schema can express: which things exist, which cursor a list gave out, which key was used before.
+# What no schema can express: which things exist, which cursor a list gave out, which key was used before, what time it is
+# and how long a deployment lets a hold last.
 REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset(
-    {"invalid_cursor", "ssh_key_not_found", "image_unavailable", "operation_conflict"}
+    {
+        "invalid_cursor",
+        "ssh_key_not_found",
+        "image_unavailable",
+        "operation_conflict",
+        "ttl_out_of_range",
+        "window_invalid",
+        "slot_overflow",
+    }
 )
 # Nor that one number must not be larger than another.
 CROSS_FIELD_RULES = ("half_slots must not be larger than slot_count",)
@@ -65,9 +74,12 @@ def contract(
         tenant = new_tenant(admin)
         with psycopg.connect(postgres_server.url(name), autocommit=True) as database:
             place = new_place(admin, database)
+        hold = {"resources": [f"slot:{place.node['id']}:7"], "holder_id": "somebody"}
         existing = {
             "allocation_id": rent(tenant, place, name="mine", labels={"team": "red"})["allocation_id"],
             "key_id": tenant.get("/ssh-keys")["items"][0]["id"],
+            "reservation_id": tenant.make("/reservations", hold)["reservation_id"],
+            "resource_id": admin.make("/admin/resources", {"id": "seat-1"})["id"],
             "node": place.node["name"],
             "node_id": place.node["id"],
             "tenant_id": new_tenant(admin).tenant_id or "",
