@@ -71,8 +71,8 @@ declare
     last_   boolean;
 begin
     select * into item from jsonb_to_record(p_item) as i(
-        reservation_id uuid, claim_id bigint, judged_at timestamptz, key text, fingerprint text, correlation_id uuid,
-        request_id text, actor_kind text, actor_id text, sku text, sku_row_version bigint, shape text, gpu_model text,
+        reservation_id uuid, claim_id bigint, judged_at timestamptz, key text, own_key text, fingerprint text,
+        correlation_id uuid, request_id text, actor_kind text, actor_id text, sku text, sku_row_version bigint, shape text, gpu_model text,
         gpus integer, region text, image text, image_row_version bigint, price_version bigint, name text, labels jsonb,
         user_data text, ssh_key_ids uuid[], ends_at timestamptz, start_seconds float8, units_seconds float8);
     select * into strict claim from claims
@@ -102,7 +102,7 @@ begin
     values (made.id, claim.tenant_id, item.sku, item.shape, item.gpu_model, item.gpus, item.region, item.image,
         item.price_version, item.name, item.labels, item.user_data,
         (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (item.ssh_key_ids)),
-        claim.node_id, claim.id, item.key, decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
+        claim.node_id, claim.id, item.own_key, decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
         case when busy then 'units' else 'worker' end, item.judged_at,
         case when busy then least(item.ends_at, item.judged_at + make_interval(secs => item.units_seconds))
              else item.judged_at + make_interval(secs => item.start_seconds) end,

@@ -104,7 +104,7 @@ def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:
     template = subject.template
     assert template is not None
     return Start(
-        key=f"auto:{uuid4()}",
+        key=None,
         fingerprint=hashlib.sha256(f"{subject.name}/claims/{claim.id}".encode()).digest(),
         request_id=None,
         correlation_id=uuid4(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 
@@ -16,6 +16,9 @@ from orchestrator.domain.states import Actor
 from orchestrator.placement.admission import Admitted
 from orchestrator.store.database import Reading, Transaction
 from orchestrator.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
+
+STARTED_BY_ITSELF = "starts_at:"
+"""How the keys of allocations begin that no operation made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,12 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The allocation that a claim becomes, as its tenant asked for it."""
+    """The allocation that a claim becomes, as its tenant asked for it.
 
-    key: str
+    `key` is that of the client's operation; None where it starts by itself, and no client waits for an answer.
+    """
+
+    key: str | None
     fingerprint: bytes
     request_id: str | None
     correlation_id: UUID
@@ -93,6 +99,7 @@ async def turn_over_claim(
         "claim_id": claim.id,
         "judged_at": subject.clock.isoformat(),
         "key": start.key,
+        "own_key": start.key or f"{STARTED_BY_ITSELF}{uuid4()}",
         "fingerprint": start.fingerprint.hex(),
         "correlation_id": str(start.correlation_id),
         "request_id": start.request_id,
