@@ -115,7 +115,9 @@ def _judge(found: Replay, asked: Asked) -> Iterator[str]:
     elif refusals[0].payload.get("code") != asked.code:
         yield f"told {asked.code}, but {refusals[0]} says {refusals[0].payload.get('code')}"
     else:
-        yield from _judge_refusal(found, asked, refusals[0].version, refusals[0].instant("judged_at"))
+        reason = f" ({refusals[0].payload['reason']})" if refusals[0].payload.get("reason") else ""
+        for sentence in _judge_refusal(found, asked, refusals[0].version, refusals[0].instant("judged_at")):
+            yield sentence + reason
 
 
 def _judge_effect(found: Replay, asked: Asked, event: Event) -> Iterator[str]:

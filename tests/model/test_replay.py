@@ -50,10 +50,8 @@ def fresh_run(url: str, run: Run) -> Run:
         run.seeded.nodes.append(
             add_node(connection, run.seeded.pools["gpu_slice"], f"n-{uuid.uuid4().hex[:12]}", "gpu_slice")
         )
-        connection.execute(
-            "select setval('unit_numbers', (select max(u) + 1 from (select unit from slots union all"
-            " select unit from resources) x(u)))"
-        )
+        # Far from the units that nodes added later get.
+        connection.execute("select setval('unit_numbers', greatest(1000000, nextval('unit_numbers')))")
         for seat in SEATS:
             connection.execute("insert into resources (id) values (%s) on conflict do nothing", (seat,))
         row = connection.execute("select clock_timestamp()").fetchone()
