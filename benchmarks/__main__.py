@@ -11,12 +11,14 @@ import sys
 
 MODULES = {
     "create": "benchmarks.create",
+    "gate": "benchmarks.gate",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
     "relay": "benchmarks.relay_figures",
     "dispatch": "benchmarks.dispatch",
     "memory": "benchmarks.memory",
     "verify": "benchmarks.verify",
+    "availability": "benchmarks.availability",
 }
 
 

@@ -2,7 +2,7 @@
 
 Its own process (`python -m benchmarks.load`, plan as JSON on standard input, `Outcome` as JSON on standard output).
 Closed loop: each client is one kept-alive HTTP/1.1 connection with one request under way. Requests are bytes made
-beforehand with a fresh Idempotency-Key patched in; of an answer only the status and the length are looked at.
+beforehand with an Idempotency-Key patched in; of an answer only the status and the length are looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import uvloop
 
@@ -24,22 +24,25 @@ from benchmarks.figures import percentile
 from benchmarks.seeding import REGIONS, SLICE_MODELS, BenchTenant
 
 RUN_SECONDS_MAX = 300.0
+Kind = Literal["new", "unkeyed", "again", "ok"]
+"""Creates with a key each, creates without, the same few creates with their keys again and again, or `GET /ok`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """So many clients, `warm` creates that do not count and `count` that do, spread over the API processes' ports."""
+    """So many clients, `warm` requests that do not count and `count` that do, spread over the API processes' ports."""
 
     ports: list[int]
     clients: int
     warm: int
     count: int
     tenants: list[dict[str, str]]
+    kind: Kind = "new"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Creates per second and their latencies; `statuses` counts every answer."""
+    """Requests per second and their latencies; `statuses` counts every answer."""
 
     per_second: float
     p50_ms: float
@@ -51,21 +54,24 @@ class Outcome:
         return f"{self.per_second:,.0f}/s, p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms"
 
 
-def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant]) -> Outcome:
-    """Run the load in a process of its own. Raises RuntimeError if any create was not answered 201."""
-    plan = Plan(ports, clients, max(200, 4 * clients, count // 5), count, [asdict(tenant) for tenant in tenants])
+def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant], kind: Kind = "new") -> Outcome:
+    """Run the load in a process of its own. Raises RuntimeError if any request was not answered as it should be."""
+    plan = Plan(ports, clients, max(200, 4 * clients, count // 5), count, [asdict(tenant) for tenant in tenants], kind)
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.load"], input=json.dumps(asdict(plan)), stdout=subprocess.PIPE, text=True,
         check=True, timeout=RUN_SECONDS_MAX,
     )  # fmt: skip
     outcome = Outcome(**json.loads(done.stdout))
-    if set(outcome.statuses) != {"201"}:
-        raise RuntimeError(f"not every create was placed: {outcome.statuses}")
+    if set(outcome.statuses) != {"200" if kind == "ok" else "201"}:
+        raise RuntimeError(f"not every request was answered well: {outcome.statuses}")
     return outcome
 
 
-def _requests(tenants: list[dict[str, str]]) -> list[tuple[bytes, bytes]]:
+def _requests(tenants: list[dict[str, str]], kind: Kind) -> list[tuple[bytes, bytes]]:
     """What stands before and after the key, for every kind of create."""
+    if kind == "ok":
+        return [(b"GET /ok HTTP/1.1\r\nHost: localhost", b"\r\n\r\n")]
+    key_header = "" if kind == "unkeyed" else "\r\nIdempotency-Key: "
     made = []
     for tenant in tenants:
         for region in REGIONS:
@@ -82,7 +88,7 @@ def _requests(tenants: list[dict[str, str]]) -> list[tuple[bytes, bytes]]:
                 ).encode()
                 head = (
                     f"POST /api/v1/allocations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {tenant['api_key']}\r\n"
-                    f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nIdempotency-Key: "
+                    f"Content-Type: application/json\r\nContent-Length: {len(body)}{key_header}"
                 ).encode()
                 made.append((head, b"\r\n\r\n" + body))
     random.shuffle(made)
@@ -93,10 +99,11 @@ class _Run:
     """What all clients share."""
 
     def __init__(self, plan: Plan) -> None:
-        self.requests = _requests(plan.tenants)
+        self.requests = _requests(plan.tenants, plan.kind)
+        self._kind = plan.kind
         self.total = plan.warm + plan.count
         self.warm = plan.warm
-        self.prefix = uuid.uuid4().hex.encode()
+        self._prefix = uuid.uuid4().hex.encode()
         self.sent = 0
         self.answered = 0
         self.statuses: Counter[str] = Counter()
@@ -104,6 +111,14 @@ class _Run:
         self.began = 0.0
         self.ended = 0.0
         self.done = asyncio.get_running_loop().create_future()
+
+    def message(self, number: int) -> bytes:
+        """The request of this number; those that are sent again are as many as there are kinds of create."""
+        which = number % len(self.requests)
+        head, tail = self.requests[which]
+        if self._kind in ("ok", "unkeyed"):
+            return head + tail
+        return b"%s%s-%d%s" % (head, self._prefix, number if self._kind == "new" else which, tail)
 
 
 class _Client(asyncio.Protocol):
@@ -127,9 +142,9 @@ class _Client(asyncio.Protocol):
             transport.close()
             return
         run.sent += 1
-        head, tail = run.requests[run.sent % len(run.requests)]
+        message = run.message(run.sent)
         self._sent_at = time.perf_counter()
-        transport.write(b"%s%s-%d%s" % (head, run.prefix, run.sent, tail))
+        transport.write(message)
 
     def data_received(self, data: bytes) -> None:
         """Count a whole answer and send the next request."""

@@ -39,8 +39,8 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset(
         "slot_overflow",
     }
 )
-# Nor that one number must not be larger than another.
-CROSS_FIELD_RULES = ("half_slots must not be larger than slot_count",)
+# Nor that one number must not be larger than another, or a time not to come.
+CROSS_FIELD_RULES = ("half_slots must not be larger than slot_count", "since: it lies in the future")
 EXAMPLES_MAX = 6
 
 schemathesis.openapi.format("openssh-public-key", strategies.builds(ssh_key))
