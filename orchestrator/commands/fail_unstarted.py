@@ -35,7 +35,7 @@ async def _fail(context: Context, tx: Transaction, allocation_id: UUID) -> Code 
     if subject.waits_for is Wait.UNITS:
         code, detail = Code.UNITS_NOT_FREE, "what ran before on its units was not proven gone before its deadline"
         fence = await draw_fence(tx, subject.claim_id)
-        await close_claim(tx, subject.claim_id, subject.node_id, wait_seconds)
+        await close_claim(tx, subject.claim_id, subject.node_id)
     else:
         code, detail = Code.NOT_STARTED, "no worker could start it before its deadline"
         fence = await end_right(tx, subject.claim_id, Wait.CLEANUP, wait_seconds)

@@ -13,7 +13,7 @@ from orchestrator.domain.times import rfc3339
 from orchestrator.domain.waits import Wait
 from orchestrator.execution import Context, transact
 from orchestrator.store.allocations import Change, LatestTask, Subject, advance_if, lock_allocation
-from orchestrator.store.claims import close_claim, keep_waiting
+from orchestrator.store.claims import close_claim, keep_waiting, start_waiting
 from orchestrator.store.database import Transaction
 from orchestrator.store.outbox import append_event
 from orchestrator.store.tasks import expire_task
@@ -76,8 +76,14 @@ def _ended(subject: Subject) -> Outcome | None:
 
 
 async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    await close_claim(tx, subject.claim_id, subject.node_id)
+    concluded = await _tell_proof(tx, subject, task)
+    await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
+    return concluded
+
+
+async def _tell_proof(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
     assert task.result is not None, "the caller saw the proof"
-    await close_claim(tx, subject.claim_id, subject.node_id, context.limits.requested_seconds_max)
     if subject.state is AllocationState.FAILED:
         await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
         return Concluded(AllocationState.FAILED)

@@ -15,7 +15,7 @@ from orchestrator.execution import Context, Done, run_once
 from orchestrator.store import audit
 from orchestrator.store.allocation_rows import allocation_body, read_allocation
 from orchestrator.store.allocations import Change, Subject, advance_if, lock_allocation
-from orchestrator.store.claims import close_claim, draw_fence
+from orchestrator.store.claims import close_claim, draw_fence, start_waiting
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.tasks import supersede_live_tasks
@@ -43,12 +43,13 @@ async def force_cleanup(
         _require_stuck(subject)
         fence = await draw_fence(tx, subject.claim_id)
         await supersede_live_tasks(tx, subject.id)
-        await close_claim(tx, subject.claim_id, subject.node_id, context.limits.requested_seconds_max)
+        await close_claim(tx, subject.claim_id, subject.node_id)
         await note(tx, subject.id, actor, NOTE, reason, fence)
         detail = {"reason": reason, "runtime_verified_absent": True, "from_state": subject.state, "fence": fence}
         await audit.record(tx, actor, "allocation.force_cleanup", subject.name, detail, operation.request_id)
         if subject.state is not AllocationState.FAILED:
             await _release(context, tx, subject, operation, actor, fence, reason)
+        await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
         row = await read_allocation(tx, allocation_id, None)
         assert row is not None, "a locked allocation can be read"
         return Done(200, allocation_body(row), allocation_id)

@@ -26,7 +26,7 @@ with closed as (
 )
 select count(*) from closed
 """
-_PASS_ON = "select refresh_node_fit(:node_id), start_waiting(:node_id, cast(:start_seconds as float8))"
+_REFRESH_FIT = "select refresh_node_fit(:node_id)"
 _START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))"
 
 
@@ -46,18 +46,22 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
     return fence
 
 
-async def close_claim(tx: Transaction, claim_id: int, node_id: UUID, start_seconds: float) -> None:
+async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
     """Give the units back: nothing is left on them. The node's fit shows them free in the same transaction.
 
-    Whoever has the right to them and waits for them by now starts in it too, with `start_seconds` to be picked up.
+    Whoever frees units that were occupied calls `start_waiting` as well, once it has told of it: no effect before its cause.
     """
     closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
-    await tx.execute(_PASS_ON, {"node_id": node_id, "start_seconds": start_seconds})
+    await tx.execute(_REFRESH_FIT, {"node_id": node_id})
 
 
 async def start_waiting(tx: Transaction, node_id: UUID, start_seconds: float) -> int:
-    """Start whatever waits for units of this node that nobody occupies; answers how many allocations that were."""
+    """Start whatever waits for units of this node that nobody occupies; answers how many allocations that were.
+
+    A worker has `start_seconds` to pick each up. Rows of theirs are locked by nobody who has not locked the node, so this
+    may come after a quota's lock.
+    """
     started: int = (await tx.execute(_START_WAITING, {"node_id": node_id, "start_seconds": start_seconds})).scalar_one()
     return started
 

@@ -38,7 +38,7 @@ async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, 
     never_started = subject.waits_for is Wait.UNITS
     if never_started:
         fence = await draw_fence(tx, subject.claim_id)
-        await close_claim(tx, subject.claim_id, subject.node_id, order.wait_seconds)
+        await close_claim(tx, subject.claim_id, subject.node_id)
     else:
         await supersede_live_tasks(tx, subject.id)
         fence = await end_right(tx, subject.claim_id, Wait.WORKER, order.wait_seconds)

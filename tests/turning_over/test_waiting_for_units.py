@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
+import orchestrator.commands
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.fail_unstarted import fail_unstarted
 from orchestrator.commands.force_cleanup import force_cleanup
@@ -33,6 +35,17 @@ from tests.lifecycle.driving import (
 from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
 from tests.turning_over.desk import consumed, soon, told, until, violations
+
+COMMANDS = Path(orchestrator.commands.__path__[0])
+
+
+def test_whoever_frees_units_starts_who_waits_for_them() -> None:
+    """Each command that closes a claim which may have been occupied passes its units on."""
+    sources = {path.stem: path.read_text() for path in COMMANDS.glob("*.py")}
+    closing = {name for name, source in sources.items() if "close_claim(" in source}
+    assert {"finish_release", "force_cleanup"} <= closing
+    never_occupied = {"fail_unstarted"}
+    assert {name for name in closing - never_occupied if "start_waiting(" not in sources[name]} == set()
 
 
 async def back_to_back(desk: Desk, *, seconds: float = 1.0, lasts: float = 600) -> tuple[UUID, UUID]:
@@ -75,6 +88,13 @@ def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) 
             running,
         )[0]
         assert same, f"one transaction: {told_at} {released_at}"
+        order = rows_of(
+            database_url,
+            "select event_type from outbox where subject in (%s, %s) order by id desc limit 2",
+            f"allocations/{running}",
+            f"allocations/{waiting}",
+        )
+        assert [row[0] for row in order] == ["provisioning.requested", "provisioning.releasing.completed"]
         assert claim_of(database_url, waiting)["fence"] > task_of(database_url, running)["fence"]
         assert violations(database_url) == []
         await provision(desk.context, database_url, waiting)
