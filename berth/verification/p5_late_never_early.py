@@ -33,7 +33,9 @@ group by subject having count(distinct event_type) > 1
 """
 TOLD_WRONG = """
 with told as (
-    select subject, event_type, (payload ->> 'judged_at')::timestamptz as judged_at,
+    select subject, event_type, case event_type when 'reservation.expired'
+               then least((payload ->> 'judged_at')::timestamptz, occurred_at)
+               else (payload ->> 'judged_at')::timestamptz end as judged_at,
            max((payload ->> 'hold_until')::timestamptz) filter (where event_type = 'reservation.held')
                over (partition by subject) as hold_until
     from log where event_type in ('reservation.held', 'reservation.confirmed', 'reservation.expired')

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "release", "force_release"]
+WriteKind = Literal["create", "release", "force_release", "hold", "confirm", "cancel"]
 
 EFFECTS: dict[str, str] = {
     "create": "provisioning.requested",
     "release": "provisioning.releasing.requested",
     "force_release": "provisioning.releasing.requested",
+    "hold": "reservation.held",
+    "confirm": "reservation.confirmed",
+    "cancel": "reservation.cancelled",
 }
 """The event that an effect of each kind of write leaves, with the write's key."""
 
@@ -52,6 +55,24 @@ class Attempt:
     code: str = "ok"
     answer: str = ""
     allocation_id: UUID | None = None
+    reservation_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class HoldSight:
+    """A reservation as an answer showed it to a client. `held_at` to `ends_at` are by the server's clock."""
+
+    reservation_id: UUID
+    asked: float
+    told: float
+    status: str
+    row_version: int = 0
+    resources: tuple[str, ...] = ()
+    held_at: datetime | None = None
+    expires_at: datetime | None = None
+    confirmed_at: datetime | None = None
+    ended_at: datetime | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +105,8 @@ class Delivery:
     type: str
     operation_key: str | None
     data: dict[str, Any]
+    at: datetime | None = None
+    """When it happened, by the database's clock."""
 
     @property
     def allocation_id(self) -> UUID | None:
@@ -112,6 +135,7 @@ class History:
     began: float = field(default_factory=time.monotonic)
     attempts: list[Attempt] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
+    holds: list[HoldSight] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     injuries: list[Injury] = field(default_factory=list)
     reads: dict[str, int] = field(default_factory=dict)
@@ -147,6 +171,6 @@ class History:
     def write(self, path: Path) -> None:
         """Everything, one JSON document a line, for whoever looks into a violation."""
         with path.open("w") as file:
-            for kind in ("attempts", "sights", "deliveries", "injuries"):
+            for kind in ("attempts", "sights", "holds", "deliveries", "injuries"):
                 for entry in getattr(self, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

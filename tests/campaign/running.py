@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+import psycopg
 
 from berth.client import AsyncClient, Client
 from berth.verification.all_checks import run_checks
 from berth.verification.stream import StreamUnreachable, check_stream
 from tests.campaign.history import History
+from tests.campaign.holding import SEATS, HoldingClient
 from tests.campaign.injuring import Injurer
 from tests.campaign.judging_clients import Violation, judge_clients
 from tests.campaign.judging_events import judge_events
 from tests.campaign.judging_nodes import NodeWatch
+from tests.campaign.judging_reservations import judge_reservations
 from tests.campaign.judging_workflows import judge_workflows
 from tests.campaign.load import Renter, RentingClient
 from tests.campaign.report import Report, make_report
@@ -28,7 +31,11 @@ from tests.campaign.schedule import Targets, plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
+from tests.model.log import read_log, sequence
+from tests.model.replaying import replay
+from tests.model.tables import beginning, differences, read_tables
 
+AnyClient = RentingClient | HoldingClient
 RENTERS = 3
 CALM_SECONDS = 4.0
 """Load goes on for so long after the last fault, so that its recovery is seen."""
@@ -48,6 +55,7 @@ class CampaignOptions:
     clients: int = 6
     fault_every_seconds: float = 2.5
     settle_seconds: float = 150.0
+    holders: int = 3
 
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
@@ -82,7 +90,8 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
             await asyncio.gather(*background, return_exceptions=True)
     judging = time.monotonic()
     watch.look()
-    violations += [*judge_clients(history), *judge_events(history), *watch.judge(history)]
+    violations += [*judge_clients(history), *judge_reservations(history), *judge_events(history)]
+    violations += watch.judge(history)
     violations += await asyncio.to_thread(_judge_servers, stage)
     timings["judge"] = time.monotonic() - judging
     report = make_report(history, options.seconds, options.plant)
@@ -90,7 +99,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
     return report
 
 
-async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: list[RentingClient]) -> None:
+async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: list[AnyClient]) -> None:
     """Load and faults at once; then everything is healed while the load runs out."""
     targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
     faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
@@ -136,15 +145,24 @@ def _judge_servers(stage: Stage) -> list[Violation]:
     with suppress(StreamUnreachable):
         verdicts.append(check_stream(stage.endpoints.database_url, stage.endpoints.nats_url))
     found = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
+    found += [Violation("replay", sentence) for sentence in _replay(stage.endpoints.database_url)]
     if not any(verdict.promise == "P3 on NATS" for verdict in verdicts):
         found.append(Violation("verify P3 on NATS", "the stream could not be asked"))
     return found
 
 
+def _replay(database_url: str) -> list[str]:
+    """The reference model, driven by the whole log, must end where the tables are (tests/model)."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        sequence(connection)
+        followed = replay(read_log(connection), beginning(connection))
+        return [*followed.divergences, *differences(followed.state, read_tables(connection))]
+
+
 @asynccontextmanager
 async def _clients(
     stage: Stage, options: CampaignOptions, history: History
-) -> AsyncIterator[tuple[list[RentingClient], AsyncClient]]:
+) -> AsyncIterator[tuple[list[AnyClient], AsyncClient]]:
     """The campaign's clients, each of which uses every API process, and an operator's."""
     async with AsyncExitStack() as opened:
 
@@ -154,9 +172,18 @@ async def _clients(
 
         admins = await open_all(stage.admin_key)
         renters = [Renter(f"renter {n}", *await _renter(stage, open_all), admins) for n in range(RENTERS)]
-        clients = [RentingClient(n, renters[n % RENTERS], history) for n in range(options.clients)]
+        clients: list[AnyClient] = [RentingClient(n, renters[n % RENTERS], history) for n in range(options.clients)]
+        _register_seats(stage)
+        _, reserving = await _renter(stage, open_all)
+        clients += [HoldingClient(n, reserving, history) for n in range(options.holders)]
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         yield clients, admin
+
+
+def _register_seats(stage: Stage) -> None:
+    with stage.admin() as admin:
+        for seat in SEATS:
+            admin.create_resource(seat)
 
 
 async def _renter(stage: Stage, open_all: object) -> tuple[list[uuid.UUID], list[AsyncClient]]:

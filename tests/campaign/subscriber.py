@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from datetime import datetime
 
 import nats
 from nats.aio.msg import Msg
@@ -68,6 +69,7 @@ class Subscriber:
             type=document["type"].removeprefix("berth."),
             operation_key=document.get("operationkey"),
             data=document.get("data") or {},
+            at=datetime.fromisoformat(document["time"]),
         )
         self._history.deliveries.append(delivery)
         self.cursor = max(self.cursor, delivery.sequence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
-from tests.campaign.directed import database, processes
+from tests.campaign.directed import database, processes, reservations
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import BUGS, planted
@@ -29,6 +30,8 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("fingerprint_of_path", database.one_key_two_contents, ("same key",)),
     ("application_clock", database.a_look_before_the_deadline, ("late, never early",)),
     ("deadline_before_lock", database.a_deadline_behind_a_lock, ("late, never early",)),
+    ("application_clock", reservations.a_sweep_before_the_deadline, ("late, never early", "verify P5")),
+    ("deadline_before_lock", reservations.a_confirm_behind_a_lock, ("late, never early",)),
     ("signal_is_fact", database.a_task_that_failed, ("made by a node",)),
     ("versions_by_transaction_id", database.a_release_that_began_first_and_won_last, ("legal path", "rising fences")),
     ("versions_from_outbox_ids", database.a_create_that_was_rolled_back, ("gapless",)),
@@ -71,7 +74,9 @@ def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check
 
 
 def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
-    caught = {bug: set(checks) for bug, _, checks in SCENES}
+    caught: dict[str, set[str]] = defaultdict(set)
+    for bug, _, checks in SCENES:
+        caught[bug] |= set(checks)
     caught |= {bug: {check} for bug, _, check in [*AGENT_SCENES, *WORKER_SCENES]}
     caught["publish_without_sequence"] = {"sequence is version"}
     assert set(caught) == set(BUGS)

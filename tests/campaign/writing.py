@@ -12,15 +12,16 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from berth.client import AsyncClient, BerthError, OperationConflict
-from tests.campaign.history import DEFINITE, Attempt, History, Outcome, WriteKind
+from berth.client import AsyncClient, BerthError, OperationConflict, Reservation
+from tests.campaign.history import DEFINITE, Attempt, History, HoldSight, Outcome, WriteKind
 
 ATTEMPT_SECONDS_MAX = 2.0
 """A client gives up waiting for an answer after this, and asks again."""
 
 REFUSALS = frozenset(
     {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
-     "image_unavailable"}
+     "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "reservation_not_found",
+     "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/http-api.md)."""
 
@@ -36,6 +37,7 @@ class Write:
     content: str
     send: Send
     allocation_id: UUID | None = None
+    reservation_id: UUID | None = None
 
 
 class Writer:
@@ -64,6 +66,7 @@ class Writer:
         """Send once and note what was told."""
         began = time.monotonic()
         outcome, code, answer, allocation_id = Outcome.UNKNOWN, "client_timeout", "", write.allocation_id
+        reservation_id = write.reservation_id
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
                 told = await write.send(client, write.key)
@@ -75,6 +78,9 @@ class Writer:
         else:
             outcome, code, answer = Outcome.DONE, "ok", told.model_dump_json()
             allocation_id = _allocation_of(told)
+            if isinstance(told, Reservation):
+                reservation_id = told.reservation_id
+                self._history.holds.append(hold_sight_of(told, began))
         noted = Attempt(
             write.key,
             write.kind,
@@ -86,6 +92,7 @@ class Writer:
             code,
             answer,
             allocation_id,
+            reservation_id,
         )
         self._history.attempts.append(noted)
         return noted
@@ -99,6 +106,14 @@ def _meaning(error: BerthError) -> Outcome:
     if error.outcome == "in_progress":
         return Outcome.IN_PROGRESS
     return Outcome.REFUSED if error.code in REFUSALS else Outcome.NOT_DONE
+
+
+def hold_sight_of(found: Reservation, asked: float) -> HoldSight:
+    """What an answer showed."""
+    return HoldSight(
+        found.reservation_id, asked, time.monotonic(), found.status, found.row_version or 0, tuple(found.resources),
+        found.held_at, found.expires_at, found.confirmed_at, found.ended_at, found.ends_at,
+    )  # fmt: skip
 
 
 def _allocation_of(told: Any) -> UUID | None:

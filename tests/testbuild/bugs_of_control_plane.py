@@ -16,21 +16,26 @@ CLOCK_GAINS = timedelta(minutes=1)
 
 def judge_by_own_clock() -> None:
     """Deadlines are judged by the process's own clock, which gains a minute with every look."""
-    from orchestrator.store import allocations
+    from orchestrator.store import allocations, reservations
 
-    genuine = allocations.Subject
+    genuine, genuine_reservation = allocations.Subject, reservations.ReservationSubject
     looks = itertools.count()
 
     def subject(**values: Any) -> Any:
         return genuine(**{**values, "clock": datetime.now(UTC) + CLOCK_GAINS * next(looks)})
 
+    def reservation(**values: Any) -> Any:
+        return genuine_reservation(**{**values, "clock": datetime.now(UTC) + CLOCK_GAINS * next(looks)})
+
     replace(allocations, "Subject", subject)
+    replace(reservations, "ReservationSubject", reservation)
 
 
 def judge_before_lock() -> None:
     """Deadlines are judged by the beginning of the transaction, before it had its locks."""
-    from orchestrator.store import allocations
+    from orchestrator.store import allocations, reservations
 
+    rewrite(reservations, "_READ", "clock_timestamp() as clock", "now() as clock")
     rewrite(allocations, "_LOCK_ALLOCATION", "clock_timestamp() as clock", "now() as clock")
 
 

@@ -24,6 +24,7 @@ from tests.campaign.history import Attempt, Delivery, History, Outcome, Sight, W
 from tests.campaign.judging_clients import Violation, judge_clients
 from tests.campaign.judging_events import judge_events
 from tests.campaign.judging_nodes import NodeStory, NodeWatch
+from tests.campaign.judging_reservations import judge_reservations
 from tests.lifecycle.driving import PROVISIONED, WIPED, completed, report, run_with, task_of
 from tests.lifecycle.seeding import Seeded, connect, seed
 
@@ -56,20 +57,21 @@ class Scene:
 
     def write(
         self, kind: WriteKind, key: str, content: str, outcome: Outcome, answer: str = "",
-        allocation_id: uuid.UUID | None = None,
+        allocation_id: uuid.UUID | None = None, reservation_id: uuid.UUID | None = None,
     ) -> None:  # fmt: skip
         """Note what a client asked for and was told just now."""
         now = time.monotonic()
         self.history.attempts.append(
-            Attempt(key, kind, "scene", content, now, now, outcome, "ok", answer, allocation_id)
+            Attempt(key, kind, "scene", content, now, now, outcome, "ok", answer, allocation_id, reservation_id)
         )
 
     def told(
-        self, kind: WriteKind, key: str, content: str, answer: Answer, allocation_id: uuid.UUID | None = None
-    ) -> None:
+        self, kind: WriteKind, key: str, content: str, answer: Answer, allocation_id: uuid.UUID | None = None,
+        reservation_id: uuid.UUID | None = None,
+    ) -> None:  # fmt: skip
         """Note the answer of a command."""
         outcome = Outcome.DONE if answer.status < 400 else Outcome.REFUSED
-        self.write(kind, key, content, outcome, answer.body, allocation_id)
+        self.write(kind, key, content, outcome, answer.body, allocation_id, reservation_id)
 
     def look(self, allocation_id: uuid.UUID) -> Sight:
         """Note what a client would read now."""
@@ -124,7 +126,8 @@ class Scene:
         watch.stories["played"] = self.story
         verdicts = run_checks(self.url)
         verified = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
-        return [*judge_clients(self.history), *judge_events(self.history), *watch.judge(self.history), *verified]
+        seen = [*judge_clients(self.history), *judge_reservations(self.history), *judge_events(self.history)]
+        return [*seen, *watch.judge(self.history), *verified]
 
 
 def deliveries_of_log(url: str) -> list[Delivery]:
@@ -133,7 +136,8 @@ def deliveries_of_log(url: str) -> list[Delivery]:
         rows = connection.execute("select * from log order by version").fetchall()
     return [
         Delivery(
-            row["version"], row["version"], str(row["event_id"]), row["event_type"], row["operation_key"], row["payload"]
+            row["version"], row["version"], str(row["event_id"]), row["event_type"], row["operation_key"], row["payload"],
+            row["occurred_at"],
         )
         for row in rows
     ]  # fmt: skip
