@@ -47,7 +47,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
 
     return [
         ("Orchestrator", "python -m orchestrator --listen public|node|both", OrchestratorSettings),
-        ("Orchestrator: the gate (`docs/decisions/0014`)", "python -m orchestrator", GateSettings),
+        ("Orchestrator: the gate (`docs/decisions/0014-the-gate.md`)", "python -m orchestrator", GateSettings),
         ("Worker", "python -m worker", WorkerSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),

@@ -1,7 +1,7 @@
 """The gate: a duplicate of what this process has answered lately, or is about to answer, costs the database nothing.
 
 It only repeats what the table of operations said, and for no longer than the table says so; whatever it does not know, the
-table decides (DESIGN §6; docs/decisions/0014). So it may forget everything at any time, and each process has its own.
+table decides (DESIGN §6; docs/decisions/0014-the-gate.md). So it may forget everything at any time, and each process has its own.
 """
 
 from __future__ import annotations

@@ -126,8 +126,15 @@ def settings_variables(service: dict[str, Any], directory: Path) -> dict[str, st
 
 
 def known_variables(settings: type[BaseSettings]) -> set[str]:
-    """Every variable that these settings read."""
-    return {f"BERTH_{name}".upper() for name in settings.model_fields}
+    """Every variable that these settings read; a group of settings has its own names."""
+    found = set()
+    for name, field in settings.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseSettings):
+            found |= known_variables(kind)
+        else:
+            found.add(f"{settings.model_config['env_prefix']}{name}".upper())
+    return found
 
 
 def required_variables(settings: type[BaseSettings]) -> set[str]:
