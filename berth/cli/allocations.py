@@ -92,13 +92,16 @@ def find_ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
     return found
 
 
-def _require_one_way(placed: tuple[object, ...], reserved: tuple[object, ...]) -> None:
-    """Raises `Refused` unless exactly one of the two is named, and whole."""
-    for named, other in ((placed, reserved), (reserved, placed)):
-        if None not in named and not any(other):
-            return
+def _require_one_way(sku: str | None, placed: tuple[object, ...], reserved: tuple[object, ...]) -> None:
+    """Raises `Refused` unless exactly one of the two is named, and whole; the SKU goes with both."""
+    if sku is not None and None not in placed and not any(reserved):
+        return
+    if None not in reserved and not any(placed):
+        return
     raise Refused(
-        "name --sku, --gpus and --region together, or --reservation and --holder", code="usage", exit_code=USAGE
+        "name --sku, --gpus and --region together, or --reservation and --holder (and --sku, if it is of named resources)",
+        code="usage",
+        exit_code=USAGE,
     )
 
 
@@ -125,7 +128,7 @@ def create(
     timeout: TimeoutOption = 300.0,
 ) -> None:
     """Ask for GPUs, or for those that a reservation holds."""
-    _require_one_way((sku, gpus, region), (reservation, holder))
+    _require_one_way(sku, (gpus, region), (reservation, holder))
     with session.client() as client:
         made = client.create_allocation(
             sku=sku, gpus=gpus, region=region, reservation_id=reservation, holder_id=holder,
