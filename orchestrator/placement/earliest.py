@@ -117,15 +117,24 @@ class _Sweep:
         self._active: list[list[int]] = [[] for _ in grounds.nodes]
         self._later: list[tuple[int, int, int]] = []
         self._ends: list[tuple[int, int, int]] = []
+        starts, length = asked.starts, 2 * NEVER if asked.length is None else asked.length
+        # A node that endless claims leave too little of is of no use at any time: nothing on it is swept.
+        lasting = [node.mask for node in grounds.nodes]
         for place, begins, until, mask in grounds.blocks:
-            if until <= asked.starts:
+            if until == NEVER and begins - length < starts:
+                lasting[place] &= ~mask
+        able = [
+            asked.capacity(node.slot_count, mask.bit_count()) > 0
+            for node, mask in zip(grounds.nodes, lasting, strict=True)
+        ]
+        for place, begins, until, mask in grounds.blocks:
+            if until <= starts:
                 continue
-            blocks_from = None if asked.length is None else begins - asked.length
-            if blocks_from is None or blocks_from < asked.starts:
+            if begins - length < starts:
                 self._active[place].append(mask)
-            else:
-                self._later.append((blocks_from, place, mask))
-            if until < NEVER:
+            elif able[place]:
+                self._later.append((begins - length, place, mask))
+            if able[place] and until < NEVER:
                 self._ends.append((until, place, mask))
         self.free = [self._free(place) for place in range(len(grounds.nodes))]
         self._capacities = [
