@@ -9,6 +9,7 @@ nobody has loaded cannot have been raised.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ CLAIMS_SHOWN = 5
 REASON_ADVICE = {
     "unknown_sku": "`berth sku list` shows what is sold",
     "none_in_region": "`berth region list` shows the regions",
-    "busy_now": "try again later, or elsewhere",
+    "busy_now": "try again later, or elsewhere; `berth availability --gpus N` tells from when",
 }
 
 
@@ -79,13 +80,13 @@ def _of_client(error: Exception) -> Ending | None:
     if not isinstance(error, BerthError):
         return None
     code = FAILED
-    if isinstance(error, OutcomeUnknown):
+    if isinstance(error, OutcomeUnknown) or error.outcome == "in_progress":
         code = UNKNOWN
     elif isinstance(error, Unavailable | Overloaded):
         code = UNREACHABLE
     elif isinstance(error, WaitTimeout):
         code = TIMED_OUT
-    extra = {key: value for key, value in error.extra.items() if key != "allocation"}
+    extra = {key: value for key, value in error.extra.items() if key not in ("allocation", "reservation")}
     advice = _advice(error)
     detail = _sentence(error) + (f"; {advice}" if advice else "")
     return Ending(code, error.code, detail, {"outcome": error.outcome, "status": error.status, **extra})
@@ -102,8 +103,8 @@ def _advice(error: BerthError) -> str | None:
     """What to do about it, where the server's own sentence does not say."""
     if error.code == "secret_not_shown_again":
         return "make another one with a new idempotency key" + _made_before(error)
-    if error.outcome == "unknown" and "idempotency_key" in error.extra:
-        return f"repeat with the idempotency key {error.extra['idempotency_key']} to find out"
+    if error.outcome in ("unknown", "in_progress") and error.idempotency_key is not None:
+        return f"`berth operations show {shlex.quote(error.idempotency_key)}` tells what became of it"
     if error.code == "unreachable":
         return "is the stack running? `berth doctor` tells more"
     if error.code == "unauthenticated":
@@ -118,6 +119,8 @@ def _advice(error: BerthError) -> str | None:
         return "release something, or have an operator raise the limit"
     if error.code == "not_found" and "allocation" in error.detail:
         return "with an admin key, name the owner with --tenant"
+    if error.code == "resource_busy":
+        return "`berth resources show` tells what each is now"
     if error.code == "node_in_use":
         found = error.extra.get("claims", [])
         named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]

@@ -122,6 +122,15 @@ class Session:
         return client.get_tenant(named).id if existing else named
 
 
+def say_what_is_open(session: Session, interrupt: KeyboardInterrupt) -> None:
+    """Name the key of a write that was interrupted on its way, so that its outcome can be asked for."""
+    for note in getattr(interrupt, "__notes__", ()):
+        sentence = (
+            f"berth: interrupted while the request was on its way; {note}; `berth operations show` tells its outcome"
+        )
+        session.errors.print(sentence, style="red", markup=False, soft_wrap=True)
+
+
 def end_with(session: Session, ending: Ending) -> NoReturn:
     """Say what went wrong, once, and end."""
     told = False
@@ -165,6 +174,7 @@ def command(
                 # Whoever read our output has enough; there is nobody left to tell.
                 os._exit(0)
             except KeyboardInterrupt as interrupt:
+                say_what_is_open(session, interrupt)
                 raise typer.Exit(INTERRUPTED) from interrupt
             except (typer.Exit, typer.Abort):
                 raise

@@ -95,13 +95,16 @@ class Client:
         step = step_after(talk, None)
         while not isinstance(step, Done):
             heard: Heard = None
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-            else:
-                try:
+            try:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
                     heard = self._http.request(**step.arguments)
-                except (httpx.RequestError, BerthError) as error:
-                    heard = error
+            except (httpx.RequestError, BerthError) as error:
+                heard = error
+            except BaseException as interruption:
+                talk.throw(interruption)  # Comes out again, with the key of a write as a note.
+                raise
             step = step_after(talk, heard)
         return step.result
 

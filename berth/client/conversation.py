@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 ASKING_SECONDS_MAX = 5.0
 TIME_SECONDS_MAX = 2.0
+KEY_NOTE = "idempotency key: "
+"""How a note begins that names the key of a write which was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,14 @@ def converse(exchange: Exchange, call: Call[Result]) -> Talk[Result]:
     else:
         key = call.idempotency_key
         age_seconds = yield from _age_seconds(exchange, key)
-    return (yield from _write(exchange, call, key, steady_seconds() - age_seconds))
+    try:
+        return (yield from _write(exchange, call, key, steady_seconds() - age_seconds))
+    except BerthError as error:
+        error.extra.setdefault("idempotency_key", key)
+        raise
+    except BaseException as interruption:
+        interruption.add_note(f"{KEY_NOTE}{key}")
+        raise
 
 
 def draw_key(exchange: Exchange) -> Talk[str]:
@@ -158,7 +167,6 @@ def _write(exchange: Exchange, call: Call[Result], key: str, made: float) -> Tal
         try:
             return (yield from _attempt(exchange, call, key, retries))
         except BerthError as error:
-            error.extra.setdefault("idempotency_key", key)
             failed = error
         pause = retries.pause_seconds(failed, steady_seconds() - began)
         if pause is None:
@@ -172,9 +180,7 @@ def _write(exchange: Exchange, call: Call[Result], key: str, made: float) -> Tal
 def _settle(exchange: Exchange, call: Call[Result], key: str, made: float, failed: BerthError | None) -> Talk[Result]:
     """What became of the key, by asking for it. Raises `OutcomeUnknown` where even that does not tell."""
     last = failed or BerthError(
-        "the key is older than answers are kept, so it was not sent again",
-        code="operation_retired",
-        extra={"idempotency_key": key},
+        "the key is older than answers are kept, so it was not sent again", code="operation_retired"
     )
     age_seconds = steady_seconds() - made
     since = None
@@ -185,8 +191,4 @@ def _settle(exchange: Exchange, call: Call[Result], key: str, made: float, faile
         operation = yield from _read(exchange, asked, min(exchange.retry_seconds, ASKING_SECONDS_MAX))
     except BerthError as error:
         raise undecided(f"{last.detail}; asking what became of it failed as well: {error.detail}", last) from error
-    try:
-        return result_of(call, operation, last)
-    except BerthError as error:
-        error.extra.setdefault("idempotency_key", key)
-        raise
+    return result_of(call, operation, last)
