@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.campaign.history import History, Injury
@@ -13,7 +13,7 @@ from tests.campaign.stage import Stage
 from tests.proxy import Mode
 
 AT_ONCE_MAX = 8
-RETRY_SECONDS_MAX = 20.0
+RETRY_SECONDS_MAX = 60.0
 MODES = {
     FaultKind.CUT: Mode.CUT,
     FaultKind.ONE_WAY: Mode.DROP_ANSWERS,
@@ -50,7 +50,7 @@ class Injurer:
         injury = Injury(fault.kind, fault.target, fault.at, time.monotonic())
         self._history.injuries.append(injury)
         try:
-            self._begin(fault)
+            self._begin_surely(fault)
             self._wait_until(fault.until)
         except Exception as error:  # noqa: BLE001 - noted and shown; the end must come in any case
             injury.error = f"{type(error).__name__}: {error}"
@@ -75,12 +75,23 @@ class Injurer:
             case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
                 self._stage.links.by_name[fault.target].set_mode(MODES[fault.kind])
 
+    def _begin_surely(self, fault: Fault) -> None:
+        """A node's switches stand in the database, which another fault may just have taken away."""
+        if fault.kind is FaultKind.BREAK:
+            self._surely(self._begin, fault)
+        else:
+            self._begin(fault)
+
     def _end_surely(self, fault: Fault) -> None:
         """A server that was killed may not take its first start: its own helpers are still ending."""
+        self._surely(self._end, fault)
+
+    @staticmethod
+    def _surely(act: Callable[[Fault], None], fault: Fault) -> None:
         deadline = time.monotonic() + RETRY_SECONDS_MAX
         while True:
             try:
-                self._end(fault)
+                act(fault)
             except Exception:
                 if time.monotonic() > deadline:
                     raise
