@@ -33,7 +33,7 @@ select id::text, tenant_id::text, case state when 'provisioning' then 'requested
 """
 _QUOTAS: LiteralString = "select tenant_id::text, gpus_limit, gpus_used from tenant_quotas"
 _OPERATIONS: LiteralString = """
-select o.scope::text, o.key, o.code from operations o join tenants t on t.id = o.scope
+select scope::text, key, code from operations
 """
 
 
@@ -127,11 +127,17 @@ def _of_quotas(state: State, tables: Tables) -> Iterator[str]:
 
 def _of_operations(state: State, tables: Tables) -> Iterator[str]:
     for (scope, key), code in tables.operations.items():
+        if scope not in tables.quotas:
+            continue  # an operator's, whose refusals are no tenant's events
         known = state.operations.get((scope, key))
         # What changed nothing and was no refusal left no event.
         if (known is None and code not in ("ok", "noop")) or (known is not None and known.code != code):
             yield f"operation {key} of {scope}: the table says {code}, the log {known and known.code}"
+    # What an operator did to a tenant's allocation is the tenant's event, under the operator's key.
+    keys = {key for _, key in tables.operations}
     for scope, key in state.operations.keys() - tables.operations.keys():
+        if key in keys:
+            continue
         yield f"operation {key} of {scope}: the log says {state.operations[scope, key].code}, the table has none"
 
 
