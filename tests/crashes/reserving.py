@@ -48,7 +48,7 @@ def ends_by_themselves(stage: Stage) -> Iterator[None]:
     require_story(stage, confirmed.reservation_id, "held", "confirmed", "released")
     ids = [held.reservation_id, confirmed.reservation_id]
     stage.execute("update reservations set retire_after = clock_timestamp() where id = any(%s)", ids)
-    eventually(lambda: stage.execute("select from reservations where id = any(%s)", ids) == [], "they are forgotten")
+    eventually(lambda: stage.execute("select id from reservations where id = any(%s)", ids) == [], "they are forgotten")
     for reservation_id in ids:
         with pytest.raises(ReservationRetired):
             tenant.client.get_reservation(reservation_id)

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from orchestrator.commands.end_window import end_window
+from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.domain.errors import Problem
 from orchestrator.domain.reservation_refusals import ExpirationIndexFull, ReservationNotFound, ReservationRetired
 from orchestrator.domain.reservations import reservation_id
@@ -18,6 +20,8 @@ from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
+
+YEAR = timedelta(days=365)
 
 
 def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: str) -> None:
@@ -36,6 +40,20 @@ def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: 
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+
+
+def test_nothing_ends_before_its_time(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=2)
+
+    async def way(desk: Desk) -> None:
+        held, confirmed = await desk.held("seat-0"), await desk.held("seat-1", ends_at=datetime.now(UTC) + YEAR)
+        await desk.confirm(confirmed)
+        for one in (held, confirmed):
+            assert not await expire_reservation(desk.context, one)
+            assert not await end_window(desk.context, one)
+        assert [desk.state(one) for one in (held, confirmed)] == ["hold", "confirmed"]
+
+    at_desk(database_url, seeded, way)
 
 
 def test_a_confirmed_one_never_expires_and_its_window_ends_as_released(database_url: str) -> None:

@@ -15,7 +15,7 @@ from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.store.operations import Answer
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect, try_create
-from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
 
 RIVALS = 12
 
@@ -109,6 +109,8 @@ def _judge(desk: Desk, held: UUID, confirmed: Answer, rivals: Answer, created: U
     winners = [confirmed.status == 200, rivals.status == 201, created is not None]
     assert sum(winners) <= 1, winners
     assert (state == "confirmed") == (confirmed.status == 200)
+    told = INVARIANTS["no hold expires early, none is confirmed late"]
+    assert rows_of(desk.url, told) == []
     if state == "hold":
         # The sweeper and the rivals came before the deadline, and the confirm is what finds it past.
         raise AssertionError("a confirm leaves no hold behind")
