@@ -30,6 +30,7 @@ def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str)
         claims = rows_of(database_url, "select id, fence from claims order by id")
         first = await consumed(desk, held)
         assert desk.state(held) == "hold", "one claim is left"
+        assert violations(database_url) == []
         second = await consumed(desk, held)
         assert desk.state(held) == "consumed"
         assert row_of(database_url, "select * from tenant_quotas")["gpus_used"] == before == 4
