@@ -49,6 +49,7 @@ class Writer:
         self._history = history
         self._chance = chance
         self.give_up_at = float("inf")
+        self._first_began: dict[str, float] = {}
 
     async def write(self, write: Write) -> Attempt:
         """The first definite attempt; the last one if the time is up before any was, or on a conflict."""
@@ -65,6 +66,7 @@ class Writer:
     async def attempt(self, write: Write, client: AsyncClient) -> Attempt:
         """Send once and note what was told."""
         began = time.monotonic()
+        self._first_began.setdefault(write.key, began)
         outcome, code, answer, allocation_id = Outcome.UNKNOWN, "client_timeout", "", write.allocation_id
         reservation_id = write.reservation_id
         try:
@@ -80,7 +82,8 @@ class Writer:
             allocation_id = _allocation_of(told)
             if isinstance(told, Reservation):
                 reservation_id = told.reservation_id
-                self._history.holds.append(hold_sight_of(told, began))
+                # A repetition is told what the first attempt was: as old as that one.
+                self._history.holds.append(hold_sight_of(told, self._first_began[write.key]))
         noted = Attempt(
             write.key,
             write.kind,

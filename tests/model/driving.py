@@ -20,6 +20,7 @@ import psycopg
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.commands.end_window import end_window
 from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.commands.hold_resources import WantedGpus, hold_resources
@@ -29,6 +30,7 @@ from orchestrator.execution import Context
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.placing import QUOTA_MOVED
+from orchestrator.store.turning_over import Start
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers
@@ -198,6 +200,8 @@ class Run:
             await asyncio.to_thread(self._create, which)
         elif verb == "expire" and known:
             await expire_reservation(self.context, uuid.UUID(known[which % len(known)]))
+        elif verb == "use" and known:
+            await self._use(uuid.UUID(known[which % len(known)]))
         elif verb == "end_window" and known:
             await end_window(self.context, uuid.UUID(known[which % len(known)]))
         elif verb == "pass" and known:
@@ -205,6 +209,19 @@ class Run:
             await self._until_a_deadline()
         elif verb in ("run", "release", "clean_up") and self.allocations:
             await self._move(verb, self.allocations[which % len(self.allocations)])
+
+    async def _use(self, reservation: uuid.UUID) -> None:
+        """One of its claims becomes an allocation; whether that was right, the model says of the events."""
+        tenant, key = self.seeded.tenant_id, uuid.uuid4().hex
+        asked = Operation(tenant, key, b"\0" * 32, 3600.0)
+        start = Start(key, asked.fingerprint, None, uuid.uuid4(), (self.seeded.ssh_key_id,), None, {}, None)
+        for holder in HOLDERS:
+            asked = replace(asked, key=f"{key}-{holder}")
+            wanted = Consume(reservation, holder, SLICE_SKU, None, replace(start, key=asked.key))
+            with contextlib.suppress(Problem):
+                answer = await consume_reservation(self.context, self.catalogue, asked, TENANT, tenant, wanted)
+                if answer.status == 201:
+                    self.allocations.append(uuid.UUID(json.loads(answer.body)["allocation_id"]))
 
     async def _until_a_deadline(self) -> None:
         def next_one() -> datetime | None:

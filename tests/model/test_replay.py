@@ -16,7 +16,7 @@ from tests.model.driving import SEATS, Run, Step, Story
 GPUS_LIMIT = 6
 VERBS = (
     "hold", "hold", "hold", "gpus", "confirm", "confirm", "cancel", "twice", "at_the_deadline", "over", "expire", "end_window",
-    "pass", "create", "run", "release", "clean_up",
+    "pass", "use", "use", "create", "run", "release", "clean_up",
 )  # fmt: skip
 steps = st.tuples(st.sampled_from(VERBS), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
 stories = st.lists(st.lists(steps, min_size=1, max_size=5), min_size=1, max_size=12)
@@ -38,6 +38,10 @@ EVERY_END: list[list[Step]] = [
     [("release", 0, 0, 0)],
     [("clean_up", 0, 0, 0)],
     [("hold", 5, 1, 0), ("create", 2, 0, 0), ("gpus", 2, 1, 0)],
+    [("use", n, 0, 0) for n in range(9)],
+    [("run", n, 0, 0) for n in range(4)],
+    [("release", n, 0, 0) for n in range(4)],
+    [("clean_up", n, 0, 0) for n in range(4)],
 ]
 """A story that reaches every end and most refusals, so that the random ones need not."""
 
@@ -87,5 +91,5 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
             runner.run(first.context.database.close())
     wanted = {"ok", "noop", "hold", "confirmed", "cancelled", "expired", "released", "resource_busy", "invalid_state",
               "holder_mismatch", "reservation_not_found", "resource_not_found", "ttl_out_of_range", "window_invalid",
-              "operation_conflict", "quota_exceeded"}  # fmt: skip
+              "operation_conflict", "quota_exceeded", "consumed"}  # fmt: skip
     assert wanted <= set(reached), wanted - set(reached)
