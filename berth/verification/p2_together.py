@@ -62,6 +62,16 @@ EVENT_WITHOUT_ALLOCATION = """
 select e.version, e.subject from log e left join allocations a on e.subject = 'allocations/' || a.id
 where e.event_type = 'provisioning.requested' and a.id is null
 """
+TOLD_TO_ANOTHER = """
+select e.version, e.subject from log e join allocations a on e.subject = 'allocations/' || a.id
+where e.tenant_id is distinct from a.tenant_id or e.correlation_id <> a.correlation_id
+   or e.payload ->> 'allocation_id' is distinct from a.id::text
+"""
+OTHER_COUNT = """
+select a.id, a.gpus, c.held from allocations a join (
+    select id, (select sum(upper(part) - lower(part)) from unnest(units) part) as held from claims
+) c on c.id = a.claim_id where a.gpus <> c.held
+"""
 CLAIM_WITHOUT_OWNER = """
 select c.id, c.owner_id from claims c left join allocations a on a.id = c.owner_id and a.claim_id = c.id
 where c.owner_kind = 'allocation' and a.id is null
@@ -92,6 +102,8 @@ def check_together(connection: Connection, bounds: Bounds) -> Verdict:
         spread_seconds=LOG_SPREAD_SECONDS,
     )
     verdict.scan(connection, EVENT_WITHOUT_ALLOCATION, "event {0} speaks of {1}, which does not exist")
+    verdict.scan(connection, TOLD_TO_ANOTHER, "event {0} of {1} names another allocation, tenant or correlation")
+    verdict.scan(connection, OTHER_COUNT, "allocation {0} says {1} GPUs and holds {2} units")
     verdict.scan(
         connection, CLAIM_WITHOUT_OWNER, "claim {0} belongs to allocation {1}, which does not exist or holds another"
     )

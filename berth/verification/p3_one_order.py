@@ -40,6 +40,9 @@ with told as (
 )
 select version, subject from told where outbox_id <= before
 """
+AHEAD = """
+select p.consumer, p.version, h.version from consumer_positions p, log_head h where p.version > h.version
+"""
 WAITING = """
 select count(*), extract(epoch from clock_timestamp() - min(occurred_at))::integer from outbox
 where occurred_at < clock_timestamp() - make_interval(secs => %(seconds)s) having count(*) > 0
@@ -56,6 +59,7 @@ def check_one_order(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.scan(connection, TENANT_HEADS, "tenant {0}'s newest version is noted as {1} and is {2}")
     verdict.scan(connection, TWICE, "event {0} is in the log {1} times")
     verdict.scan(connection, CAUSE, "version {0} of {1} was written before the one it follows")
+    verdict.scan(connection, AHEAD, "consumer {0} says it is done up to version {1}; the log ends at {2}")
     verdict.scan(
         connection, WAITING, "{0} events wait for their version, the oldest for {1} s; is the relay running?",
         seconds=bounds.outbox_seconds,

@@ -14,6 +14,10 @@ ANOTHER_KEYS_ALLOCATION = """
 select o.scope, o.key, a.id, a.operation_key from operations o join allocations a on a.id = o.subject_id
 where o.status = 201 and (o.scope, o.key) is distinct from (a.tenant_id, a.operation_key)
 """
+ANSWERS_WITH_ANOTHER = """
+select o.scope, o.key, a.id from operations o join allocations a on a.id = o.subject_id
+where o.status = 201 and strpos(o.body, a.id::text) = 0
+"""
 HELD_TWICE = """
 select tenant_id, operation_key, count(*) from reservations group by tenant_id, operation_key having count(*) > 1
 """
@@ -33,6 +37,9 @@ def check_one_answer(connection: Connection, _: Bounds) -> Verdict:
         connection,
         ANOTHER_KEYS_ALLOCATION,
         "operation {1} of {0} says that it created allocation {2}, which was created under the key {3}",
+    )
+    verdict.scan(
+        connection, ANSWERS_WITH_ANOTHER, "operation {1} of {0} created allocation {2}, which its answer does not name"
     )
     verdict.scan(connection, HELD_TWICE, "tenant {0} has {2} reservations under the key {1}")
     verdict.scan(

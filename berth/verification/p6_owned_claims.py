@@ -27,6 +27,14 @@ select o.id, n.name, slot from node_orphans o join nodes n on n.id = o.node_id c
     left join slots s on s.node_id = o.node_id and s.slot_index = slot
 where o.state <> 'destroyed' and s.state is distinct from 'out_of_service'
 """
+OF_NO_ORPHAN = """
+select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
+where s.state = 'out_of_service' and s.reason like 'an orphan is on it%%' and not exists (
+    select from node_orphans o where o.node_id = s.node_id and o.state <> 'destroyed' and s.slot_index = any (o.slots))
+"""
+ON_RETIRED = """
+select c.id, n.name from claims c join nodes n on n.id = c.node_id where c.closed_at is null and n.state = 'retired'
+"""
 ORPHAN_UNPROVEN = """
 select id, allocation_id from node_orphans where state = 'destroyed'
   and not coalesce(proof @> '{"released": true, "wiped": true, "leases_released": true}', false)
@@ -41,5 +49,7 @@ def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(connection, HALF_CLOSED, "claim {0} is closed at {1}, booked {2}, occupied {3}")
     verdict.scan(connection, RIGHT_WITHOUT_LIFE, "claim {0} keeps the right of allocation {1}, which is {2}")
     verdict.scan(connection, ORPHAN_IN_SERVICE, "orphan {0} is on slot {2} of node {1}, which is in service")
+    verdict.scan(connection, OF_NO_ORPHAN, "slot {1} of node {0} is out of service for an orphan that is not there")
+    verdict.scan(connection, ON_RETIRED, "claim {0} is open on node {1}, which is retired")
     verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")
     return verdict

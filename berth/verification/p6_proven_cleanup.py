@@ -19,7 +19,7 @@ with proofs as (
     where t.state = 'completed' and t.result @> '{"released": true, "wiped": true, "leases_released": true}'
     union all
     select substr(subject, length('allocations/') + 1)::uuid, at from audit
-    where subject like 'allocations/%%' and replace(action, '-', '_') like '%%force_cleanup%%'
+    where subject like 'allocations/%%' and action = 'allocation.force_cleanup' and principal_kind = 'admin'
 ), proven as (
     select allocation_id, min(at) as at from proofs group by allocation_id
 ), dispatched as (
@@ -60,7 +60,7 @@ select a.id from allocations a
 where a.state = 'released' and a.active_at is not null
   and not coalesce(a.release_result @> '{"released": true, "wiped": true, "leases_released": true}', false)
   and not exists (select from audit u where u.subject = 'allocations/' || a.id
-                  and replace(u.action, '-', '_') like '%%force_cleanup%%')
+                  and u.action = 'allocation.force_cleanup' and u.principal_kind = 'admin')
 """
 LIVE_BUT_FREE = """
 select a.id, a.state, c.id from allocations a join claims c on c.id = a.claim_id

@@ -41,12 +41,28 @@ where l.kind = 'transition' and l.actor_kind = 'worker' and l.to_state in ('acti
   and not exists (
       select from node_tasks t
       where t.allocation_id = l.allocation_id and t.fence = l.fence and t.state = 'completed' and t.finished_at <= l.at
-        and (l.to_state = 'active') = (t.type in ('slice.vm_provision', 'allocation.provision_user')))
+        and (l.to_state = 'active') = (t.type in ('slice.vm_provision', 'allocation.provision_user'))
+        and (l.to_state = 'active' or t.result @> '{"released": true, "wiped": true, "leases_released": true}'))
 """
 LIVE_WITH_OLD = """
 select t.id, t.allocation_id, t.fence, c.fence from node_tasks t join allocations a on a.id = t.allocation_id
     join claims c on c.id = a.claim_id
 where t.state in ('queued', 'dispatched') and (t.fence <> c.fence or c.closed_at is not null)
+"""
+SET_BACK = """
+with drawn as (
+    select allocation_id, max(fence) as fence from (
+        select allocation_id, fence from allocation_timeline where fence is not null and actor_kind <> 'node'
+        union all
+        select allocation_id, fence from node_tasks where allocation_id is not null) f
+    group by allocation_id
+)
+select c.id, c.fence, d.allocation_id, d.fence from drawn d join allocations a on a.id = d.allocation_id
+    join claims c on c.id = a.claim_id where c.fence < d.fence
+"""
+OF_ANOTHER_NODE = """
+select t.id, t.node_id, a.id, a.node_id from node_tasks t join allocations a on a.id = t.allocation_id
+where t.node_id <> a.node_id
 """
 SHARED = "select fence, count(*) from claims group by fence having count(*) > 1"
 DRAWN_AGAIN = """
@@ -69,6 +85,8 @@ def check_newest_fence(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(
         connection, LIVE_WITH_OLD, "task {0} of allocation {1} lives with the fence {2}; the claim is at {3} or closed"
     )
+    verdict.scan(connection, SET_BACK, "claim {0} is at the fence {1}, although {3} was drawn for allocation {2}")
+    verdict.scan(connection, OF_ANOTHER_NODE, "task {0} is node {1}'s; its allocation {2} is on node {3}")
     verdict.scan(connection, SHARED, "the fence {0} belongs to {1} claims")
     verdict.scan(connection, DRAWN_AGAIN, "the sequence of fences is at {0}, although {1} was drawn")
     return verdict

@@ -35,6 +35,16 @@ where case when state in ('hold', 'confirmed')
                 or (state = 'confirmed' and waits_until is null and ends_at is not null)
            else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
 """
+# A deadline that never comes is none: no rescuer would ever look.
+ENDLESS = """
+select what, state, waits_since::text, waits_until::text from (
+    select 'allocation ' || id as what, state, waits_since, waits_until from allocations
+    union all select 'claim ' || id, 'of ' || owner_kind, waits_since, waits_until from claims
+    union all select 'orphan ' || id, state, waits_since, waits_until from node_orphans
+    union all select 'reservation ' || id, state, waits_since, waits_until from reservations
+    union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
+) waiting where not isfinite(waits_until)
+"""
 # An orphan's destruction lets the tasks of its node's allocations go first, however long they take.
 OVERDUE = """
 with waiting as (
@@ -66,6 +76,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, RESERVATIONS_INCOMPLETE, "reservation {0} is {1} and waits for {2}: that is incomplete")
+    verdict.scan(connection, ENDLESS, "{0} ({1}) waits since {2} until {3}: that is no deadline")
     verdict.scan(
         connection,
         OVERDUE,

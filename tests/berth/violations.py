@@ -191,7 +191,7 @@ P6 = [
         "update allocations set release_result = null where name = 'early'",
     ),
     planted(
-        "released without proof by anyone", "P6", "nothing proves the cleanup",
+        "released without proof by anyone", "P6 P7", "nothing proves the cleanup",
         "update allocations set release_result = null where name = 'early';"
         " update node_tasks set result = '{}' where allocation_id = {early} and state = 'completed'",
     ),

@@ -271,7 +271,7 @@ P13 = [
     ),
     planted(
         "an event too large for NATS", "P13", "bytes",
-        "update log set payload = jsonb_build_object('p', repeat('x', 300000)) where version = 1",
+        "update log set payload = payload || jsonb_build_object('p', repeat('x', 300000)) where version = 1",
     ),
     planted(
         "answers kept for ever", "P13", "kept past their time",

@@ -1,0 +1,69 @@
+"""Ways in which two facts that are stored apart can contradict each other, planted by hand (tests/berth/violations.py)."""
+
+from __future__ import annotations
+
+from tests.berth.violations import LAST_EVENT_OF_ACTIVE, planted
+
+FACTS = [
+    planted(
+        "a deadline that never comes", "P9", "that is no deadline",
+        "update allocations set waits_until = 'infinity' where name = 'releasing'",
+    ),
+    planted(
+        "a task that never expires", "P9", "that is no deadline",
+        "update node_tasks set expires_at = 'infinity', state = 'queued', finished_at = null, result = null,"
+        " failure_code = null where id = (select id from node_tasks where allocation_id = {stuck} order by fence desc limit 1)",
+    ),
+    planted(
+        "an answer that names another allocation", "P4", "does not name",
+        "update operations set body = replace(body, subject_id::text, uuidv7()::text)"
+        " where subject_id = {early} and status = 201",
+    ),
+    planted(
+        "a fence that was set back", "P7", "although",
+        "update claims set fence = (select min(fence) from node_tasks where allocation_id = {released})"
+        " where id = {released.claim}",
+    ),
+    planted(
+        "a task of another node", "P7", "its allocation",
+        "update node_tasks set node_id = (select node_id from allocations where name = 'metal')"
+        " where allocation_id = {early}",
+    ),
+    planted(
+        "released, and its node said otherwise", "P7", "by no task's result",
+        "update node_tasks set result = result || '{\"wiped\": false}' where allocation_id = {released}"
+        " and type = 'slice.vm_release'",
+    ),
+    planted(
+        "a consumer ahead of the log", "P3", "the log ends at",
+        "insert into consumer_positions (consumer, version) select 'ahead', version + 1 from log_head",
+    ),
+    planted(
+        "an event that names another allocation", "P2", "names another allocation",
+        "update log set payload = payload || jsonb_build_object('allocation_id', uuidv7())"
+        f" where version = {LAST_EVENT_OF_ACTIVE}",
+    ),
+    planted(
+        "an event of another correlation", "P2", "names another allocation",
+        f"update log set correlation_id = uuidv7() where version = {LAST_EVENT_OF_ACTIVE}",
+    ),
+    planted(
+        "fewer units than GPUs", "P2", "and holds",
+        "update allocations set gpus = gpus + 1 where name = 'early'",
+    ),
+    planted(
+        "a slot kept for an orphan that is not there", "claims", "an orphan that is not there",
+        "update slots set state = 'out_of_service', reason = 'an orphan is on it; see berth node orphans'"
+        " where unit = (select lower(units) from claims where id = {metal.claim})",
+    ),
+    planted(
+        "a retired node in use", "claims", "which is retired",
+        "update nodes set state = 'retired' where id = (select node_id from allocations where name = 'metal')",
+    ),
+    planted(
+        "somebody else's word for a cleanup", "P6", "without a release result",
+        "update allocations set release_result = null where name = 'early';"
+        " insert into audit (principal_kind, principal_id, action, subject)"
+        " values ('admin', 'somebody', 'allocation.force_cleanup_refused', 'allocations/' || {early})",
+    ),
+]  # fmt: skip
