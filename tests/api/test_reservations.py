@@ -205,6 +205,26 @@ def test_an_allocation_is_in_the_way_and_a_hold_of_an_allocation(api: PublicApi,
     assert problem(tenant.call("POST", "/allocations", body), 409, "sku_unavailable")["reason"] == "busy_now"
 
 
+def test_units_of_an_ended_right_are_nobodys_before_they_are_clean(api: PublicApi, tenant: Caller) -> None:
+    place = new_place(api.admin, api.database)
+    made = rent(tenant, place)
+    index = tenant.make(f"/allocations/{made['allocation_id']}/release", {})["slots"][0]
+    slot = f"slot:{place.node['id']}:{index}"
+    refused = problem(try_hold(tenant, slot), 409, "resource_busy")
+    assert refused["conflicts"] == [f"allocations/{made['allocation_id']}"]
+    before = tenant.get(f"/resources/{slot}")
+    assert before["state"] == "confirmed", "it is being cleaned up"
+    hold(tenant, slot, starts_at=moment(DAY))
+    api.database.execute(
+        "update claims set waits_for = 'force_release', waits_until = null where owner_id = %s",
+        (made["allocation_id"],),
+    )
+    blocked = tenant.get(f"/resources/{slot}")
+    assert blocked["state"] == "cleanup_blocked"
+    assert blocked["row_version"] > before["row_version"]
+    problem(try_hold(tenant, slot), 409, "resource_busy")
+
+
 def test_back_to_back_is_no_overlap(api: PublicApi, tenant: Caller) -> None:
     resource = seat(api)
     first, second, third = moment(DAY), moment(2 * DAY), moment(3 * DAY)
