@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.placement.earliest import NEVER, Asked, Block, Ground, Grounds, find_earliest
@@ -58,6 +58,7 @@ def fits(ground: Grounds, asked: Asked, begins: int) -> int:
     return total
 
 
+@settings(max_examples=600, deadline=None)
 @given(grounds(), requests())
 def test_it_is_what_looking_at_every_moment_finds(ground: Grounds, asked: Asked) -> None:
     found = find_earliest(ground, asked, LAST)
@@ -91,3 +92,9 @@ def test_without_an_end_whoever_comes_later_is_in_the_way() -> None:
     ground = one_node((0, 50, 60, 1))
     assert find_earliest(ground, replace(ALL, length=None), 100).earliest == 60
     assert find_earliest(ground, replace(ALL, length=50), 100).earliest == 0
+
+
+def test_what_is_held_for_ever_leaves_the_rest_of_its_node() -> None:
+    ground = one_node((0, 0, NEVER, 0b0011), (0, 0, 10, 0b1100))
+    assert find_earliest(ground, replace(ALL, gpus=2), 100).earliest == 10
+    assert find_earliest(ground, replace(ALL, gpus=3), 100).earliest is None
