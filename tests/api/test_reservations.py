@@ -245,7 +245,7 @@ def test_exactly_one_of_many_simultaneous_holds_wins(api: PublicApi, tenant: Cal
     slots = [f"slot:{place.node['id']}:{index}" for index in range(3)]
     bundles = [[slots[n % 3], slots[(n + 1) % 3]] for n in range(12)]
     tenants = [new_tenant(api.admin) for _ in range(3)]
-    answers = at_once(*(lambda n=n: try_hold(tenants[n % 3], *bundles[n]) for n in range(12)))  # type: ignore[misc]
+    answers = at_once(*(lambda n=n: try_hold(tenants[n % 3], *bundles[n]) for n in range(12)))
     assert sorted(answer.status_code for answer in answers) == [201, *[409] * 11]
     assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {"resource_busy"}
     (won,) = [n for n, answer in enumerate(answers) if answer.status_code == 201]
