@@ -183,3 +183,19 @@ def test_a_hold_that_is_not_overdue_yet_keeps_everybody_out(database_url: str) -
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+
+
+def test_each_claim_of_a_hold_in_a_window_is_a_claim_of_its_own(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=1)
+
+    async def way(desk: Desk) -> None:
+        assert await try_hold(desk, (START + 5 * DAY, None), 8) == 201
+        assert await try_hold(desk, (START, START + DAY), 2, 4) == 201
+
+    at_desk(database_url, seeded, way)
+    with connect(database_url) as connection:
+        sizes = connection.execute(
+            "select upper(units) - lower(units) from claims where not upper_inf(during) order by id"
+        ).fetchall()
+    assert sizes == [(2,), (2,), (2,), (2,)], "each becomes an allocation of two GPUs"
+    assert violations(database_url) == []
