@@ -18,11 +18,12 @@ select a.id, a.operation_key from allocations a
     join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.fingerprint <> a.operation_fingerprint or o.subject_id is distinct from a.id or o.status is distinct from 201
 """
-# A record may be gone when its time is over; then the allocation's own key and fingerprint stand in for it.
+# What a reservation starts by itself has no operation. A record may be gone when its time is over; then the allocation's
+# own key and fingerprint stand in for it.
 WITHOUT_OPERATION = """
 select a.id, a.operation_key from allocations a
     left join operations o on o.scope = a.tenant_id and o.key = a.operation_key
-where o.key is null
+where o.key is null and not (a.reservation_id is not null and a.operation_key like 'starts_at:%%')
   and (a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
        or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """
