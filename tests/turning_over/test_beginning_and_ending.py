@@ -46,7 +46,8 @@ def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(d
     async def way(desk: Desk) -> None:
         starts_at, ends_at = soon(), soon(600)
         made = await starting(desk, count=2, each=2, starts_at=starts_at, ends_at=ends_at)
-        held = await desk.held(wanted=gpus(1, 1, starts=True))
+        held = await starting(desk, confirm=False)
+        assert await start_reservation(desk.context, desk.catalogue, held) is Started.NOT_DUE
         assert await start_reservation(desk.context, desk.catalogue, made) is Started.NOT_DUE
         await until(starts_at)
         await beginnings(desk).start_due()
