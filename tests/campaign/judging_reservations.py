@@ -86,7 +86,7 @@ def check_rights(history: History) -> Iterator[Violation]:
         if not live or id_ not in asked:
             continue
         since, until = min(sight.told for sight in live), max(sight.asked for sight in live)
-        until = min(until, given_back.get(id_, until))
+        until = min(until, given_back.get(id_, until), asked[id_] + _promised_seconds(live))
         for name in live[0].resources:
             spans[name].append((since, until, id_))
     for name, held in spans.items():
@@ -94,6 +94,17 @@ def check_rights(history: History) -> Iterator[Violation]:
         for (_, until, one), (since, _, other) in itertools.pairwise(held):
             if since < until:
                 yield Violation("one holder", f"{name} was told to {one} and {other} at once")
+
+
+def _promised_seconds(live: list[HoldSight]) -> float:
+    """How long it was promised for: until its deadline unless it was confirmed, and never beyond its window, although it
+    may be read as alive until a sweeper or a rival comes.
+    """
+    ends = [sight.ends_at for sight in live if sight.ends_at]
+    if all(sight.status == "hold" for sight in live):
+        ends += [sight.expires_at for sight in live if sight.expires_at]
+    held_at = live[0].held_at
+    return min(((end - held_at).total_seconds() for end in ends if held_at), default=float("inf"))
 
 
 def check_forward(history: History) -> Iterator[Violation]:
