@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from orchestrator.api.bearer_tokens import BearerTokens
+from orchestrator.api.query_parameters import refuse_unknown_parameters
 from orchestrator.api.remembering import Remembered
 from orchestrator.domain.errors import Forbidden, Unauthenticated
 from orchestrator.domain.states import Principal
@@ -67,8 +68,11 @@ def tenants_own(principal: Principal) -> Principal:
 
 
 async def authenticate(request: Request) -> Principal:
-    """The caller, or `Unauthenticated`."""
-    return await principal_behind(request.app.state.services.credentials, request.headers.get("authorization", ""))
+    """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know."""
+    credentials = request.app.state.services.credentials
+    principal = await principal_behind(credentials, request.headers.get("authorization", ""))
+    refuse_unknown_parameters(request)
+    return principal
 
 
 async def require_admin(request: Request) -> Principal:

@@ -51,6 +51,24 @@ TENANT_PATHS = [
 ]
 
 
+def test_a_query_parameter_that_a_path_does_not_know_is_refused(admin: Caller, nobody: Caller) -> None:
+    """`?dry_run=true` that is passed over is a write that was not meant."""
+    tenant = new_tenant(admin)
+    writes: list[tuple[str, str, Any]] = [
+        ("POST", "/allocations", {}),
+        ("POST", "/ssh-keys", {}),
+        ("POST", "/reservations", {}),
+    ]
+    for caller, paths in ((admin, ADMIN_PATHS), (tenant, [*TENANT_PATHS, *writes])):
+        for method, path, body in paths:
+            refused = problem(caller.call(method, path, body, dry_run="true"), 422, "invalid")
+            assert "dry_run" in [error["field"] for error in refused["errors"]], (method, path, refused)
+    problem(nobody.call("POST", "/allocations", {}, dry_run="true"), 401, "unauthenticated")
+    node = new_node(admin, new_region(admin))
+    problem(admin.call("POST", f"/admin/nodes/{node['id']}/cordon", dry_run="true"), 422, "invalid")
+    assert admin.get(f"/admin/nodes/{node['id']}")["state"] == node["state"]
+
+
 def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin: Caller, nobody: Caller) -> None:
     tenant = new_tenant(admin)
     for method, path, body in ADMIN_PATHS:

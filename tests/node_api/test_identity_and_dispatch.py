@@ -54,6 +54,14 @@ def test_the_certificate_and_not_the_request_chooses_the_node(listener: NodeList
     assert listener.state_of(task) == "queued"
 
 
+def test_a_query_parameter_that_a_path_does_not_know_is_refused(listener: NodeListener) -> None:
+    (mine,) = listener.nodes()
+    node = listener.node(mine)
+    refused = node.http.get("/node/v1/tasks/wait", params={"timeout_seconds": 0, "knwon": str(mine)})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+    assert node.http.get("/node/v1/tasks/wait", params={"timeout_seconds": 0}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "evidence",
     ['"\\ud800"', "NaN", "1e999", "[" * 900 + "]" * 900, "[" * 30_000 + "]" * 30_000, '"\\u0000"'],

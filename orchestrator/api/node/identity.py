@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 
+from orchestrator.api.query_parameters import refuse_unknown_parameters
 from orchestrator.api.services import Parts
 from orchestrator.queries.nodes import find_standing
 from orchestrator.trust.certificates import node_identity
@@ -24,9 +25,13 @@ class CallingNode:
 
 
 async def calling_node(request: Request, parts: Parts) -> CallingNode:
-    """The caller, or `Unauthenticated`. Not remembered: a revoked certificate is refused from the next call on."""
+    """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know.
+
+    Not remembered: a revoked certificate is refused from the next call on.
+    """
     identity = node_identity(request.scope.get("state", {}).get("peer"), parts.settings.trust_domain)
     standing = await find_standing(parts.context.database, identity.node_id, identity.serial)
+    refuse_unknown_parameters(request)
     return CallingNode(standing.node_id, standing.epoch, identity.serial, standing.state)
 
 
