@@ -11,6 +11,7 @@ import pytest
 from tests.api.calling import Caller, Place, at_once, fresh, new_place, new_tenant, problem, rent
 from tests.api.conftest import PublicApi
 
+NOBODY = "01900000-0000-7000-8000-000000000000"
 HOLDER = "order-17/agent-3"
 DAY = timedelta(days=1)
 
@@ -378,7 +379,7 @@ def test_a_holder_is_opaque(api: PublicApi, tenant: Caller, holder: str) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing", "node:nothing", f"node:{uuid.uuid4()}", f"slot:{uuid.uuid4()}:0", "slot:x:0", "a:b", "..."]
+    "name", ["nothing", "node:nothing", f"node:{NOBODY}", f"slot:{NOBODY}:0", "slot:x:0", "a:b", "..."]
 )
 def test_resources_that_are_not_there(tenant: Caller, name: str) -> None:
     assert problem(try_hold(tenant, name), 404, "resource_not_found")["resources"] == [name]
