@@ -120,6 +120,22 @@ def test_a_terminated_workflow_is_replaced_and_a_living_one_is_left_alone(proces
     assert violations(url) == []
 
 
+def test_an_end_that_nobody_tells_is_noticed_before_the_deadline(processes: Processes) -> None:
+    """The relay is away, as when NATS is: the task's row says that it ended, and the deadline is minutes away."""
+    url = processes.url
+    seeded = seed(url)
+    relay = processes.start_relay()
+    processes.start_worker(**AT_ONCE)
+    allocation_id = create_allocation(url, seeded)
+    wait_until(lambda: rows_of(url, "select from node_tasks"), "the task to be issued")
+    relay.kill()
+    relay.wait()
+    play_nodes(url, {allocation_id: "active"})
+    wait_until(lambda: processes.metric("berth_rescued_total") >= 1, "it to be counted")
+    assert "workflow_woken" in processes.log("worker")
+    assert violations(url) == []
+
+
 async def _terminate(address: str, workflow_id: str) -> None:
     client = await Client.connect(address)
     await client.get_workflow_handle(workflow_id).terminate()
@@ -200,7 +216,7 @@ def test_waits_come_in_the_order_of_their_deadlines_and_all_of_them(database_url
 
 WAITER = Waiter(
     allocation_id=uuid.uuid4(), waits_until=datetime.now(UTC), state=AllocationState.RELEASING, waits_for=Wait.WORKER,
-    row_version=3, fence=9, task_id=None, notify=None, event_type="provisioning.releasing.requested",
+    row_version=3, fence=9, task_id=None, notify=None, task_ended=False, event_type="provisioning.releasing.requested",
     event_id=uuid.uuid4(), event_version=5, position=5,
 )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Waits whose workflow is gone: Temporal was wiped, or a workflow was terminated or failed (P9). Not for the deadline.
+"""Waits whose workflow is gone (Temporal was wiped, a workflow was terminated or failed) or was never told that its task
+has ended (NATS is away): ended long before their deadline (P9).
 
 Acts only on positive evidence: Temporal itself answers that no workflow which could go on is running, the event that
 was to start one has been handed over, and afterwards, under the locks, nothing has changed.
@@ -76,6 +77,7 @@ class LostWorkflows:
         for workflow_id in workflow_ids:
             standing = await self._starter.standing(workflow_id)
             if standing is WorkflowStanding.RUNS:
+                await self._wake(waiter, workflow_id)
                 return
             if standing is WorkflowStanding.CLOSED:
                 why = "workflow_closed"
@@ -90,6 +92,14 @@ class LostWorkflows:
         reach(CrashPoint.RESCUE_BEFORE_START)
         await self._starter.start_rescue(workflow_of(waiter), rescue_id, waiter.allocation_id)
         reach(CrashPoint.RESCUE_AFTER_START)
+
+    async def _wake(self, waiter: Waiter, workflow_id: str) -> None:
+        """Tell a workflow what its task's event should have told it; a hint, which does no harm when it comes twice."""
+        if not waiter.task_ended or waiter.task_id is None or waiter.waits_for is not Wait.NODE:
+            return
+        if await self._starter.wake(workflow_id, waiter.task_id):
+            log.warning("workflow_woken", allocation_id=str(waiter.allocation_id), workflow_id=workflow_id)
+            RESCUED.labels("end_not_told").inc()
 
 
 def workflow_of(waiter: Waiter) -> Literal["provisioning", "release"]:
