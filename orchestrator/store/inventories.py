@@ -25,6 +25,9 @@ where id = :node_id and :after between created_at and clock_timestamp()
 _NODES = """
 select id from nodes where id > :after and inventory_after is not null and state <> 'retired' order by id limit :limit
 """
+ORPHANS_PER_NODE_MAX = 64
+"""A node has at most 62 slots: whoever names more than this lies or is confused, and the rest is not recorded (P13)."""
+
 # Ended and proven before the node looked, or not this node's, or nobody's: then nothing explains it. Nodes take turns, so
 # that one which names much hides no other.
 _UNEXPLAINED = """
@@ -36,6 +39,7 @@ left join allocations a on a.id = h.allocation_id
 left join claims c on c.id = a.claim_id
 left join node_orphans o on o.node_id = n.id and o.allocation_id = h.allocation_id and o.state <> 'destroyed'
 where n.id = any(:nodes) and (a.id is null or a.node_id <> n.id or c.closed_at < n.inventory_after)
+  and (o.id is not null or :orphans_max > (select count(*) from node_orphans k where k.node_id = n.id and k.state <> 'destroyed'))
   and (o.id is null or o.last_seen_at < n.inventory_after - make_interval(secs => :refresh_seconds))
   and not exists (select from node_orphans d where d.node_id = n.id and d.allocation_id = h.allocation_id
                   and d.state = 'destroyed' and d.destroyed_at >= n.inventory_after)
@@ -78,4 +82,5 @@ async def find_unexplained(
 ) -> list[Unexplained]:
     """What these nodes hold that nothing explains; what is recorded already, only if it was not seen for a while."""
     values = {"nodes": nodes, "refresh_seconds": refresh_seconds, "limit": limit, "allocation_id": allocation_id}
+    values["orphans_max"] = ORPHANS_PER_NODE_MAX
     return [Unexplained(**row._mapping) for row in await reading.execute(_UNEXPLAINED, values)]

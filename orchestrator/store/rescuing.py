@@ -60,7 +60,9 @@ select w.id as allocation_id, w.waits_until, a.state, w.waits_for, a.row_version
        e.event_type, e.event_id, e.version as event_version,
        coalesce((select p.version from consumer_positions p where p.consumer = :consumer), 0) as position
 from waiting w join allocations a on a.id = w.id join claims c on c.id = a.claim_id
-left join lateral (select id, notify, finished_at from node_tasks where allocation_id = a.id order by fence desc limit 1) t on true
+left join lateral (
+    select id, notify, finished_at from node_tasks where allocation_id = a.id order by fence desc limit 1
+) t on true
 left join lateral (
     select l.event_type, l.event_id, l.version from log l
     where l.subject = 'allocations/' || a.id
@@ -77,8 +79,9 @@ _HAND_OVER = "update node_tasks set notify = :notify where id = :id"
 class Waiter:
     """An allocation that waits for a workflow or for a task that one issued, and by which names that one would go.
 
-    `notify`: the workflow that issued the newest task, which has ended a while ago if `task_ended`. The event is the one that bears the claim's newest fence, if there
-    is one; `position`: every event of the log up to it has been handed to Temporal.
+    `notify`: the workflow that issued the newest task, which has ended a while ago if `task_ended`. The event is the one
+    that bears the claim's newest fence, if there is one; `position`: every event of the log up to it has been handed to
+    Temporal.
     """
 
     allocation_id: UUID

@@ -11,9 +11,11 @@ from node_agent.protocol import Connection, Heartbeat, HeldAllocation, HeldInven
 from orchestrator.commands.accept_task_result import accept_task_result
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.record_heartbeat import record_heartbeat
+from orchestrator.commands.report_orphan import report_orphan
 from orchestrator.domain.errors import Invalid
 from orchestrator.execution import Context
 from orchestrator.queries.compare_inventories import compare_inventories
+from orchestrator.store.inventories import ORPHANS_PER_NODE_MAX
 from tests.lifecycle.driving import CONNECTION, PROVISIONED, completed, row_of, run_with, task_of
 from tests.lifecycle.seeding import create_allocation, seed
 
@@ -106,3 +108,20 @@ def test_where_to_log_in_is_nothing_but_that(database_url: str, lie: dict[str, o
 @pytest.mark.parametrize("user", ["tenant", "ubuntu", "_svc", "u-1"])
 def test_names_and_addresses_are_taken(host: str, user: str) -> None:
     assert Connection(host=host, port=22, user=user, host_key="ssh-ed25519 AAAAC3Nz+/==").host == host
+
+
+def test_a_node_is_believed_a_bounded_number_of_orphans(database_url: str) -> None:
+    """Each asks for an operator's decision: one node cannot ask for any number of them (P13)."""
+    seeded = seed(database_url)
+    lying = seeded.nodes[0].id
+
+    async def way(context: Context) -> int:
+        await claim_to_hold(context, lying, 2 * ORPHANS_PER_NODE_MAX)
+        found = await compare_inventories(context, EVERYTHING, nodes_max=10, refresh_seconds=0, limit=1_000)
+        for one in found.unexplained:
+            await report_orphan(context, one.node_id, one.allocation_id)
+        again = await compare_inventories(context, EVERYTHING, nodes_max=10, refresh_seconds=0, limit=1_000)
+        return len([one for one in again.unexplained if one.orphan_id is None])
+
+    assert run_with(database_url, way) == 0
+    assert row_of(database_url, "select count(*) from node_orphans") == {"count": ORPHANS_PER_NODE_MAX}
