@@ -49,7 +49,6 @@ create table reservations (
     retire_after          timestamptz,
     failure_code          text,
     failure_detail        text,
-    ending_told_at        timestamptz,                         -- when `reservation.ending` was written
     waits_for             text,                                -- P9
     waits_since           timestamptz,
     waits_until           timestamptz,
