@@ -36,7 +36,7 @@ lint: $(STAMP)  ## ruff, mypy --strict, import rules
 	$(BIN)/lint-imports
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
-	$(BIN)/pytest -n 2 --dist loadfile -m "not full"
+	$(BIN)/pytest -n 3 --dist loadfile -m "not full"
 
 test-full: lint  ## everything, the long tests included
 	$(BIN)/pytest -n 2 --dist loadfile

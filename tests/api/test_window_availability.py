@@ -12,11 +12,12 @@ from tests.api.conftest import PublicApi
 
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
+BEGAN = datetime.now(UTC).replace(microsecond=0)
 
 
 def day(number: float) -> datetime:
-    """A whole second, so many days from now."""
-    return datetime.now(UTC).replace(microsecond=0) + number * DAY
+    """A whole second, so many days from when the tests began."""
+    return BEGAN + number * DAY
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
@@ -116,14 +117,15 @@ class World:
             return connection.execute(query, (allocation_id,)).fetchall()
 
 
-def test_every_interleaving_keeps_the_promises(database_url: str) -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+def test_every_interleaving_keeps_the_promises(database_url: str, examples: int) -> None:
     seeded = seed(database_url, slice_nodes=0, gpus_limit=GPUS_LIMIT)
     reached: set[str] = set()
 
     with asyncio.Runner() as runner:
         context = runner.run(_context(database_url))
 
-        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         @given(stories)
         @example(EVERY_END)
         def play(story: list[list[tuple[str, int, str]]]) -> None:

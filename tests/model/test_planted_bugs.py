@@ -126,7 +126,11 @@ def test_without_a_bug_nothing_is_found(database_url: str) -> None:
     assert "\n".join(play(database_url)) == ""
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "_"))
+@pytest.mark.parametrize(
+    "bug",
+    [BUGS[0], *(pytest.param(bug, marks=pytest.mark.full) for bug in BUGS[1:])],
+    ids=lambda bug: bug.name.replace(" ", "_"),
+)
 def test_a_bug_of_the_database_is_found(database_url: str, bug: Bug) -> None:
     plant(database_url, bug)
     found = play(database_url)
@@ -190,7 +194,14 @@ def refusing_for_nothing(patch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "bug", [expiring_early, keeping_the_quota, losing_refusals, forgetting_refusals, refusing_for_nothing]
+    "bug",
+    [
+        expiring_early,
+        *(
+            pytest.param(bug, marks=pytest.mark.full)
+            for bug in (keeping_the_quota, losing_refusals, forgetting_refusals, refusing_for_nothing)
+        ),
+    ],
 )
 def test_a_bug_of_the_commands_is_found(database_url: str, monkeypatch: pytest.MonkeyPatch, bug: object) -> None:
     with bug(monkeypatch) as words:  # type: ignore[operator]

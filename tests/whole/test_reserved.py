@@ -13,7 +13,7 @@ from berth.client.reservation_models import Reservation
 from tests.whole.conftest import Tenant, Whole, eventually
 
 HOLDER = "whole"
-WINDOW_SECONDS = 30
+WINDOW_SECONDS = 20
 
 
 def reserve(tenant: Tenant, starts_at: datetime | None, ends_at: datetime) -> Reservation:

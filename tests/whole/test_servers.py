@@ -105,6 +105,7 @@ def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[floa
     require_all_well(whole)
 
 
+@pytest.mark.full
 def test_every_link_is_troubled_once(troubled: Whole) -> None:
     assert set(LINKS) <= set(proxied(troubled).proxies.by_name)
     assert all(proxied(troubled).proxies.by_name[name].passed_bytes > 0 for name in LINKS)
