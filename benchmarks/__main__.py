@@ -12,6 +12,7 @@ import sys
 MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
+    "holds": "benchmarks.holds",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
     "relay": "benchmarks.relay_figures",

@@ -15,7 +15,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
 import uvloop
@@ -24,8 +24,9 @@ from benchmarks.figures import percentile
 from benchmarks.seeding import REGIONS, SLICE_MODELS, BenchTenant
 
 RUN_SECONDS_MAX = 300.0
-Kind = Literal["new", "unkeyed", "again", "ok"]
-"""Creates with a key each, creates without, the same few creates with their keys again and again, or `GET /ok`."""
+Kind = Literal["new", "unkeyed", "again", "ok", "given"]
+"""Creates with a key each, creates without, the same few creates with their keys again and again, `GET /ok`, or what the
+plan gives, each with a key and once."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Plan:
     count: int
     tenants: list[dict[str, str]]
     kind: Kind = "new"
+    given: list[list[str]] = field(default_factory=list)
+    """Path, body and API key of each request."""
+    per_second: float | None = None
+    """Requests offered per second; latencies then count from when a request was due. None: as fast as they are answered."""
+    judged: str | None = None
+    """The status whose latencies are told; None: all."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +64,41 @@ class Outcome:
 def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant], kind: Kind = "new") -> Outcome:
     """Run the load in a process of its own. Raises RuntimeError if any request was not answered as it should be."""
     plan = Plan(ports, clients, max(200, 4 * clients, count // 5), count, [asdict(tenant) for tenant in tenants], kind)
+    return _run(plan, {"200" if kind == "ok" else "201"})
+
+
+def drive_given(
+    port: int, clients: int, given: list[list[str]], statuses: set[str], *, per_second: float | None = None,
+    judged: str | None = None,
+) -> Outcome:  # fmt: skip
+    """Send each request once, the first fifth without counting it. Raises RuntimeError for any status but `statuses`."""
+    warm = len(given) // 5
+    return _run(Plan([port], clients, warm, len(given) - warm, [], "given", given, per_second, judged), statuses)
+
+
+def _run(plan: Plan, statuses: set[str]) -> Outcome:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.load"], input=json.dumps(asdict(plan)), stdout=subprocess.PIPE, text=True,
         check=True, timeout=RUN_SECONDS_MAX,
     )  # fmt: skip
     outcome = Outcome(**json.loads(done.stdout))
-    if set(outcome.statuses) != {"200" if kind == "ok" else "201"}:
+    if not set(outcome.statuses) <= statuses:
         raise RuntimeError(f"not every request was answered well: {outcome.statuses}")
     return outcome
+
+
+def _given_requests(given: list[list[str]]) -> list[tuple[bytes, bytes]]:
+    """What stands before and after the key of each."""
+    return [
+        (
+            (
+                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api_key}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body.encode())}\r\nIdempotency-Key: "
+            ).encode(),
+            b"\r\n\r\n" + body.encode(),
+        )
+        for path, body, api_key in given
+    ]
 
 
 def _requests(tenants: list[dict[str, str]], kind: Kind) -> list[tuple[bytes, bytes]]:
@@ -99,7 +133,10 @@ class _Run:
     """What all clients share."""
 
     def __init__(self, plan: Plan) -> None:
-        self.requests = _requests(plan.tenants, plan.kind)
+        self.requests = _given_requests(plan.given) if plan.kind == "given" else _requests(plan.tenants, plan.kind)
+        self.judged = plan.judged
+        self._per_second = plan.per_second
+        self._opened = time.perf_counter()
         self._kind = plan.kind
         self.total = plan.warm + plan.count
         self.warm = plan.warm
@@ -112,13 +149,17 @@ class _Run:
         self.ended = 0.0
         self.done = asyncio.get_running_loop().create_future()
 
+    def due(self, number: int) -> float | None:
+        """When the request of this number is to be sent; None: at once."""
+        return None if self._per_second is None else self._opened + number / self._per_second
+
     def message(self, number: int) -> bytes:
         """The request of this number; those that are sent again are as many as there are kinds of create."""
         which = number % len(self.requests)
         head, tail = self.requests[which]
         if self._kind in ("ok", "unkeyed"):
             return head + tail
-        return b"%s%s-%d%s" % (head, self._prefix, number if self._kind == "new" else which, tail)
+        return b"%s%s-%d%s" % (head, self._prefix, which if self._kind == "again" else number, tail)
 
 
 class _Client(asyncio.Protocol):
@@ -142,9 +183,12 @@ class _Client(asyncio.Protocol):
             transport.close()
             return
         run.sent += 1
-        message = run.message(run.sent)
-        self._sent_at = time.perf_counter()
-        transport.write(message)
+        message, due, now = run.message(run.sent), run.due(run.sent), time.perf_counter()
+        self._sent_at = now if due is None else due
+        if due is None or due <= now:
+            transport.write(message)
+        else:
+            asyncio.get_running_loop().call_later(due - now, transport.write, message)
 
     def data_received(self, data: bytes) -> None:
         """Count a whole answer and send the next request."""
@@ -157,10 +201,11 @@ class _Client(asyncio.Protocol):
         self._buffer = b""
         run, now = self._run, time.perf_counter()
         run.answered += 1
-        run.statuses[buffer[9:12].decode()] += 1
+        status = buffer[9:12].decode()
+        run.statuses[status] += 1
         if run.answered == run.warm:
             run.began = now
-        elif run.answered > run.warm:
+        elif run.answered > run.warm and run.judged in (None, status):
             run.latencies.append(now - self._sent_at)
         if run.answered == run.total:
             run.ended = now
