@@ -145,7 +145,8 @@ class Change:
     """A transition: to where, told by which event, what is waited for next, and what is learnt on the way.
 
     `code` and `detail` say what went wrong, if something did; its event then also says what to do next. `fence` is the
-    newest one of the claim. `wait_seconds` None means that there is no deadline.
+    newest one of the claim. `wait_seconds` None means that there is no deadline; they count from the subject's clock, as
+    those of its task do, so that the deadline which is told is the one that is judged.
     """
 
     to_state: AllocationState
@@ -165,6 +166,7 @@ class Change:
 # One statement, so that state, timeline and event cannot part; the clock is read once, after the locks.
 _ADVANCE = """
 with at as materialized (select clock_timestamp() as now),
+deadline as (select cast(:clock as timestamptz) + make_interval(secs => cast(:wait_seconds as float8)) as at),
 moved as (
     update allocations a set
         state = :to_state,
@@ -179,12 +181,11 @@ moved as (
         connection = coalesce(cast(:connection as jsonb), a.connection),
         release_result = coalesce(cast(:release_result as jsonb), a.release_result),
         release_attempts = case when :to_state = 'releasing' then 0 else a.release_attempts end,
-        provision_until = case when :to_state = 'provisioning'
-                               then at.now + make_interval(secs => cast(:wait_seconds as float8)) else a.provision_until end,
+        provision_until = case when :to_state = 'provisioning' then deadline.at else a.provision_until end,
         waits_for = :waits_for,
         waits_since = case when cast(:waits_for as text) is not null then at.now end,
-        waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
-    from at
+        waits_until = deadline.at
+    from at, deadline
     where a.id = :id and a.state = :from_state and a.row_version = :row_version
     returning a.id, a.row_version, a.tenant_id, a.correlation_id,
               case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
@@ -234,6 +235,7 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
             "release_result": _json_or_null(change.release_result),
             "waits_for": change.waits_for,
             "wait_seconds": change.wait_seconds,
+            "clock": subject.clock,
             "actor_kind": actor.kind.value,
             "actor_id": actor.id,
             "fence": change.fence,

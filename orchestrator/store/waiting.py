@@ -11,18 +11,19 @@ from orchestrator.store.database import Transaction
 
 _WAIT = """
 with at as materialized (select clock_timestamp() as now),
+deadline as (select cast(:clock as timestamptz) + make_interval(secs => cast(:wait_seconds as float8)) as at),
 claim as (
     update claims set waits_for = :waits_for, waits_since = at.now,
-                      waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
-    from at where claims.id = :claim_id
+                      waits_until = deadline.at
+    from at, deadline where claims.id = :claim_id
 )
 update allocations a set
     row_version = a.row_version + 1,
     release_attempts = :release_attempts,
     waits_for = case when :final then null else :waits_for end,
     waits_since = case when not :final then at.now end,
-    waits_until = case when not :final then at.now + make_interval(secs => cast(:wait_seconds as float8)) end
-from at
+    waits_until = case when not :final then deadline.at end
+from at, deadline
 where a.id = :id and a.row_version = :row_version
 returning a.row_version
 """
@@ -52,6 +53,7 @@ async def wait_for(
         "row_version": subject.row_version,
         "waits_for": waits_for.value,
         "wait_seconds": wait_seconds,
+        "clock": subject.clock,
         "release_attempts": release_attempts,
         "final": subject.state in FINAL_STATES,
     }
