@@ -25,12 +25,22 @@ from worker.settings import Settings
 log = structlog.get_logger()
 
 
+STOP_SECONDS_MAX = 5.0
+"""How long everything but the commands under way may take to end."""
+
+
 async def work(settings: Settings) -> None:
-    """Run until a signal asks to stop."""
+    """Run until a signal asks to stop; what has not ended in time is then left as a kill would leave it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def begin_to_stop() -> None:
+        if not stop.is_set():
+            stop.set()
+            loop.call_later(settings.worker_graceful_stop_seconds + STOP_SECONDS_MAX, _leave_what_hangs)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, begin_to_stop)
     health = Health()
     stop_tracing = start_tracing("worker", settings.otlp_endpoint, settings.trace_sample_ratio)
     with served(settings.metrics_host, settings.metrics_port, health):
@@ -39,6 +49,15 @@ async def work(settings: Settings) -> None:
         finally:
             stop_tracing()
     log.info("worker_stopped")
+
+
+def _leave_what_hangs() -> None:
+    """End the process and say where it was: whatever it had in hand comes again (P8)."""
+    sys.stderr.write("worker: these did not end in time and are left:\n")
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def main() -> int:

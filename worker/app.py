@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from nats.aio.client import Client as NatsClient
@@ -44,6 +45,7 @@ from worker.workflows.starting import WorkflowStarter
 log = structlog.get_logger()
 
 CATALOGUE_CACHE_SECONDS = 1.0
+CANCEL_AGAIN_SECONDS = 1.0
 
 
 def make_context(settings: Settings) -> Context:
@@ -180,10 +182,16 @@ async def _supervise(
             await asyncio.wait({*loops, stopping}, return_when=asyncio.FIRST_COMPLETED)
             _require_alive(loops)
         finally:
-            for task in {*loops, stopping}:
-                task.cancel()
-            await asyncio.gather(*loops, stopping, return_exceptions=True)
+            await end_all({*loops, stopping})
         await durable.save_position()
+
+
+async def end_all(tasks: set[asyncio.Task[Any]], cancel_again_seconds: float = CANCEL_AGAIN_SECONDS) -> None:
+    """Cancel until all have ended: a wait that is over at that very moment swallows the cancellation (cpython 86296)."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=cancel_again_seconds)
 
 
 async def _save_positions(durable: DurableConsumer, pause_seconds: float) -> None:

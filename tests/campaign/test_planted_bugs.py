@@ -29,7 +29,6 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("key_apart_from_effect", database.one_key_twice_at_once, ("one effect",)),
     ("fingerprint_of_path", database.one_key_two_contents, ("same key",)),
     ("application_clock", database.a_look_before_the_deadline, ("late, never early",)),
-    ("deadline_before_lock", database.a_deadline_behind_a_lock, ("late, never early",)),
     ("application_clock", reservations.a_sweep_before_the_deadline, ("late, never early", "verify P5")),
     ("deadline_before_lock", reservations.a_confirm_behind_a_lock, ("late, never early",)),
     ("signal_is_fact", database.a_task_that_failed, ("made by a node",)),

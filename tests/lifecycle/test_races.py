@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Coroutine
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -100,6 +101,28 @@ def test_who_waits_for_the_lock_sees_what_the_other_did(database_url: str, first
         assert ahead == Concluded(AllocationState.ACTIVE)
     assert allocation_of(database_url, allocation_id)["state"] == "releasing"
     assert violations(database_url) == []
+
+
+def test_the_time_of_a_task_begins_when_its_locks_were_had(database_url: str) -> None:
+    """Waiting for a lock takes nothing from the node's time."""
+    seeded = seed(database_url)
+    allocation_id = create_allocation(database_url, seeded)
+
+    async def main(context: Context) -> datetime:
+        async with await psycopg.AsyncConnection.connect(database_url) as holder:
+            await holder.execute("select from nodes for no key update")
+            beginning = asyncio.create_task(begin_provisioning(context, allocation_id, "wf"))
+            await _until_waiting(database_url, 1)
+            row = await (await holder.execute("select clock_timestamp()")).fetchone()
+            assert row is not None
+            let_go: datetime = row[0]
+            await holder.rollback()
+            await beginning
+            return let_go + timedelta(seconds=context.limits.provision_seconds_max)
+
+    full_time = run_with(database_url, main)
+    assert task_of(database_url, allocation_id)["expires_at"] >= full_time
+    assert allocation_of(database_url, allocation_id)["waits_until"] >= full_time
 
 
 async def _until_waiting(url: str, count: int) -> None:

@@ -33,10 +33,9 @@ def judge_by_own_clock() -> None:
 
 def judge_before_lock() -> None:
     """Deadlines are judged by the beginning of the transaction, before it had its locks."""
-    from orchestrator.store import allocations, reservations
+    from orchestrator.store import reservations
 
     rewrite(reservations, "_READ", "clock_timestamp() as clock", "now() as clock")
-    rewrite(allocations, "_LOCK_ALLOCATION", "clock_timestamp() as clock", "now() as clock")
 
 
 def leave_nodes_unlocked() -> None:

@@ -199,32 +199,6 @@ def a_look_before_the_deadline(scene: Scene) -> None:
     scene.run(play, Limits(provision_seconds_max=60))
 
 
-LOCK_SECONDS = 1.0
-
-
-def a_deadline_behind_a_lock(scene: Scene) -> None:
-    """The node's row is held for a second while a provision begins; the node stays silent until its time is up."""
-    seeded = scene.seed()
-    allocation_id = create_allocation(scene.url, seeded)
-
-    async def play(context: Context) -> None:
-        with connect(scene.url) as holder:
-            holder.execute("begin")
-            holder.execute("select from nodes for no key update")
-            beginning = asyncio.create_task(begin_provisioning(context, allocation_id, "provisioning"))
-            await _until_a_lock_is_waited_for(scene.url)
-            await asyncio.to_thread(holder.execute, "select pg_sleep(%s)", (LOCK_SECONDS,))
-            holder.execute("commit")
-            await beginning
-        scene.look(allocation_id)
-        expires_at = task_of(scene.url, allocation_id)["expires_at"]
-        await _until(scene.url, "select now() > %s", expires_at)
-        await finish_provisioning(context, allocation_id)
-        scene.look(allocation_id)
-
-    scene.run(play, Limits(provision_seconds_max=1.5))
-
-
 def a_task_that_failed(scene: Scene) -> None:
     """A node reports that it could not provision; the workflow is woken."""
     seeded = scene.seed()

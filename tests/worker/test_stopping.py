@@ -1,0 +1,30 @@
+"""Stopping the worker takes more than one cancellation when a wait swallows the first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from worker.app import end_all
+
+
+def test_a_loop_that_swallows_a_cancellation_is_cancelled_again() -> None:
+    async def main() -> int:
+        swallowed = 0
+
+        async def loop() -> None:
+            nonlocal swallowed
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if swallowed:
+                        raise
+                    swallowed += 1
+
+        task = asyncio.create_task(loop())
+        await asyncio.sleep(0)
+        await end_all({task}, cancel_again_seconds=0.01)
+        assert task.cancelled()
+        return swallowed
+
+    assert asyncio.run(main()) == 1
