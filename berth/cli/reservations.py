@@ -128,11 +128,15 @@ def confirm(
     session: Session,
     reservation_id: ReservationId,
     holder: HolderOption,
+    tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Confirm a hold: it does not expire any more. Repeating it is harmless."""
     with session.client() as client:
-        confirmed = client.confirm_reservation(reservation_id, holder_id=holder, idempotency_key=idempotency_key)
+        owner = session.tenant_id(client, tenant)
+        confirmed = client.confirm_reservation(
+            reservation_id, holder_id=holder, idempotency_key=idempotency_key, tenant_id=owner
+        )
         show_one(session, confirmed, ROWS)
 
 
@@ -141,9 +145,13 @@ def cancel(
     session: Session,
     reservation_id: ReservationId,
     holder: HolderOption,
+    tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Give a hold or a confirmed window back. Repeating it is harmless."""
     with session.client() as client:
-        cancelled = client.cancel_reservation(reservation_id, holder_id=holder, idempotency_key=idempotency_key)
+        owner = session.tenant_id(client, tenant)
+        cancelled = client.cancel_reservation(
+            reservation_id, holder_id=holder, idempotency_key=idempotency_key, tenant_id=owner
+        )
         show_one(session, cancelled, ROWS)

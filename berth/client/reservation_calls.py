@@ -60,25 +60,25 @@ def get_reservation(reservation_id: UUID, *, tenant_id: UUID | None = None) -> C
 
 
 def confirm_reservation(
-    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None
+    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None, tenant_id: UUID | None = None
 ) -> Call[Reservation]:
     """Make a hold a confirmed window, without a deadline; repeating it is harmless.
 
     Raises `InvalidState` for one that has ended or expired, `HolderMismatch`, `ReservationNotFound`, `ReservationRetired`.
     """
     path = f"{API}/reservations/{reservation_id}/confirm"
-    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key)
+    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key, tenant_id=_text(tenant_id))
 
 
 def cancel_reservation(
-    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None
+    reservation_id: UUID, *, holder_id: str, idempotency_key: str | None = None, tenant_id: UUID | None = None
 ) -> Call[Reservation]:
     """Give a hold or a confirmed window back; repeating it is harmless.
 
     Raises `InvalidState` for one that was used, `HolderMismatch`, `ReservationNotFound`, `ReservationRetired`.
     """
     path = f"{API}/reservations/{reservation_id}/cancel"
-    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key)
+    return write("POST", path, Reservation, {"holder_id": holder_id}, idempotency_key, tenant_id=_text(tenant_id))
 
 
 def list_resources(

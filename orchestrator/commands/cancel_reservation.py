@@ -1,4 +1,4 @@
-"""The holder's cancel: whatever the reservation holds is free at once (docs/reservations.md)."""
+"""The holder's cancel, or an operator's: whatever the reservation holds is free at once (docs/reservations.md)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from uuid import UUID
 from orchestrator.domain.errors import InvalidState
 from orchestrator.domain.reservation_refusals import HolderMismatch
 from orchestrator.domain.reservations import ReservationState, Result
-from orchestrator.domain.states import Actor
+from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context, Done, run_once
+from orchestrator.store import audit
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.reservation_rows import read_reservation, why_missing
@@ -22,9 +23,10 @@ async def cancel_reservation(
 ) -> Answer:
     """Answer 200 with the reservation; `noop` if it was cancelled or had expired already, or expires here and now.
 
-    Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, and `InvalidState`
-    for one that was used or whose window is over.
+    An operator's cancel is audited, and its event names him. Refusals, remembered with the key: `ReservationNotFound`,
+    `ReservationRetired`, `HolderMismatch`, and `InvalidState` for one that was used or whose window is over.
     """
+    by_operator = actor.kind is ActorKind.ADMIN
 
     async def effect(tx: Transaction) -> Done:
         subject = await lock_reservation(tx, reservation_id, tenant_id)
@@ -39,11 +41,14 @@ async def cancel_reservation(
             change = ReservationChange(
                 ReservationState.EXPIRED if subject.overdue else ReservationState.CANCELLED,
                 context.limits.reservation_retention_seconds,
+                payload={"actor_id": actor.id} if by_operator else {},
                 operation_key=operation.key,
                 request_id=operation.request_id,
             )
             await advance_reservation_if(tx, subject, change, actor)
+        if by_operator:
+            await audit.record(tx, actor, "reservation.cancel", subject.name, {"result": result}, operation.request_id)
         body = await read_reservation(tx, reservation_id, None, result)
         return Done(200, body, reservation_id, code=result)
 
-    return await run_once(context, operation, effect, tenant_id)
+    return await run_once(context, operation, effect, None if by_operator else tenant_id)

@@ -1,4 +1,4 @@
-"""The holder's confirm: a hold becomes a confirmed window, without a deadline any more (docs/reservations.md)."""
+"""The holder's confirm, or an operator's: a hold becomes a confirmed window, without a deadline (docs/reservations.md)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from uuid import UUID
 
 from orchestrator.domain.errors import InvalidState
 from orchestrator.domain.reservation_refusals import HolderMismatch
-from orchestrator.domain.reservations import ReservationState
-from orchestrator.domain.states import Actor
+from orchestrator.domain.reservations import ReservationState, Result
+from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context, Done, run_once
+from orchestrator.store import audit
 from orchestrator.store.database import Transaction, TransactionConflict
 from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.reservation_rows import confirm_held, why_missing
+from orchestrator.store.reservation_rows import confirm_held, read_reservation, why_missing
 from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 
 
@@ -21,16 +22,19 @@ async def confirm_reservation(
     """Answer 200 with the reservation; `noop` if it is confirmed already.
 
     A hold past its deadline, by the clock after its locks, expires in this transaction, which also stores that the confirm
-    was refused. Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`,
-    `InvalidState`.
+    was refused. An operator's confirm is audited, and its event names him. Refusals, remembered with the key:
+    `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`.
     """
     overdue = False
+    by_operator = actor.kind is ActorKind.ADMIN
 
     async def effect(tx: Transaction) -> Done:
         nonlocal overdue
         if overdue:
             # Its claims end as well, so their nodes are locked before it is.
             return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
+        if by_operator:
+            return await _confirm_for_tenant(context, tx, operation, actor, tenant_id, reservation_id, holder_id)
         outcome = await confirm_held(tx, reservation_id, tenant_id, holder_id, operation.key, operation.request_id)
         match outcome["outcome"]:
             case "missing":
@@ -47,7 +51,40 @@ async def confirm_reservation(
             case word:
                 return Done(200, outcome["body"], reservation_id, code=word)
 
-    return await run_once(context, operation, effect, tenant_id)
+    return await run_once(context, operation, effect, None if by_operator else tenant_id)
+
+
+async def _confirm_for_tenant(
+    context: Context,
+    tx: Transaction,
+    operation: Operation,
+    actor: Actor,
+    tenant_id: UUID,
+    reservation_id: UUID,
+    holder_id: str,
+) -> Done:
+    """What `confirm_held` does for its holder, by an operator: judged under every lock, as it may expire here."""
+    subject = await lock_reservation(tx, reservation_id, tenant_id)
+    if subject is None:
+        raise await why_missing(tx, reservation_id, context.limits.shard)
+    if subject.holder_id != holder_id:
+        raise HolderMismatch("the reservation is held by another holder")
+    if subject.overdue:
+        return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
+    if not subject.live:
+        raise InvalidState(f"the reservation is {subject.state}; there is nothing to confirm", state=subject.state)
+    result = Result.NOOP if subject.state is ReservationState.CONFIRMED else Result.OK
+    if result is Result.OK:
+        change = ReservationChange(
+            ReservationState.CONFIRMED,
+            context.limits.reservation_retention_seconds,
+            payload={"actor_id": actor.id},
+            operation_key=operation.key,
+            request_id=operation.request_id,
+        )
+        await advance_reservation_if(tx, subject, change, actor)
+    await audit.record(tx, actor, "reservation.confirm", subject.name, {"result": result}, operation.request_id)
+    return Done(200, await read_reservation(tx, reservation_id, None, result), reservation_id, code=result)
 
 
 async def _expire(

@@ -108,6 +108,15 @@ def test_a_reservation_from_hold_to_cancel(me: Shell, operator: Shell) -> None:
     assert me.json(f"resources show {seats[0]}")["state"] == "available"
 
 
+def test_an_operator_confirms_and_cancels_for_a_tenant(me: Shell, operator: Shell, tenant: Tenant) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    id_ = me.json(f"reserve create --resource {seat} --holder team-7")["reservation_id"]
+    operator.refused(f"reserve confirm {id_} --holder team-7", "forbidden")
+    named = f"{id_} --holder team-7 --tenant {tenant.caller.tenant_id}"
+    assert operator.json(f"reserve confirm {named}")["status"] == "confirmed"
+    assert operator.json(f"reserve cancel {named}")["status"] == "cancelled"
+
+
 def test_gpus_are_held_for_a_window(me: Shell, tenant: Tenant) -> None:
     starts = datetime.now(UTC) + timedelta(days=1)
     window = f"--starts-at {starts.isoformat()} --ends-at {(starts + timedelta(hours=2)).isoformat()}"

@@ -26,7 +26,7 @@ from orchestrator.api.schemas.reservations import (
 )
 from orchestrator.api.services import Parts, Services
 from orchestrator.api.tenant.allocation_reads import tenant_meant
-from orchestrator.api.writes import TenantWrite
+from orchestrator.api.writes import AnyWrite, TenantWrite
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.hold_resources import WantedGpus, hold_resources
@@ -104,18 +104,22 @@ async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], cal
 
 
 @router.post("/{reservation_id}/confirm", response_model=Reservation)
-async def confirm(reservation_id: UUID, body: ByHolder, write: TenantWrite) -> Response:
+async def confirm(
+    reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
+) -> Response:
     """Make a hold a confirmed window; repeating it is harmless."""
-    tenant_id, operation = _tenant_of(write.caller), write.operation(body)
+    tenant_id, operation = tenant_meant(write.caller, query.tenant_id), write.operation(body)
     return answer_response(
         await confirm_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
     )
 
 
 @router.post("/{reservation_id}/cancel", response_model=Reservation)
-async def cancel(reservation_id: UUID, body: ByHolder, write: TenantWrite) -> Response:
+async def cancel(
+    reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
+) -> Response:
     """End a hold or a confirmed window; repeating it is harmless."""
-    tenant_id, operation = _tenant_of(write.caller), write.operation(body)
+    tenant_id, operation = tenant_meant(write.caller, query.tenant_id), write.operation(body)
     return answer_response(
         await cancel_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
     )
