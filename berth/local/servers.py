@@ -25,10 +25,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from berth.local.ports import LISTENING_PORTS, choose_port
+
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 POSTGRES_SYSTEM_USER = "pgserver"
-LISTENING_PORTS = range(10_000, 32_768)
 
 
 class ServerProblem(Exception):
@@ -36,19 +37,11 @@ class ServerProblem(Exception):
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now, below the range from which the system takes ports for outgoing connections.
-
-    A port of that range would soon be some connection's own end, and then the server could not listen on it.
-    """
-    for port in secrets.SystemRandom().sample(LISTENING_PORTS, 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise ServerProblem(f"no free port found between {LISTENING_PORTS.start} and {LISTENING_PORTS.stop - 1}")
+    """A TCP port that nobody listens on now, and that nobody else chooses while this process lives."""
+    port = choose_port()
+    if port is None:
+        raise ServerProblem(f"no free port found between {LISTENING_PORTS.start} and {LISTENING_PORTS.stop - 1}")
+    return port
 
 
 def require_free_port(port: int, name: str) -> None:

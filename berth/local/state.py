@@ -14,13 +14,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from berth.local.ports import choose_port, keep_port
 from berth.local.servers import answers
 
 # Below Linux' range for outgoing connections, so that no connection of somebody takes a port between two runs.
@@ -160,11 +160,13 @@ class StateDirectory:
 
 
 class Ports:
-    """The stack's ports by name: chosen once, then kept in state.json."""
+    """The stack's ports by name: chosen once, then kept in state.json, and nobody else chooses them meanwhile."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
         self._ports: dict[str, int] = dict(state.read(MARK).get("ports", {}))
+        for port in self._ports.values():
+            keep_port(port)
 
     def of(self, name: str, wished: int | None = None, *, required: int | None = None) -> int:
         """The port called `name`: `required` if given, else the remembered one, else `wished` or any that is free."""
@@ -174,13 +176,14 @@ class Ports:
             self._keep(name, wished if wished is not None and not answers(wished) else self._choose())
         return self._ports[name]
 
-    def _choose(self) -> int:
-        taken = set(self._ports.values())
-        for port in random.sample(range(PORTS_FIRST, PORTS_LAST), 200):
-            if port not in taken and not answers(port):
-                return port
-        raise StackProblem(f"found no free port between {PORTS_FIRST} and {PORTS_LAST}")
+    @staticmethod
+    def _choose() -> int:
+        port = choose_port(range(PORTS_FIRST, PORTS_LAST))
+        if port is None:
+            raise StackProblem(f"found no free port between {PORTS_FIRST} and {PORTS_LAST}")
+        return port
 
     def _keep(self, name: str, port: int) -> None:
+        keep_port(port)
         self._ports[name] = port
         self._state.write(MARK, {**self._state.read(MARK), "ports": self._ports})

@@ -126,9 +126,11 @@ def _bind(record: GuestRecord) -> socket.socket:
     problem: OSError | None = None
     for port in wanted:
         listener = socket.socket(socket.AF_INET6 if ":" in record.host else socket.AF_INET)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            # A new port must be nobody's, also if its owner does not listen just now; the one it had before is its own.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(record.port is not None))
             listener.bind((record.host, port))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.listen(LISTEN_BACKLOG)
         except OSError as error:
             listener.close()
