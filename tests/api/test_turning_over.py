@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, problem
 from tests.api.conftest import PublicApi
-from tests.api.test_reservations import DAY, HOLDER, act, bring_to, make_overdue, moment, seat
+from tests.api.reserving import DAY, HOLDER, act, bring_to, make_overdue, moment, seat
 
 
 @pytest.fixture
