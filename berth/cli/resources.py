@@ -15,6 +15,8 @@ app = typer.Typer(no_args_is_help=True, help="Resources: what can be claimed.")
 ResourceId = Annotated[
     str, typer.Argument(help="its id: a registered one, `node:<node id>`, or `slot:<node id>:<index>`")
 ]
+RegisteredId = Annotated[str, typer.Argument(help="its id: letters, digits, `.`, `_`, `-`")]
+KeyOption = Annotated[str | None, typer.Option(help="repeat an earlier request with its key")]
 COLUMNS: list[Column] = [
     ("id", lambda r: r.id), ("kind", lambda r: r.kind), ("state", lambda r: r.state), ("reason", lambda r: r.reason),
     ("reservation", lambda r: r.reservation_id),
@@ -45,11 +47,27 @@ def show(session: Session, resource_id: ResourceId) -> None:
 
 
 @command(app, "create")
-def create(
-    session: Session,
-    resource_id: Annotated[str, typer.Argument(help="its id: letters, digits, `.`, `_`, `-`")],
-    idempotency_key: Annotated[str | None, typer.Option(help="repeat an earlier request with its key")] = None,
-) -> None:
+def create(session: Session, resource_id: RegisteredId, idempotency_key: KeyOption = None) -> None:
     """Register a resource: a licence seat, an address, an InfiniBand partition (admin keys only)."""
     with session.client() as client:
         show_one(session, client.create_resource(resource_id, idempotency_key=idempotency_key), ROWS)
+
+
+@command(app, "out-of-service")
+def take_out(
+    session: Session,
+    resource_id: RegisteredId,
+    reason: Annotated[str, typer.Option(help="why; whoever asks for it is told, and the audit log keeps it")],
+    idempotency_key: KeyOption = None,
+) -> None:
+    """Let nobody new have a registered resource; who holds it keeps it (admin keys only)."""
+    with session.client() as client:
+        taken = client.take_resource_out_of_service(resource_id, reason=reason, idempotency_key=idempotency_key)
+        show_one(session, taken, ROWS)
+
+
+@command(app, "in-service")
+def put_back(session: Session, resource_id: RegisteredId, idempotency_key: KeyOption = None) -> None:
+    """Let a registered resource be held again (admin keys only)."""
+    with session.client() as client:
+        show_one(session, client.put_resource_in_service(resource_id, idempotency_key=idempotency_key), ROWS)

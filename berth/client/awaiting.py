@@ -198,6 +198,8 @@ class AsyncClient:
     iterate_resources = _each(reservation_calls.list_resources)
     get_resource = _now(reservation_calls.get_resource)
     create_resource = _now(reservation_calls.create_resource)
+    take_resource_out_of_service = _now(reservation_calls.take_resource_out_of_service)
+    put_resource_in_service = _now(reservation_calls.put_resource_in_service)
     get_availability = _now(reservation_calls.list_availability)
     iterate_availability = _each(reservation_calls.list_availability)
     get_operation = _now(operation_calls.get_operation)

@@ -101,6 +101,20 @@ def create_resource(resource_id: str, *, idempotency_key: str | None = None) -> 
     return write("POST", f"{API}/admin/resources", Resource, {"id": resource_id}, idempotency_key)
 
 
+def take_resource_out_of_service(
+    resource_id: str, *, reason: str, idempotency_key: str | None = None
+) -> Call[Resource]:
+    """Let nobody new have a registered resource (admin keys only); who holds it keeps it. Raises `ResourceNotFound`."""
+    path = f"{API}/admin/resources/{segment(resource_id)}/out-of-service"
+    return write("POST", path, Resource, {"reason": reason}, idempotency_key)
+
+
+def put_resource_in_service(resource_id: str, *, idempotency_key: str | None = None) -> Call[Resource]:
+    """Let a registered resource be held again (admin keys only). Raises `ResourceNotFound`."""
+    path = f"{API}/admin/resources/{segment(resource_id)}/in-service"
+    return write("POST", path, Resource, None, idempotency_key)
+
+
 def list_availability(
     *,
     sku: str | None = None,

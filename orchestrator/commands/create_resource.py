@@ -12,7 +12,7 @@ from orchestrator.store import audit
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.outbox import append_event
-from orchestrator.store.resources import insert_resource, read_resource
+from orchestrator.store.resources import insert_resource, read_resource, require_new_resource
 from orchestrator.store.room import Table, require_room
 
 
@@ -20,6 +20,7 @@ async def create_resource(context: Context, operation: Operation, actor: Actor, 
     """201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not remembered."""
 
     async def effect(tx: Transaction) -> Done:
+        await require_new_resource(tx, resource_id)
         await require_room(tx, Table.RESOURCES, context.limits.resources_max)
         unit = await insert_resource(tx, resource_id)
         await append_event(

@@ -42,6 +42,8 @@ class EventType(StrEnum):
     RESERVATION_MOVED = "reservation.moved"
     RESERVATION_FAILED = "reservation.failed"
     RESOURCE_CREATED = "resource.created"
+    RESOURCE_OUT_OF_SERVICE = "resource.out_of_service"
+    RESOURCE_IN_SERVICE = "resource.in_service"
     OPERATION_REFUSED = "operation.refused"
 
 

@@ -40,6 +40,7 @@ class Resource:
 
 
 _LOCK_UNITS = "select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)"
+_FIND = "select from resources where id = :id"
 _INSERT = "insert into resources (id) values (:id) on conflict (id) do nothing returning unit"
 _NODE = """
 select 'node:' || n.id as id, 'node' as kind, n.id as node_id, null::text as resource_id,
@@ -106,13 +107,23 @@ _LIST_OF_ALL = _SHOW.format(
 )
 
 
+async def require_new_resource(tx: Transaction, resource_id: str) -> None:
+    """Nothing is registered under this id so far. Raises `AlreadyExists`."""
+    if (await tx.execute(_FIND, {"id": resource_id})).first() is not None:
+        raise _already_there(resource_id)
+
+
 async def insert_resource(tx: Transaction, resource_id: str) -> int:
     """A registered resource, in service; answers its unit number. Raises `AlreadyExists`."""
     await tx.execute(_LOCK_UNITS)
     unit: int | None = (await tx.execute(_INSERT, {"id": resource_id})).scalar_one_or_none()
     if unit is None:
-        raise AlreadyExists(f"there is already a resource called {resource_id!r}", existing_id=resource_id)
+        raise _already_there(resource_id)
     return unit
+
+
+def _already_there(resource_id: str) -> AlreadyExists:
+    return AlreadyExists(f"there is already a resource called {resource_id!r}", existing_id=resource_id)
 
 
 async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | None) -> Resource | None:

@@ -130,9 +130,11 @@ def require_full(answer: httpx.Response, code: str) -> None:
 
 def test_a_full_table_of_resources(database_url: str, tmp_path: Path) -> None:
     with desk(database_url, tmp_path, resources_max=2) as at:
-        at.seat()
+        there = at.seat()
         at.seat()
         require_full(at.register(fresh("seat")), "resource_table_full")
+        known = problem(at.register(there), 409, "already_exists")
+        assert known["existing_id"] == there, "a retry is told what it wants to know, full or not"
         assert len(at.tenant.get("/resources")["items"]) == 2
 
 

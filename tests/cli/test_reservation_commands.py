@@ -170,6 +170,10 @@ def test_resources_and_what_can_be_had(me: Shell, operator: Shell, tenant: Tenan
     seat = operator.json(f"resources create {fresh('seat')}")["id"]
     operator.refused(f"resources create {seat}", "already_exists")
     me.refused("resources create mine", "forbidden")
+    assert operator.json(f"resources out-of-service {seat} --reason 'lent to Ada'")["state"] == "out_of_service"
+    assert "lent to Ada" in me.refused(f"reserve create --resource {seat} --holder me", "resource_out_of_service")
+    assert operator.json(f"resources in-service {seat}")["state"] == "available"
+    me.refused(f"resources in-service {seat}", "forbidden")
     assert seat in [one["id"] for one in me.json("resources list --kind registered")["items"]]
     slot = f"slot:{tenant.place.node['id']}:3"
     assert me.json(f"resources show {slot}")["id"] == slot

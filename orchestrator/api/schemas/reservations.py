@@ -16,7 +16,7 @@ from orchestrator.api.schemas.allocations import (
     Labels,
     Waits,
 )
-from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request
+from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request, Sentence
 from orchestrator.api.schemas.moments import Moment
 from orchestrator.domain.reservations import ReservationState, ResourceState
 from orchestrator.domain.resource_names import RESOURCE_ID_PATTERN
@@ -173,3 +173,9 @@ class CreateResource(Request):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: Annotated[str, Field(pattern=RESOURCE_ID_PATTERN)]
+
+
+class TakeOutOfService(Request):
+    """Why, on the record and told to whoever asks for it."""
+
+    reason: Sentence
