@@ -10,13 +10,13 @@ from fastapi import FastAPI
 from orchestrator.api import admin, documents, enrolment, health, node, operations, problems, tenant
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.bearer_tokens import BearerTokens
-from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
 from orchestrator.api.gate import Gate
 from orchestrator.api.gathering import CreateGatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
+from orchestrator.api.lane import Lane
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
@@ -131,7 +131,7 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    return _edge(CreateLane(public_application(services), services), PUBLIC_ZONE, services.settings)
+    return _edge(Lane(public_application(services), services), PUBLIC_ZONE, services.settings)
 
 
 def node_application(services: Services) -> FastAPI:

@@ -128,12 +128,7 @@ async def _run_through(context: Context, operation: Operation, effect: Effect, t
         except TransactionConflict:
             continue
         except Problem as refusal:
-            if not refusal.business:
-                raise
-            (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
-            if isinstance(answer, Problem):
-                raise answer from refusal
-            return answer
+            return await remembered(context, operation, refusal, tenant_id)
     raise Overloaded("rivals for the same objects kept this request from running; try again")
 
 
@@ -170,6 +165,19 @@ async def _attempt(context: Context, operation: Operation, effect: Effect, tenan
             )
         reach_commit(effect, "before_commit")
     reach_commit(effect, "after_commit")
+    return answer
+
+
+async def remembered(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:
+    """The refusal as its key's answer, or the first answer that the key was given.
+
+    Raises the refusal itself if it is none of business, which nobody remembers, and any `Problem` met in remembering it.
+    """
+    if not refusal.business:
+        raise refusal
+    (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
+    if isinstance(answer, Problem):
+        raise answer from refusal
     return answer
 
 

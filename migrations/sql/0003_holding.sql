@@ -22,11 +22,19 @@ returns json language sql stable as $$
         'allocation', r.template, 'name', r.name, 'correlation_id', r.correlation_id, 'row_version', r.row_version)
 $$;
 
--- The same with the versions that its events have in the log by now.
-create function reservation_answer(r reservations, p_result text) returns json language sql stable as $$
-    select reservation_body(r, (select version from log where event_id = r.held_event),
-                            (select version from log where event_id = r.ended_event), p_result)
-$$;
+-- The same with the versions that its events have in the log by now. Not in SQL: that would be planned at each call, for
+-- every partition of the log (docs/performance.md).
+create function reservation_answer(r reservations, p_result text) returns json language plpgsql stable as $$
+declare
+    created  bigint;
+    released bigint;
+begin
+    select l.version into created from log l where l.event_id = r.held_event;
+    if r.ended_event is not null then
+        select l.version into released from log l where l.event_id = r.ended_event;
+    end if;
+    return reservation_body(r, created, released, p_result);
+end $$;
 
 -- What its holder was told first, however far it has come since.
 create function first_reservation_body(r reservations) returns json language plpgsql stable as $$
@@ -76,6 +84,22 @@ begin
             jsonb_build_object('reservation_id', moved.id, 'holder_id', moved.holder_id, 'judged_at', rfc3339(p_judged_at))
             || p_payload);
     return moved.row_version;
+end $$;
+
+-- As before, with a plan that lasts: in SQL it was planned at each call, which cost four times what it does.
+create or replace function refresh_node_fit(p_node_id uuid) returns void language plpgsql set enable_seqscan = off as $$
+declare
+    taken int8multirange;
+begin
+    select range_agg(part) into taken from claims c cross join lateral unnest(c.units) part
+    where c.node_id = p_node_id and c.closed_at is null and (c.booked or c.occupied);
+    update nodes set free_mask = fit.mask, fit_class = fit.low * 64 + fit.high, row_version = row_version + 1
+    from (
+        select coalesce(sum(1::bigint << s.slot_index), 0)::bigint as mask,
+               count(*) filter (where s.numa_half = 0) as low, count(*) filter (where s.numa_half = 1) as high
+        from slots s
+        where s.node_id = p_node_id and s.state = 'in_service' and not coalesce(taken @> s.unit, false)
+    ) fit where nodes.id = p_node_id;
 end $$;
 
 -- A resource's `row_version` is what is stored and what has passed since: one for each step that a reservation's open claim
@@ -257,6 +281,19 @@ returns table (fingerprint bytea, status smallint, body text, subject_id uuid) l
     from reservations r where r.tenant_id = p_scope and r.operation_key = p_key
 $$;
 
+-- What the creation that was made under a key, and still stands, was told first.
+create function standing_answer(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
+declare
+    stored record;
+begin
+    select s.fingerprint, s.status, s.body into stored from standing_creation(p_scope, p_key) s;
+    if not found then
+        return null;
+    end if;
+    return jsonb_build_object('outcome', 'existing', 'status', stored.status, 'body', stored.body,
+                              'fingerprint', encode(stored.fingerprint, 'hex'));
+end $$;
+
 -- What the key of a hold was told before, if it was.
 create function told_before(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
 declare
@@ -264,10 +301,7 @@ declare
 begin
     select o.fingerprint, o.status, o.body into stored from operations o where o.scope = p_scope and o.key = p_key;
     if not found then
-        select s.fingerprint, s.status, s.body into stored from standing_creation(p_scope, p_key) s;
-        if not found then
-            return null;
-        end if;
+        return standing_answer(p_scope, p_key);
     end if;
     return jsonb_build_object('outcome', 'existing', 'status', stored.status, 'body', stored.body,
                               'fingerprint', encode(stored.fingerprint, 'hex'));
@@ -314,6 +348,7 @@ declare
     position_ bigint;
     made      reservations;
     claims_   jsonb;
+    told      text;
 begin
     select * into item from jsonb_to_record(p_item) as i(
         tenant_id uuid, key text, fingerprint text, retire_seconds float8, correlation_id uuid, request_id text,
@@ -386,11 +421,22 @@ begin
             far_nodes := '{}';
             far_seats := '{}';
         elsif answer is null then
-            select array_agg(u.name) filter (where u.node_id is null and u.resource_id is null) as missing,
-                   min(u.stopped) as stopped, min(u.stopped_now) as stopped_now,
-                   array_agg(u.name) filter (where u.stopped is not null) as stopped_names,
-                   array_agg(u.name) filter (where u.stopped_now is not null) as stopped_now_names
-            into found_ from named_units(item.nodes, item.slots, item.registered) u;
+            with named as materialized (
+                select * from named_units(item.nodes, item.slots, item.registered)
+            ), held as (
+                select n.node_id, n.resource_id, range_agg(n.part) as units from named n group by 1, 2
+            )
+            select array_agg(n.name) filter (where n.node_id is null and n.resource_id is null) as missing,
+                   min(n.stopped) as stopped, min(n.stopped_now) as stopped_now,
+                   array_agg(n.name) filter (where n.stopped is not null) as stopped_names,
+                   array_agg(n.name) filter (where n.stopped_now is not null) as stopped_now_names,
+                   range_agg(n.part) as wanted,
+                   (select array_agg(h.node_id order by h.node_id) from held h where h.node_id is not null) as nodes,
+                   (select array_agg(h.units order by h.node_id) from held h where h.node_id is not null) as units,
+                   (select array_agg(h.resource_id order by h.resource_id) from held h where h.resource_id is not null) as seats,
+                   (select array_agg(h.units order by h.resource_id) from held h where h.resource_id is not null) as seat_units,
+                   (select sum(upper(part) - lower(part)) from held h, unnest(h.units) part where h.node_id is not null) as gpus
+            into found_ from named n;
             if found_.missing is not null then
                 answer := jsonb_build_object('outcome', 'not_found', 'names', found_.missing);
             elsif found_.stopped is not null then
@@ -400,15 +446,12 @@ begin
                 answer := jsonb_build_object('outcome', 'out_of_service', 'names', found_.stopped_now_names,
                                              'reason', found_.stopped_now);
             else
-                select coalesce(array_agg(b.node_id order by b.node_id) filter (where b.node_id is not null), '{}'),
-                       coalesce(array_agg(b.units order by b.node_id) filter (where b.node_id is not null), '{}'),
-                       coalesce(array_agg(b.resource_id order by b.resource_id) filter (where b.resource_id is not null), '{}'),
-                       coalesce(array_agg(b.units order by b.resource_id) filter (where b.resource_id is not null), '{}')
-                into nodes_, units_, seats, seat_units
-                from (select u.node_id, u.resource_id, range_agg(u.part) as units
-                      from named_units(item.nodes, item.slots, item.registered) u group by 1, 2) b;
-                select range_agg(part) into wanted from unnest(units_ || seat_units) u(units), unnest(u.units) part;
-                select coalesce(sum(upper(part) - lower(part)), 0) into gpus_ from unnest(units_) u(units), unnest(u.units) part;
+                nodes_ := coalesce(found_.nodes, '{}');
+                units_ := coalesce(found_.units, '{}');
+                seats := coalesce(found_.seats, '{}');
+                seat_units := coalesce(found_.seat_units, '{}');
+                wanted := found_.wanted;
+                gpus_ := coalesce(found_.gpus, 0);
 
                 select coalesce(bool_or(not r.overdue), false) as busy,
                        coalesce(array_agg(r.owner_id order by r.owner_id) filter (where r.overdue), '{}') as due,
@@ -513,7 +556,8 @@ begin
     if cardinality(seats) > 0 then
         update resources set row_version = row_version + 1 where id = any (seats);
     end if;
-    update operations set status = 201, code = 'ok', body = first_reservation_body(made)::text, subject_id = made.id
+    told := first_reservation_body(made)::text;
+    update operations set status = 201, code = 'ok', body = told, subject_id = made.id
     where scope = item.tenant_id and key = item.key;
 
     if room_left('reservations', item.reservations_max) < 0 then
@@ -533,37 +577,58 @@ begin
         end if;
     end loop;
     return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
-                              'body', first_reservation_body(made)::text, 'overdue_ended', cardinality(due));
+                              'body', told, 'overdue_ended', cardinality(due));
 end $$;
 
--- Confirms a hold under its own lock alone, as its claims stay what they are. Answers `outcome`: ok, noop (with body);
--- missing, holder, state (with state); overdue: its deadline has passed by the clock after the lock, nothing was done.
-create function confirm_held(
-    p_id uuid, p_tenant uuid, p_holder text, p_operation_key text, p_request_id text
-) returns jsonb language plpgsql set enable_seqscan = off as $$
+-- Confirms a hold for its holder, under its operation key and its own lock alone, as its claims stay what they are.
+-- Answers `outcome`: ok, noop (status, body), with which everything is written, the operation included; existing, in_progress
+-- as `hold_once` does; missing, holder, state (with state), and overdue: its deadline has passed by the clock after the
+-- lock. These leave nothing behind.
+create function confirm_once(
+    p_tenant uuid, p_key text, p_fingerprint bytea, p_retire_seconds float8, p_id uuid, p_holder text, p_request_id text
+) returns jsonb language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     found_ reservations;
     stamp  timestamptz;
     done   text := 'ok';
+    answer jsonb;
 begin
-    perform from reservations r where r.id = p_id and r.tenant_id = p_tenant for no key update;
+    insert into operations (scope, key, fingerprint, ending, retire_after)
+    values (p_tenant, p_key, p_fingerprint, true, clock_timestamp() + make_interval(secs => p_retire_seconds))
+    on conflict do nothing;
     if not found then
-        return '{"outcome": "missing"}';
+        return coalesce(told_before(p_tenant, p_key), '{"outcome": "in_progress"}');
     end if;
-    stamp := clock_timestamp();
-    select * into found_ from reservations r where r.id = p_id;
-    if found_.holder_id <> p_holder then
-        return '{"outcome": "holder"}';
-    elsif found_.state = 'confirmed' then
-        done := 'noop';
-    elsif found_.state <> 'hold' then
-        return jsonb_build_object('outcome', 'state', 'state', found_.state);
-    elsif found_.expires_at <= stamp then
-        return '{"outcome": "overdue"}';
-    else
-        perform advance_reservation(p_id, 'hold', found_.row_version, 'confirmed', 'reservation.confirmed',
-                                    '{"actor_kind": "tenant"}', stamp, 0, p_operation_key, p_request_id);
+    answer := standing_answer(p_tenant, p_key);
+    if answer is null then
+        perform from reservations r where r.id = p_id and r.tenant_id = p_tenant for no key update;
+        if not found then
+            answer := '{"outcome": "missing"}';
+        end if;
+    end if;
+    if answer is null then
+        stamp := clock_timestamp();
         select * into found_ from reservations r where r.id = p_id;
+        if found_.holder_id <> p_holder then
+            answer := '{"outcome": "holder"}';
+        elsif found_.state = 'confirmed' then
+            done := 'noop';
+        elsif found_.state <> 'hold' then
+            answer := jsonb_build_object('outcome', 'state', 'state', found_.state);
+        elsif found_.expires_at <= stamp then
+            answer := '{"outcome": "overdue"}';
+        else
+            perform advance_reservation(p_id, 'hold', found_.row_version, 'confirmed', 'reservation.confirmed',
+                                        '{"actor_kind": "tenant"}', stamp, 0, p_key, p_request_id);
+            select * into found_ from reservations r where r.id = p_id;
+        end if;
     end if;
-    return jsonb_build_object('outcome', done, 'body', reservation_answer(found_, done));
+    if answer is not null then
+        delete from operations where scope = p_tenant and key = p_key and status is null;
+        return answer;
+    end if;
+    answer := jsonb_build_object('outcome', done, 'status', 200, 'body', reservation_answer(found_, done)::text);
+    update operations set status = 200, code = done, body = answer ->> 'body', subject_id = p_id
+    where scope = p_tenant and key = p_key;
+    return answer;
 end $$;

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from fastapi import Header, Request
 from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.datastructures import QueryParams
 
 from orchestrator.domain.errors import Malformed
 from orchestrator.domain.states import Principal
@@ -59,6 +61,13 @@ def operation_in(
         key_is_ours=key is None,
         ending=ending.get(),
     )
+
+
+def content_of(scope: MutableMapping[str, Any], body: BaseModel | None) -> Any:
+    """What a write's fingerprint is made of: left out and null members have one meaning, and query parameters count."""
+    document = None if body is None else body.model_dump(mode="json")
+    query = dict(QueryParams(scope["query_string"])) if scope["query_string"] else {}
+    return {"body": document, "query": query} if query else document
 
 
 def usable_key(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import orjson
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from orchestrator import tracing
 from orchestrator.api.authentication import authenticate, require_admin, require_tenant
-from orchestrator.api.operation_keys import IdempotencyKey, answer_response, operation_of
+from orchestrator.api.operation_keys import IdempotencyKey, answer_response, content_of, operation_of
 from orchestrator.api.services import Parts, Services
 from orchestrator.domain.secret_refusals import SecretNotShownAgain
 from orchestrator.domain.states import Actor, Principal
@@ -46,13 +46,11 @@ class Write:
 
     def operation(self, content: BaseModel | None = None) -> Operation:
         """The operation of this write. Left out and null members have one meaning, hence one fingerprint."""
-        document: Any = None if content is None else content.model_dump(mode="json")
-        query = dict(self.request.query_params)
         return operation_of(
             self.request,
             self.caller,
             self.key,
-            {"body": document, "query": query} if query else document,
+            content_of(self.request.scope, content),
             self.parts.settings.operation_retention_seconds,
         )
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
-from orchestrator.domain.errors import InvalidState
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain.errors import InvalidState, OperationInProgress, Overloaded, Problem
 from orchestrator.domain.reservation_refusals import HolderMismatch
 from orchestrator.domain.reservations import ReservationState, Result
 from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import Context, Done, run_once
+from orchestrator.execution import TRIES_MAX, Context, Done, remembered, run_once
 from orchestrator.store import audit
+from orchestrator.store.confirming import confirm_once
 from orchestrator.store.database import Transaction, TransactionConflict
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.reservation_rows import confirm_held, read_reservation, why_missing
+from orchestrator.store.operations import Answer, Operation, answer_of_call
+from orchestrator.store.reservation_rows import read_reservation, why_missing
 from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 
 
@@ -25,20 +28,42 @@ async def confirm_reservation(
     was refused. An operator's confirm is audited, and its event names him. Refusals, remembered with the key:
     `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`.
     """
-    overdue = False
-    by_operator = actor.kind is ActorKind.ADMIN
+    if actor.kind is ActorKind.ADMIN:
 
-    async def effect(tx: Transaction) -> Done:
-        nonlocal overdue
-        if overdue:
-            # Its claims end as well, so their nodes are locked before it is.
-            return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
-        if by_operator:
+        async def by_operator(tx: Transaction) -> Done:
             return await _confirm_for_tenant(context, tx, operation, actor, tenant_id, reservation_id, holder_id)
-        outcome = await confirm_held(tx, reservation_id, tenant_id, holder_id, operation.key, operation.request_id)
+
+        return await run_once(context, operation, by_operator, None)
+
+    async def by_holder() -> Answer:
+        try:
+            return await _confirm(context, operation, actor, tenant_id, reservation_id, holder_id)
+        except Problem as refusal:
+            return await remembered(context, operation, refusal, tenant_id)
+
+    return await by_holder() if context.gate is None else await context.gate.answer(operation, by_holder)
+
+
+async def _confirm(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Under the reservation's lock alone, in one call."""
+    for _ in range(TRIES_MAX):
+        try:
+            async with context.database.statement() as tx:
+                reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
+                outcome = await confirm_once(tx, operation, tenant_id, reservation_id, holder_id)
+            reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
+        except TransactionConflict:
+            continue
         match outcome["outcome"]:
+            case "ok" | "noop" | "existing":
+                return answer_of_call(operation, outcome)
+            case "in_progress":
+                raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
             case "missing":
-                raise await why_missing(tx, reservation_id, context.limits.shard)
+                async with context.database.glance() as reading:
+                    raise await why_missing(reading, reservation_id, context.limits.shard)
             case "holder":
                 raise HolderMismatch("the reservation is held by another holder")
             case "state":
@@ -46,12 +71,21 @@ async def confirm_reservation(
                     f"the reservation is {outcome['state']}; there is nothing to confirm", state=outcome["state"]
                 )
             case "overdue":
-                overdue = True
-                raise TransactionConflict("the hold is past its deadline; it ends under more locks")
+                return await _expire_late(context, operation, actor, tenant_id, reservation_id)
             case word:
-                return Done(200, outcome["body"], reservation_id, code=word)
+                raise ValueError(f"{word} is not an outcome of a confirm")
+    raise Overloaded("rivals for the same reservation kept this from running; try again")
 
-    return await run_once(context, operation, effect, None if by_operator else tenant_id)
+
+async def _expire_late(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID
+) -> Answer:
+    """Its claims end as well, so their nodes are locked before it is; all that is done under the confirm's key."""
+
+    async def effect(tx: Transaction) -> Done:
+        return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
+
+    return await run_once(replace(context, gate=None), operation, effect, tenant_id)
 
 
 async def _confirm_for_tenant(

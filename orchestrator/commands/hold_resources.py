@@ -32,16 +32,15 @@ from orchestrator.domain.reservation_refusals import (
 )
 from orchestrator.domain.reservations import MOMENT_MAX
 from orchestrator.domain.resource_names import NamedResources, parse_resources
-from orchestrator.execution import TRIES_MAX, Context, Limits, remember_refusals
+from orchestrator.execution import TRIES_MAX, Context, Limits, remembered
 from orchestrator.overdue_holds import end_overdue_holds
 from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
 from orchestrator.placement.refusing import no_room, no_room_in_window
 from orchestrator.placement.windows import Pick
 from orchestrator.store.database import TransactionConflict
 from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, hold_once
-from orchestrator.store.operations import Answer, stored_answer
+from orchestrator.store.operations import Answer, answer_of_call
 from orchestrator.store.placing import look_for_room
-from orchestrator.store.refusals import Refused
 from orchestrator.store.windows import find_room
 
 _MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
@@ -74,12 +73,7 @@ async def hold_resources(
         _require_representable(hold, context.limits)
         return await _hold(context, catalogue, hold, wanted)
     except Problem as refusal:
-        if not refusal.business:
-            raise
-        (answer,) = await remember_refusals(context, [Refused(hold.operation, refusal, hold.tenant_id)])
-        if isinstance(answer, Problem):
-            raise answer from refusal
-        return answer
+        return await remembered(context, hold.operation, refusal, hold.tenant_id)
 
 
 async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: tuple[str, ...] | WantedGpus) -> Answer:
@@ -97,7 +91,7 @@ async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: 
             continue
         word = outcome["outcome"]
         if word in ("held", "existing"):
-            return _answer(hold, outcome)
+            return answer_of_call(hold.operation, outcome)
         if isinstance(wanted, AdmittedGpus) and wanted.picks is not None and word in _MOVED:
             wanted = replace(wanted, wait=True, picks=await _find_picks(context, hold, wanted))
             continue
@@ -201,17 +195,3 @@ def _contended(wanted: NamedResources | AdmittedGpus) -> Problem:
             "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW
         )
     return ResourceBusy("rivals are taking these at this moment; try again", conflicts=[])
-
-
-def _answer(hold: Hold, outcome: dict[str, Any]) -> Answer:
-    kept_seconds = hold.operation.retention_seconds
-    if outcome["outcome"] == "held":
-        return Answer(outcome["status"], outcome["body"], kept_seconds=kept_seconds)
-    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
-    return stored_answer(
-        hold.operation,
-        fingerprint,
-        outcome["status"],
-        outcome["body"],
-        kept_seconds if outcome["status"] < 400 else 0.0,
-    )

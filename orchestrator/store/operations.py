@@ -7,6 +7,7 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from orchestrator.domain.errors import OperationConflict, OperationFenced, OperationInProgress
@@ -101,6 +102,24 @@ def stored_answer(
     if bytes(fingerprint) != operation.fingerprint:
         raise OperationConflict(f"the key {operation.key!r} was used before with other content")
     return Answer(status, body, replayed=True, kept_seconds=kept_seconds)
+
+
+def answer_of_call(operation: Operation, outcome: dict[str, Any]) -> Answer:
+    """The answer in what a server-side call did (status, body), or found done before (`existing`).
+
+    Raises what `stored_answer` raises.
+    """
+    kept_seconds = operation.retention_seconds
+    if outcome["outcome"] != "existing":
+        return Answer(outcome["status"], outcome["body"], kept_seconds=kept_seconds)
+    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
+    return stored_answer(
+        operation,
+        fingerprint,
+        outcome["status"],
+        outcome["body"],
+        kept_seconds if outcome["status"] < 400 else 0.0,
+    )
 
 
 async def conclude(

@@ -8,7 +8,7 @@ from uuid import UUID
 from orchestrator.domain.errors import Problem
 from orchestrator.domain.reservation_refusals import ReservationNotFound, ReservationRetired
 from orchestrator.domain.reservations import ReservationState, position_of
-from orchestrator.store.database import Reading, Transaction
+from orchestrator.store.database import Reading
 
 _READ = """
 select reservation_answer(r, cast(:result as text)) as body from reservations r
@@ -22,7 +22,6 @@ order by r.position limit :limit
 """
 _LIST_OF_TENANT = _LIST.format(owner="r.tenant_id = :tenant_id")
 _WATERMARK = "select position from reservation_watermark"
-_CONFIRM = "select confirm_held(:id, :tenant_id, :holder_id, :operation_key, :request_id)"
 
 
 async def read_reservation(
@@ -51,15 +50,3 @@ async def why_missing(reading: Reading, reservation_id: UUID, shard: int) -> Pro
     if position is not None and position <= (await reading.execute(_WATERMARK)).scalar_one():
         return ReservationRetired(f"the record of reservation {reservation_id} is not kept any more")
     return ReservationNotFound(f"there is no reservation {reservation_id}")
-
-
-async def confirm_held(
-    tx: Transaction, reservation_id: UUID, tenant_id: UUID, holder_id: str, operation_key: str, request_id: str | None
-) -> dict[str, Any]:
-    """Confirm a hold under its own lock, judged by the clock after it; what became of it, in the words of `confirm_held`."""
-    values = {
-        "id": reservation_id, "tenant_id": tenant_id, "holder_id": holder_id, "operation_key": operation_key,
-        "request_id": request_id,
-    }  # fmt: skip
-    outcome: dict[str, Any] = (await tx.execute(_CONFIRM, values)).scalar_one()
-    return outcome

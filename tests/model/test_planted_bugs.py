@@ -72,11 +72,11 @@ BUGS = [
         "r.expires_at <= p_now", "r.expires_at <= p_now - interval '1 hour'", "told resource_busy",
     ),
     Bug(
-        "confirm ignores the deadline", "confirm_held(uuid, uuid, text, text, text)",
+        "confirm ignores the deadline", "confirm_once(uuid, text, bytea, float8, uuid, text, text)",
         "found_.expires_at <= stamp", "false", "reservation.confirmed: the model answers invalid_state",
     ),
     Bug(
-        "confirm ignores the holder", "confirm_held(uuid, uuid, text, text, text)",
+        "confirm ignores the holder", "confirm_once(uuid, text, bytea, float8, uuid, text, text)",
         "found_.holder_id <> p_holder", "false", "asked for by 'somebody else'",
     ),
     Bug(

@@ -37,7 +37,7 @@ PLANTED_SQL: dict[str, str] = {
     "no_right_constraint": _NO_RIGHT,
     "no_occupant_constraint": _NO_OCCUPANT,
     "no_node_lock": _NO_NODE_LOCK,
-    "deadline_before_lock": rewritten_function("confirm_held", ("stamp := clock_timestamp()", "stamp := now()")),
+    "deadline_before_lock": rewritten_function("confirm_once", ("stamp := clock_timestamp()", "stamp := now()")),
     "cleanup_not_awaited": _CLEANUP_NOT_AWAITED,
     "versions_by_transaction_id": rewritten_function(
         "log_advance",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import MutableMapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -13,7 +14,7 @@ from fastapi.responses import Response
 from orchestrator.api.answers import json_response
 from orchestrator.api.authentication import Caller
 from orchestrator.api.documents import PROBLEM_RESPONSES
-from orchestrator.api.operation_keys import answer_response
+from orchestrator.api.operation_keys import answer_response, content_of, operation_in
 from orchestrator.api.paging import Page, numbered_page, page_of
 from orchestrator.api.schemas.allocations import TenantQuery
 from orchestrator.api.schemas.reservations import (
@@ -35,31 +36,37 @@ from orchestrator.domain.fault_labels import fault_labels
 from orchestrator.domain.states import Principal
 from orchestrator.queries import reservations
 from orchestrator.store.holding import Hold
+from orchestrator.store.operations import Answer
 
 router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
-
-
-def _tenant_of(caller: Principal) -> UUID:
-    assert caller.tenant_id is not None, "the dependency lets only tenants' keys through"
-    return caller.tenant_id
 
 
 @router.post("", status_code=201, response_model=Reservation)
 async def hold(body: HoldResources, write: TenantWrite) -> Response:
     """Hold resources, or GPUs of a SKU, from now on or in a window to come. It lasts until its deadline, or its confirm."""
+    return answer_response(await hold_for(write.parts, write.request.scope, write.caller, body, write.key))
+
+
+async def hold_for(
+    parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: HoldNamed | HoldGpus, key: str | None
+) -> Answer:
+    """The answer to a tenant's hold. Raises the `Problem` that it met."""
+    assert caller.tenant_id is not None
     held = Hold(
-        operation=write.operation(body),
-        tenant_id=_tenant_of(write.caller),
+        operation=operation_in(
+            scope, caller, key, body.model_dump(mode="json"), parts.settings.operation_retention_seconds
+        ),
+        tenant_id=caller.tenant_id,
         holder_id=body.holder_id,
         starts_at=body.starts_at,
         ends_at=body.ends_at,
         ttl_seconds=body.ttl_seconds,
-        template=_template_of(write.parts, body),
+        template=_template_of(parts, body),
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
-    holding = partial(hold_resources, write.context, write.parts.catalogue, held, _wanted(body))
-    return answer_response(await write.parts.gate.answer(held.operation, holding))
+    holding = partial(hold_resources, parts.context, parts.catalogue, held, _wanted(body))
+    return await parts.gate.answer(held.operation, holding)
 
 
 def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
@@ -108,10 +115,25 @@ async def confirm(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
     """Make a hold a confirmed window; repeating it is harmless."""
-    tenant_id, operation = tenant_meant(write.caller, query.tenant_id), write.operation(body)
+    tenant_id = tenant_meant(write.caller, query.tenant_id)
+    scope = write.request.scope
     return answer_response(
-        await confirm_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
+        await confirm_held(write.parts, scope, write.caller, tenant_id, reservation_id, body, write.key)
     )
+
+
+async def confirm_held(
+    parts: Services,
+    scope: MutableMapping[str, Any],
+    caller: Principal,
+    tenant_id: UUID,
+    reservation_id: UUID,
+    body: ByHolder,
+    key: str | None,
+) -> Answer:
+    """The answer to a confirm of that tenant's reservation. Raises the `Problem` that it met."""
+    operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
+    return await confirm_reservation(parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id)
 
 
 @router.post("/{reservation_id}/cancel", response_model=Reservation)

@@ -1,4 +1,4 @@
-"""The short way for creates (orchestrator/api/create_lane.py) answers exactly as the endpoint does."""
+"""The short way (orchestrator/api/lane.py) answers exactly as the endpoint does."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import pytest
 from starlette.testclient import TestClient
 
 from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
-from orchestrator.api.create_lane import CreateLane
 from orchestrator.api.edge import App, Edge, Receive, Scope, Send
+from orchestrator.api.lane import Lane
 from orchestrator.api.services import Services
 from orchestrator.app import build_services, public_application
 from tests.api.calling import insert_admin_key
 from tests.api.conftest import settings_over
 
-VOLATILE = {"allocation_id", "correlation_id", "requested_at", "server_time"}
+VOLATILE = {
+    "allocation_id", "correlation_id", "requested_at", "server_time", "reservation_id", "resources", "held_at", "starts_at",
+    "expires_at", "confirmed_at", "waits", "conflicts",
+}  # fmt: skip
 
 
 class _Way:
@@ -31,10 +34,10 @@ class _Way:
         self._http = http
         self._name = name
 
-    def post(self, content: Any, headers: dict[str, str], query: str = "") -> httpx.Response:
-        """A create."""
+    def post(self, content: Any, headers: dict[str, str], query: str = "", path: str = "allocations") -> httpx.Response:
+        """A create, or a write to another path."""
         sent = {**headers, "x-way": self._name}
-        return self._http.post(f"/api/v1/allocations{query}", content=content, headers=sent)
+        return self._http.post(f"/api/v1/{path}{query}", content=content, headers=sent)
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
     services = build_services(settings_over(database_url, tmp_path))
     full = public_application(services)
     apps: dict[str, App] = {
-        "short": CreateLane(full, services),
+        "short": Lane(full, services),
         "long": full,
-        "only_short": CreateLane(_nowhere, services),
+        "only_short": Lane(_nowhere, services),
     }
 
     async def by_host(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,3 +178,61 @@ def test_a_key_used_one_way_is_known_the_other_way(ways: Ways, first: str, secon
     assert made.status_code == 201
     assert (again.json(), again.headers["idempotent-replayed"]) == (made.json(), "true")
     assert other.json()["code"] == "operation_conflict"
+
+
+def _hold(**changes: Any) -> bytes:
+    body = {"sku": "h100.slice", "gpus": 1, "region": "eu-1", "holder_id": "me", **changes}
+    return json.dumps({name: value for name, value in body.items() if value != "absent"}).encode()
+
+
+def test_holds_and_confirms_are_answered_the_same(ways: Ways) -> None:
+    headers, admins = _headers(ways.tenant), _headers(ways.tenant, authorization=f"Bearer {ways.admin_key}")
+    template = {"ssh_key_ids": [ways.tenant.ssh_key_id]}
+    for content, sent, query in [
+        (_hold(), headers, ""),
+        (_hold(), headers, "?unknown=1"),
+        (_hold(), admins, ""),
+        (_hold(holder_id=""), headers, ""),
+        (_hold(ttl_seconds=0), headers, ""),
+        (_hold(ttl_seconds="60"), headers, ""),
+        (_hold(starts_at="yesterday"), headers, ""),
+        (_hold(ends_at="2001-01-01T00:00:00Z"), headers, ""),
+        (_hold(resources=["slot:nobody:0"]), headers, ""),
+        (_hold(sku="absent", gpus="absent", region="absent", resources=["seat-1"]), headers, ""),
+        (_hold(allocation=template), headers, ""),
+        (_hold(allocation={**template, "labels": {"a": 1}}), headers, ""),
+        (_hold(), _headers(ways.tenant, **{"idempotency-key": "\x7f"}), ""),
+        (b"", headers, ""),
+    ]:  # fmt: skip
+        short, long = (way.post(content, sent, query, "reservations") for way in (ways.short, ways.long))
+        assert _stable(short) == _stable(long), (content, sent, query)
+
+    for holder, sent, query in [
+        ("me", headers, ""),
+        ("me", headers, "?unknown=1"),
+        ("other", headers, ""),
+        ("", headers, ""),
+        ("me", admins, ""),
+        ("me", admins, f"?tenant_id={ways.tenant.tenant_id}"),
+    ]:  # fmt: skip
+        answers = []
+        for way in (ways.short, ways.long):
+            held = way.post(_hold(), headers, "", "reservations").json()["reservation_id"]
+            answers.append(way.post(json.dumps({"holder_id": holder}), sent, query, f"reservations/{held}/confirm"))
+        assert _stable(answers[0]) == _stable(answers[1]), (holder, sent, query)
+    unknown = f"reservations/{uuid.uuid4()}/confirm"
+    short, long = (way.post(b'{"holder_id": "me"}', headers, "", unknown) for way in (ways.short, ways.long))
+    assert _stable(short) == _stable(long)
+
+
+def test_holds_and_confirms_in_order_go_the_short_way(ways: Ways) -> None:
+    headers = _headers(ways.tenant)
+    held = ways.only_short.post(_hold(), headers, "", "reservations")
+    path = f"reservations/{held.json()['reservation_id']}/confirm"
+    confirmed = ways.only_short.post(b'{"holder_id": "me"}', headers, "", path)
+    again = ways.long.post(b'{"holder_id": "me"}', headers, "", path)
+
+    assert (held.status_code, confirmed.json()["result"], again.json()["result"]) == (201, "ok", "noop")
+    assert ways.long.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path).status_code == 200
+    replayed = ways.only_short.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path)
+    assert replayed.headers["idempotent-replayed"] == "true"
