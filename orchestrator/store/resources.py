@@ -1,7 +1,8 @@
 """Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reservations.md).
 
 `row_version` grows with every transition of a resource's state, also with those that come by mere passing of time: to what
-is stored it adds one for each step that a reservation's open claim has gone by itself (`outgrow_claim`, migrations).
+is stored it adds one for each step that an open claim has gone by itself, if nothing is on its units (`outgrow_claim`,
+migrations).
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ left join lateral (
            bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
            (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
                and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
-           sum((lower(c.during) <= c.clock)::integer + coalesce(upper(c.during) <= c.clock, false)::integer
-               + (r.state = 'confirmed')::integer) filter (where c.owner_kind = 'reservation') as steps
+           sum(coalesce(upper(c.during) <= c.clock, false)::integer
+               + case when c.owner_kind = 'reservation'
+                      then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer else 0 end)
+               filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
     from (
         select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
                coalesce(waits_for in ('operator', 'force_release'), false) as blocked

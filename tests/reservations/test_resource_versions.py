@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from orchestrator.commands.fail_unstarted import fail_unstarted
 from orchestrator.commands.mark_node_offline import mark_node_offline
+from orchestrator.domain.failures import Code
 from orchestrator.queries.reservations import find_resource
 from orchestrator.store.resources import Resource
-from tests.lifecycle.seeding import connect
+from tests.lifecycle.driving import provision
+from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
+from tests.turning_over.desk import consumed, soon, until
 from worker.sweepers.reservations import sweep_windows_over
 
 
@@ -84,6 +88,30 @@ def test_every_transition_is_seen_in_the_version(database_url: str) -> None:
         assert watcher.states[seat] == [
             "reserved", "confirmed", "available", "reserved", "available", "confirmed", "available",
         ]  # fmt: skip
+
+    at_desk(database_url, seeded, way)
+
+
+def test_a_window_that_passes_while_its_units_are_waited_for_is_seen_in_the_version(database_url: str) -> None:
+    """The right of an allocation that never got onto its units ends by time alone."""
+    seeded = seed_with_seats(database_url, seats=0)
+
+    async def way(desk: Desk) -> None:
+        change = soon(1)
+        first = await desk.held(desk.slot(0), desk.slot(1), ends_at=change)
+        second = await desk.held(desk.slot(1), desk.slot(2), starts_at=change, ends_at=change + timedelta(seconds=1))
+        for one in (first, second):
+            await desk.confirm(one)
+        await provision(desk.context, desk.url, await consumed(desk, first, sku=SLICE_SKU))
+        await until(change)
+        watcher = Watcher(desk, desk.slot(1), desk.slot(2))
+        waiting = await consumed(desk, second, sku=SLICE_SKU)
+        await watcher.until(desk.slot(2), "available")
+        with connect(database_url) as connection:
+            connection.execute("update allocations set waits_until = clock_timestamp() where id = %s", (waiting,))
+        assert await fail_unstarted(desk.context, waiting) is Code.UNITS_NOT_FREE
+        await watcher.look()
+        assert watcher.states == {desk.slot(1): ["confirmed"], desk.slot(2): ["confirmed", "available"]}
 
     at_desk(database_url, seeded, way)
 
