@@ -69,6 +69,8 @@ def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, 
     found = state.allocations.get(allocation)
     if found is None:
         return state, Outcome("not_found")
+    if found.state == "failed" and to == "releasing" and found.claim.occupied is not False:
+        return state, OK  # an operator begins its cleanup anew; it stays failed
     if to not in STEPS.get(found.state, ()):
         return state, Outcome("invalid_state", f"from {found.state} to {to}")
     claim = found.claim

@@ -121,6 +121,16 @@ def test_what_finds_somebody_on_its_units_waits_until_he_is_gone() -> None:
     assert code(allocations.advance(state, "a1", "active")) == "ok"
 
 
+def test_the_cleanup_of_a_failed_one_begins_anew_until_somebody_else_is_there() -> None:
+    units = frozenset({0})
+    state, _ = allocations.create(BEGINNING, "a0", allocations.Create("acme", units, 1, at(0)))
+    state, _ = allocations.advance(state, "a0", "failed")
+    again, outcome = allocations.advance(state, "a0", "releasing")
+    assert (outcome, again) == (OK, state), "it stays failed, its quota returned once"
+    state, _ = allocations.create(state, "a1", allocations.Create("acme", units, 1, at(1)))
+    assert code(allocations.advance(state, "a0", "releasing")) == "invalid_state"
+
+
 def test_a_claim_moves_to_units_that_are_free_in_its_window() -> None:
     state = held(one_hold({1}, starts=100), held(one_hold({0})), "r2")
     assert code(reservations.move(state, "r1", frozenset({0}), frozenset({1}), at(1))) == "resource_busy"
