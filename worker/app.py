@@ -152,6 +152,7 @@ async def _supervise(
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
         "allocations_ended": lambda: sweep_ended(context, batch),
         "due_starts": beginnings.start_due,
+        "late_starts": beginnings.start_late,
         "stranded_reservations": beginnings.move_stranded,
         "units_to_start": beginnings.start_waiting,
         "ending_notices": lambda: sweep_ending(context, batch),

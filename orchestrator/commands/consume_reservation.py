@@ -19,10 +19,10 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.reservation_refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
 from orchestrator.domain.reservations import ReservationState
-from orchestrator.domain.states import Actor, Shape
+from orchestrator.domain.states import Actor
 from orchestrator.domain.times import rfc3339
 from orchestrator.execution import TRIES_MAX, Context, Done, run_once
-from orchestrator.placement.admission import Admitted, Wanted, admit
+from orchestrator.placement.admission import AdmittedUse, admit_use
 from orchestrator.placement.inventory import Catalogue
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
@@ -124,7 +124,7 @@ def _require_begun(subject: ReservationSubject) -> None:
         )
 
 
-def _admit(offered: Catalogue, subject: ReservationSubject, claim: HeldClaim, consume: Consume) -> Admitted:
+def _admit(offered: Catalogue, subject: ReservationSubject, claim: HeldClaim, consume: Consume) -> AdmittedUse:
     """What is asked for, if the claim is of that kind. Pure."""
     sku = consume.sku if subject.sku is None else subject.sku
     if sku is None:
@@ -132,12 +132,8 @@ def _admit(offered: Catalogue, subject: ReservationSubject, claim: HeldClaim, co
         raise Invalid(f"sku: {message}", errors=[{"field": "sku", "message": message}])
     if consume.sku not in (None, sku):
         raise SkuUnavailable(f"the reservation is for {sku}", reason=UnavailableReason.NOT_RESERVED)
-    admitted = admit(offered, Wanted(sku, claim.gpus, claim.region, consume.image))
-    fits = (claim.gpu_model, claim.shape) == (admitted.sku.gpu_model, admitted.sku.shape)
-    whole = admitted.sku.shape != Shape.BAREMETAL or claim.gpus == claim.slot_count
-    if not (fits and whole):
-        raise SkuUnavailable(f"what is reserved is not a {sku}", reason=UnavailableReason.NOT_RESERVED)
-    return admitted
+    # The right to what was reserved as a SKU was sold, whatever becomes of the SKU; what was named is sold now.
+    return admit_use(offered, sku, claim, consume.image, sold=subject.sku is not None)
 
 
 async def _turn_over(
@@ -145,7 +141,7 @@ async def _turn_over(
     tx: Transaction,
     subject: ReservationSubject,
     claim: HeldClaim,
-    admitted: Admitted,
+    admitted: AdmittedUse,
     consume: Consume,
     actor: Actor,
 ) -> Done:

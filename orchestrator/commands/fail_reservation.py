@@ -1,4 +1,6 @@
-"""confirmed -> cancelled, because its allocation cannot be started: its node is out of service and no equal one is free."""
+"""confirmed -> cancelled, because its allocation cannot be started: its node is out of service, or was silent for too long,
+and no equal one is free.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context, transact
 from orchestrator.store.database import Transaction
 from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
-from orchestrator.store.starting import find_stopped_claim
+from orchestrator.store.starting import find_stopped_claim, may_wait_for_node
 
 
 async def fail_reservation(context: Context, reservation_id: UUID) -> bool:
-    """Fail it if it was to start by itself by now and cannot, judged after its locks; answers whether it did.
+    """Fail it if it was to start by itself by now and can wait no longer, judged after its locks; answers whether it did.
 
     Whatever it still holds is free at once; event `reservation.failed` says why.
     """
@@ -27,6 +29,9 @@ async def fail_reservation(context: Context, reservation_id: UUID) -> bool:
             return False
         claim = await find_stopped_claim(tx, reservation_id)
         if claim is None:
+            return False
+        may_wait, _ = await may_wait_for_node(tx, subject, claim)
+        if may_wait:
             return False
         change = ReservationChange(
             ReservationState.CANCELLED,

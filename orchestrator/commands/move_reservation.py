@@ -7,7 +7,7 @@ from uuid import UUID
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import TRIES_MAX, Context, transact
-from orchestrator.placement.admission import Wanted, admit_units
+from orchestrator.placement.admission import Wanted, admit_sold_units
 from orchestrator.placement.windows import Pick
 from orchestrator.store.database import Transaction
 from orchestrator.store.reservations import lock_reservation
@@ -49,7 +49,7 @@ async def _look(context: Context, catalogue: CatalogueCache, reservation_id: UUI
         if claim is None:
             return None
         try:
-            units = admit_units(offered, Wanted(claim.sku, claim.gpus, claim.region, None))
+            units = admit_sold_units(offered, Wanted(claim.sku, claim.gpus, claim.region, None))
         except Problem:
             return None
         room = await find_room(reading, units, None, claim.ends_at, 1)

@@ -11,7 +11,7 @@ from orchestrator.domain.errors import Forbidden, Overloaded, Problem, SshKeyNot
 from orchestrator.domain.reservations import ReservationState
 from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import TRIES_MAX, Context, transact
-from orchestrator.placement.admission import Wanted, admit
+from orchestrator.placement.admission import admit_use
 from orchestrator.placement.inventory import Catalogue
 from orchestrator.store.database import Transaction
 from orchestrator.store.reservations import (
@@ -80,7 +80,7 @@ async def _start(
     assert subject.sku is not None, "only reservations of a SKU start by themselves"
     assert subject.template is not None, "the caller looked"
     try:
-        admitted = admit(offered, Wanted(subject.sku, claim.gpus, claim.region, subject.template["image"]))
+        admitted = admit_use(offered, subject.sku, claim, subject.template["image"], sold=True)
     except Problem as refusal:
         return await _fail(context, tx, subject, refusal)
     limits = context.limits

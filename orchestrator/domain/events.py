@@ -40,6 +40,7 @@ class EventType(StrEnum):
     RESERVATION_RELEASED = "reservation.released"
     RESERVATION_ENDING = "reservation.ending"
     RESERVATION_MOVED = "reservation.moved"
+    RESERVATION_WAITING = "reservation.waiting"
     RESERVATION_FAILED = "reservation.failed"
     RESOURCE_CREATED = "resource.created"
     RESOURCE_OUT_OF_SERVICE = "resource.out_of_service"

@@ -11,7 +11,7 @@ class Wait(StrEnum):
     WORKER = "worker"
     """A workflow picks it up."""
     NODE = "node"
-    """The node finishes its task."""
+    """The node finishes its task; of a reservation that was to start by itself, the node can be used again."""
     RETRY = "retry"
     """The pause before the next attempt ends."""
     TENANT = "tenant"

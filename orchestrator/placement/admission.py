@@ -37,6 +37,25 @@ class Admitted(AdmittedUnits):
     image: Image
 
 
+@dataclass(frozen=True, slots=True)
+class HeldUnits:
+    """Units that a reservation has the right to: so many GPUs of a node of this kind."""
+
+    gpus: int
+    region: str
+    gpu_model: str
+    shape: str
+    slot_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedUse:
+    """What units that are held already become."""
+
+    sku: Sku
+    image: Image
+
+
 def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
     """The request resolved, or `SkuUnavailable` / `ImageUnavailable` with a reason that a person can act on."""
     units = admit_units(catalogue, wanted)
@@ -46,9 +65,9 @@ def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
 
 def admit_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
     """As `admit`, but for units alone: which image is booted on them is not asked."""
-    sku = catalogue.skus.get(wanted.sku)
-    if sku is None or not sku.active:
-        raise SkuUnavailable(f"there is no SKU {wanted.sku!r}", reason=UnavailableReason.UNKNOWN_SKU)
+    sku = _sku_of(catalogue, wanted.sku)
+    if not sku.active:
+        raise _unknown(wanted.sku)
     if wanted.gpus not in sku.allowed_counts:
         counts = sorted(sku.allowed_counts)
         raise SkuUnavailable(
@@ -56,6 +75,41 @@ def admit_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
             reason=UnavailableReason.COUNT_NOT_ALLOWED,
             allowed_counts=counts,
         )
+    return _units_of(catalogue, sku, wanted)
+
+
+def admit_sold_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
+    """As `admit_units`, for who holds such units already: that they are not sold any more takes nothing from him."""
+    return _units_of(catalogue, _sku_of(catalogue, wanted.sku), wanted)
+
+
+def admit_use(catalogue: Catalogue, sku_name: str, held: HeldUnits, image: str | None, *, sold: bool) -> AdmittedUse:
+    """Units that are held, used as a SKU. `sold`: they were held as that SKU, which may be retired since.
+
+    Raises `SkuUnavailable` (`not_reserved` if the units are not of that SKU), `ImageUnavailable`.
+    """
+    wanted = Wanted(sku_name, held.gpus, held.region, image)
+    sku = _sku_of(catalogue, sku_name) if sold else admit_units(catalogue, wanted).sku
+    found = _image_of(catalogue, sku, wanted)
+    fits = (held.gpu_model, held.shape) == (sku.gpu_model, sku.shape)
+    whole = sku.shape != Shape.BAREMETAL or held.gpus == held.slot_count
+    if not (fits and whole):
+        raise SkuUnavailable(f"what is reserved is not a {sku_name}", reason=UnavailableReason.NOT_RESERVED)
+    return AdmittedUse(sku, found)
+
+
+def _sku_of(catalogue: Catalogue, name: str) -> Sku:
+    sku = catalogue.skus.get(name)
+    if sku is None:
+        raise _unknown(name)
+    return sku
+
+
+def _unknown(name: str) -> SkuUnavailable:
+    return SkuUnavailable(f"there is no SKU {name!r}", reason=UnavailableReason.UNKNOWN_SKU)
+
+
+def _units_of(catalogue: Catalogue, sku: Sku, wanted: Wanted) -> AdmittedUnits:
     pool = _pool_of(catalogue, sku, wanted.region)
     decision = decide(sku.shape, wanted.gpus, pool.layouts)
     if not decision.choices:

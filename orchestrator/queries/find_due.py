@@ -14,6 +14,12 @@ async def find_due_starts(context: Context, limit: int) -> list[UUID]:
         return await starting.find_due_starts(reading, limit)
 
 
+async def find_late_starts(context: Context, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """At most `limit` reservations whose start waits for a node, by position, those beyond `after`; with the positions."""
+    async with context.database.reading() as reading:
+        return await starting.find_late_starts(reading, after, limit)
+
+
 async def find_stranded(context: Context, limit: int) -> list[UUID]:
     """At most `limit` reservations of a SKU that have begun and hold units of nodes out of service."""
     async with context.database.reading() as reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from orchestrator.domain.reservation_refusals import ResourceOutOfService
 from orchestrator.domain.reservations import ReservationState
 from orchestrator.domain.states import Actor
 from orchestrator.store.database import Reading, Transaction
@@ -24,6 +25,8 @@ select r.id from reservations r
 where r.state = 'confirmed' and r.waits_until <= clock_timestamp() and r.ends_at <= clock_timestamp()
 order by r.waits_until, r.position limit :limit
 """
+_WAITED_FOR_NODE = "select waits_for = 'node' from reservations where id = :id"
+_NODE_TOO_LATE = (ResourceOutOfService.code, "its node was not heard of before its window was over")
 _RETIRE = """
 with picked as (
     select id, position from reservations
@@ -61,11 +64,17 @@ async def expire_if_overdue(tx: Transaction, reservation_id: UUID, retention_sec
 
 
 async def release_if_over(tx: Transaction, reservation_id: UUID, retention_seconds: float, actor: Actor) -> bool:
-    """End a confirmed window that has passed by the clock after its locks; whether it did."""
+    """End a confirmed window that has passed by the clock after its locks; whether it did.
+
+    As unused, or as failed if the allocation that it stands for waited for its node until then.
+    """
     subject = await lock_reservation(tx, reservation_id, None)
     if subject is None or not subject.over:
         return False
-    await advance_reservation_if(tx, subject, ReservationChange(ReservationState.RELEASED, retention_seconds), actor)
+    change = ReservationChange(ReservationState.RELEASED, retention_seconds)
+    if (await tx.execute(_WAITED_FOR_NODE, {"id": reservation_id})).scalar_one():
+        change = ReservationChange(ReservationState.CANCELLED, retention_seconds, failure=_NODE_TOO_LATE)
+    await advance_reservation_if(tx, subject, change, actor)
     return True
 
 

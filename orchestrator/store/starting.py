@@ -11,6 +11,7 @@ from uuid import UUID
 
 from orchestrator.placement.windows import Pick
 from orchestrator.store.database import Reading, Transaction
+from orchestrator.store.reservations import ReservationSubject
 
 _DUE = """
 select id from reservations
@@ -31,13 +32,32 @@ _STOPPED = """
 select c.id, c.node_id, r.sku, r.gpus, r.region, r.ends_at,
        case when n.state <> 'active' then 'the node is ' || n.state
             when not n.online then 'the node is offline'
-            else coalesce(s.reason, 'a slot is out of service') end as reason
+            else coalesce(s.reason, 'a slot is out of service') end as reason,
+       n.state = 'active' and s.stopped = 0 as silent
 from reservations r join claims c on c.owner_id = r.id and c.owner_kind = 'reservation' and c.closed_at is null
 join nodes n on n.id = c.node_id
 left join lateral (select min(coalesce(s.reason, 'a slot is out of service')) as reason, count(*) as stopped from slots s
                    where s.node_id = n.id and s.state = 'out_of_service' and c.units @> s.unit) s on true
 where r.id = :id and r.sku is not null and (n.state <> 'active' or not n.online or s.stopped > 0)
-order by c.id limit 1
+order by silent, c.id limit 1
+"""
+# Silent nodes speak again, or equal ones become free: each is looked at in its turn, so that none hides another.
+_LATE = """
+select id, position from reservations
+where state = 'confirmed' and waits_for = 'node' and position > :after order by position limit :limit
+"""
+_READ_WAIT = "select waits_for = 'node' as begun, waits_until from reservations where id = :id"
+_WAIT_FOR_NODE = """
+with waiting as (
+    update reservations set row_version = row_version + 1, waits_for = 'node', waits_since = cast(:clock as timestamptz),
+        waits_until = least(ends_at, cast(:clock as timestamptz) + make_interval(secs => :seconds))
+    where id = :id returning *
+)
+insert into outbox (event_type, correlation_id, tenant_id, subject, payload)
+select 'reservation.waiting', w.correlation_id, w.tenant_id, 'reservations/' || w.id,
+       jsonb_build_object('reservation_id', w.id, 'holder_id', w.holder_id, 'reason', cast(:reason as text),
+                          'waits_until', rfc3339(w.waits_until), 'judged_at', rfc3339(cast(:clock as timestamptz)))
+from waiting w
 """
 _WAITING = """
 select distinct a.node_id from allocations a join claims c on c.id = a.claim_id
@@ -58,7 +78,10 @@ _MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, :judged_at)"
 
 @dataclass(frozen=True, slots=True)
 class StoppedClaim:
-    """A claim of a SKU's reservation whose node, or one of whose slots, cannot be used now; `reason` says why."""
+    """A claim of a SKU's reservation whose node, or one of whose slots, cannot be used now; `reason` says why.
+
+    `silent`: nobody took anything out of service; the node is not heard of, and may be heard of again.
+    """
 
     id: int
     node_id: UUID
@@ -67,6 +90,7 @@ class StoppedClaim:
     region: str
     ends_at: datetime | None
     reason: str
+    silent: bool
 
 
 async def find_due_starts(reading: Reading, limit: int) -> list[UUID]:
@@ -80,9 +104,26 @@ async def find_stranded(reading: Reading, limit: int) -> list[UUID]:
 
 
 async def find_stopped_claim(reading: Reading, reservation_id: UUID) -> StoppedClaim | None:
-    """The first claim of the reservation that cannot be used where it is."""
+    """The first claim of the reservation that cannot be used where it is; one that nobody waits for goes first."""
     row = (await reading.execute(_STOPPED, {"id": reservation_id})).first()
     return None if row is None else StoppedClaim(**row._mapping)
+
+
+async def find_late_starts(reading: Reading, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """Reservations whose allocation waits for a node to start on, by position, those beyond `after`; with the positions."""
+    return [(row.id, row.position) for row in await reading.execute(_LATE, {"after": after, "limit": limit})]
+
+
+async def may_wait_for_node(tx: Transaction, subject: ReservationSubject, claim: StoppedClaim) -> tuple[bool, bool]:
+    """Whether the start of a locked reservation may wait for the claim's node now, and whether it does so already."""
+    wait = (await tx.execute(_READ_WAIT, {"id": subject.id})).one()
+    return claim.silent and not (wait.begun and wait.waits_until <= subject.clock), wait.begun
+
+
+async def wait_for_node(tx: Transaction, subject: ReservationSubject, claim: StoppedClaim, seconds: float) -> None:
+    """The start waits for a node from now on, for so long at most and not beyond its window; with its event."""
+    values = {"id": subject.id, "clock": subject.clock, "seconds": seconds, "reason": claim.reason}
+    await tx.execute(_WAIT_FOR_NODE, values)
 
 
 async def find_nodes_to_start(reading: Reading, limit: int) -> list[UUID]:

@@ -13,7 +13,7 @@ import orjson
 
 from orchestrator.domain.reservations import ReservationState
 from orchestrator.domain.states import Actor
-from orchestrator.placement.admission import Admitted
+from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.store.database import Reading, Transaction
 from orchestrator.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
 
@@ -22,16 +22,11 @@ STARTED_BY_ITSELF = "starts_at:"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClaim:
+class HeldClaim(HeldUnits):
     """A claim that a reservation still holds on a node. `stopped`: why the node or a slot cannot be used now, if so."""
 
     id: int
     node_id: UUID
-    gpus: int
-    region: str
-    gpu_model: str
-    shape: str
-    slot_count: int
     stopped: str | None
 
 
@@ -88,7 +83,7 @@ async def turn_over_claim(
     tx: Transaction,
     subject: ReservationSubject,
     claim: HeldClaim,
-    admitted: Admitted,
+    admitted: AdmittedUse,
     start: Start,
     bounds: StartBounds,
     actor: Actor,

@@ -52,7 +52,7 @@ INVARIANTS = {
     "every end is told once": """
         select r.id, r.state from reservations r
         where (select count(*) from outbox e where e.subject = 'reservations/' || r.id
-               and e.event_type not in ('reservation.held', 'reservation.confirmed', 'reservation.moved'))
+               and e.event_type not in ('reservation.held', 'reservation.confirmed', 'reservation.moved', 'reservation.waiting'))
            <> (r.state not in ('hold', 'confirmed'))::integer""",
     "a live reservation says what it waits for": """
         select id from reservations where (state in ('hold', 'confirmed')) <> (waits_for is not null)""",

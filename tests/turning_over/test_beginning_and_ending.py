@@ -127,13 +127,13 @@ def test_without_an_equal_node_it_fails_with_a_reason_and_an_event(database_url:
         create_allocation(database_url, seeded)
         execute(
             database_url,
-            "update nodes set online = false where id = (select node_id from claims where owner_id = %s)",
+            "update nodes set state = 'draining' where id = (select node_id from claims where owner_id = %s)",
             made,
         )
         await beginnings(desk).start_due()
         row = row_of(database_url, "select * from reservations where id = %s", made)
         assert (row["state"], row["failure_code"]) == ("cancelled", "resource_out_of_service")
-        assert "the node is offline" in row["failure_detail"]
+        assert "the node is draining" in row["failure_detail"]
         assert told(database_url, f"reservations/{made}")[-1] == "reservation.failed"
         payload = row_of(database_url, "select payload from outbox where event_type = 'reservation.failed'")["payload"]
         assert (payload["code"], payload["detail"]) == (row["failure_code"], row["failure_detail"])

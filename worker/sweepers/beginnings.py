@@ -10,27 +10,39 @@ import structlog
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.fail_reservation import fail_reservation
 from orchestrator.commands.move_reservation import move_reservation
+from orchestrator.commands.postpone_start import postpone_start
 from orchestrator.commands.start_reservation import Started, start_reservation
 from orchestrator.commands.start_waiting import start_waiting
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import Context
-from orchestrator.queries.find_due import find_due_starts, find_nodes_to_start, find_stranded
+from orchestrator.queries.find_due import find_due_starts, find_late_starts, find_nodes_to_start, find_stranded
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()
 
 
 class Beginnings:
-    """At most `limit` things of each kind in a round, the earliest first, each claim in a transaction of its own."""
+    """At most `limit` things of each kind in a round, the earliest first, each claim in a transaction of its own.
+
+    What waits for a node is tried in turns, so that many who wait in vain hide nobody whose node is back.
+    """
 
     def __init__(self, context: Context, catalogue: CatalogueCache, limit: int) -> None:
         self._context = context
         self._catalogue = catalogue
         self._limit = limit
+        self._late_after = 0
 
     async def start_due(self) -> None:
-        """Start what confirmed reservations stand for; what cannot stay is moved, what cannot be moved fails."""
+        """Start what confirmed reservations stand for; what cannot stay is moved, what cannot be moved waits, or fails."""
         for reservation_id in await find_due_starts(self._context, self._limit):
+            await self._done(self._start(reservation_id), "reservation_started", reservation_id=str(reservation_id))
+
+    async def start_late(self) -> None:
+        """Try again what waits for a node."""
+        found = await find_late_starts(self._context, self._late_after, self._limit)
+        self._late_after = found[-1][1] if len(found) == self._limit else 0
+        for reservation_id, _ in found:
             await self._done(self._start(reservation_id), "reservation_started", reservation_id=str(reservation_id))
 
     async def move_stranded(self) -> None:
@@ -49,6 +61,8 @@ class Beginnings:
             if started is Started.STOPPED:
                 if await self._move(reservation_id):
                     continue
+                if await postpone_start(self._context, reservation_id):
+                    return
                 if not await fail_reservation(self._context, reservation_id):
                     return
                 started = Started.FAILED

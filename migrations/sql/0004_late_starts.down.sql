@@ -1,0 +1,1 @@
+drop index reservations_late;
