@@ -13,12 +13,15 @@ from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.dispatching import Dispatcher
 from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
 from orchestrator.api.gate import Gate
-from orchestrator.api.gathering import CreateGatherer
+from orchestrator.api.gathering import Gatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.lane import Lane
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.commands.confirm_reservation import confirm_reservations
+from orchestrator.commands.create_allocations import create_allocations
+from orchestrator.commands.hold_resources import hold_for_many
 from orchestrator.execution import Context
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database, connect_database
@@ -44,18 +47,27 @@ def build_services(settings: Settings) -> Services:
     database.when_lost(gate.forget)
     context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
+    combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
     return Services(
         settings=settings,
         context=context,
         credentials=Credentials(database, settings.credential_cache_seconds, _bearer_tokens(settings, database)),
         catalogue=catalogue,
         gate=gate,
-        gatherer=CreateGatherer(
-            context,
-            catalogue,
-            batch_max=settings.create_batch_max,
-            batches_in_flight_max=settings.create_batches_in_flight_max,
-            queue_max=settings.create_queue_max,
+        creates=Gatherer(
+            "creates",
+            lambda creates: create_allocations(context, catalogue, creates),
+            queue_max=settings.combining_queue_max,
+            **combined,
+        ),
+        holds=Gatherer(
+            "holds",
+            lambda holds: hold_for_many(context, catalogue, holds),
+            queue_max=settings.combining_queue_max,
+            **combined,
+        ),
+        confirms=Gatherer(
+            "confirms", lambda confirms: confirm_reservations(context, confirms), queue_max=None, **combined
         ),
         dispatcher=Dispatcher(
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max

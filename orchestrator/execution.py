@@ -67,6 +67,12 @@ class Limits:
         return Retries(self.release_attempts_max, self.release_retry_first_seconds, self.release_retry_seconds_max)
 
 
+Result = Answer | Problem
+"""What became of one of a list: an answer to send, or a problem that leaves no record."""
+Later = Callable[[], Awaitable[Result]]
+"""One of a list that would have to wait for somebody: the rest need not wait with it."""
+
+
 class Gatekeeper(Protocol):
     """Knows answers that were given lately, so that a duplicate need not ask the database (orchestrator/api/gate.py)."""
 

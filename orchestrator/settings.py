@@ -99,9 +99,15 @@ class Settings(BaseSettings):
     catalogue_cache_seconds: float = Field(
         1.0, ge=0, description="how long SKUs, images and pools are read from memory"
     )
-    create_batch_max: int = Field(32, ge=1, le=256, description="most creates combined in one transaction")
-    create_batches_in_flight_max: int = Field(2, ge=1, le=32, description="create transactions at once in a process")
-    create_queue_max: int = Field(4_000, ge=1, description="creates waiting for their transaction; beyond it 503")
+    combined_max: int = Field(
+        32, ge=1, le=256, description="most creates (or holds, or confirms) combined in one transaction"
+    )
+    combined_in_flight_max: int = Field(
+        2, ge=1, le=32, description="such transactions of each kind at once in a process"
+    )
+    combining_queue_max: int = Field(
+        4_000, ge=1, description="creates (or holds) waiting for their transaction; beyond it 503"
+    )
 
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
@@ -131,7 +137,10 @@ class Settings(BaseSettings):
     resources_max: int = Field(100_000, ge=0, description="registered resources; beyond it `resource_table_full`")
     shard: int = Field(0, ge=0, le=2**63 - 1, description="upper half of reservations' ids; one for each cell")
     units_seconds_max: float = Field(
-        3_600.0, gt=0, le=31_536_000, description="longest wait for units that an allocation that overran is still on"
+        3_600.0,
+        gt=0,
+        le=31_536_000,
+        description="longest wait of a start for units that an allocation that overran is still on, or for a silent node",
     )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"

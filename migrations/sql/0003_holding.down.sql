@@ -1,5 +1,8 @@
-drop function confirm_once(uuid, text, bytea, float8, uuid, text, text);
+drop function confirm_together(jsonb);
+drop function confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean);
+drop function hold_together(jsonb);
 drop function hold_once(jsonb);
+drop function change_quotas(uuid[], integer[]);
 drop function told_before(uuid, text);
 drop function standing_answer(uuid, text);
 create or replace function standing_creation(p_scope uuid, p_key text)

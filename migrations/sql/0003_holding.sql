@@ -307,6 +307,24 @@ begin
                               'fingerprint', encode(stored.fingerprint, 'hex'));
 end $$;
 
+-- What tenants use more or less, in the order in which quotas are locked. Raises BQ001 if one would be passed.
+create function change_quotas(p_tenants uuid[], p_changes integer[]) returns void language plpgsql set enable_seqscan = off as $$
+declare
+    one record;
+begin
+    for one in select t.id, sum(t.gpus)::integer as gpus from unnest(p_tenants, p_changes) t(id, gpus)
+               group by t.id order by t.id loop
+        if one.gpus <> 0 then
+            update tenant_quotas q set gpus_used = q.gpus_used + one.gpus, row_version = q.row_version + 1
+            where q.tenant_id = one.id
+              and (one.gpus < 0 or q.gpus_limit is null or q.gpus_used + one.gpus <= q.gpus_limit);
+            if not found then
+                raise exception 'the quota of % moved meanwhile', one.id using errcode = 'BQ001';
+            end if;
+        end if;
+    end loop;
+end $$;
+
 -- Holds units, all or nothing, and answers what became of it (`outcome`):
 --   held          status, body; everything is written, the operation included
 --   existing      the key was used before: fingerprint, status, body
@@ -317,7 +335,8 @@ end $$;
 --   no_room       placement found no room (without `wait`: none on a node that nobody has locked)
 --   again         the world moved between the look and the lock
 -- `picks` brings nodes and slots of a SKU that were found free in the window, [{node, mask}, ...], a claim each; they come as
--- `slots` too, and are looked at as any named slots are. Without `wait` they are not waited for either.
+-- `slots` too, and are looked at as any named slots are. Without `wait` they are not waited for either. `together`: one of a
+-- list, see `hold_together`, which also settles its quota.
 -- Everything but `held` leaves nothing behind. It looks before it locks, so that losers wait for nobody and write nothing;
 -- then it locks, and looks again with the clock of that moment. A hold of somebody else's that is past its deadline by
 -- then and in the way ends here, with its event, as by any sweeper.
@@ -357,7 +376,7 @@ begin
         reservations_max bigint, holds_max bigint,
         resources text[], nodes uuid[], slots jsonb, registered text[],
         sku text, gpus integer, region text, quantity integer, pool_id integer, shape text, classes smallint[],
-        lows smallint[], highs smallint[], wait boolean, picks jsonb);
+        lows smallint[], highs smallint[], wait boolean, picks jsonb, together boolean);
     answer := told_before(item.tenant_id, item.key);
     if answer is not null then
         return answer;
@@ -372,7 +391,7 @@ begin
             if not found then
                 return coalesce(told_before(item.tenant_id, item.key), '{"outcome": "in_progress"}');
             end if;
-            if item.picks is not null and not item.wait and (
+            if (item.together or item.picks is not null and not item.wait) and (
                 select count(*) from (select from nodes n where n.id = any (nodes_ || far_nodes)
                                       order by n.id for no key update skip locked) locked
             ) < (select count(distinct id) from unnest(nodes_ || far_nodes) wanted(id)) then
@@ -380,6 +399,14 @@ begin
                 return '{"outcome": "again"}';
             end if;
             perform from nodes n where n.id = any (nodes_ || far_nodes) order by n.id for no key update;
+            if item.together and (
+                cardinality(overdue) > 0
+                or (select count(*) from (select from resources r where r.id = any (seats)
+                                          for no key update skip locked) locked) < cardinality(seats)
+            ) then
+                delete from operations where scope = item.tenant_id and key = item.key and status is null;
+                return '{"outcome": "again"}';
+            end if;
             if cardinality(seats || far_seats) > 0 then
                 perform from resources r where r.id = any (seats || far_seats) order by r.id for no key update;
             end if;
@@ -469,7 +496,8 @@ begin
                     from claims c where cardinality(due) > 0 and c.owner_id = any (due) and c.closed_at is null;
                 elsif not due <@ overdue or exists (
                     select from claims c where c.owner_id = any (due) and c.closed_at is null
-                    and not coalesce(c.node_id = any (nodes_ || far_nodes), c.resource_id = any (seats || far_seats), false)
+                    and (c.node_id is null or c.node_id <> all (nodes_ || far_nodes))
+                    and (c.resource_id is null or c.resource_id <> all (seats || far_seats))
                 ) then
                     answer := '{"outcome": "again"}';
                 end if;
@@ -565,19 +593,36 @@ begin
     elsif room_left('holds', item.holds_max) < 0 then
         raise exception 'holds' using errcode = 'BF001';
     end if;
-    for found_ in select t.id, sum(t.gpus)::integer as gpus from unnest(tenants_ || item.tenant_id, changes || gpus_) t(id, gpus)
-                  group by t.id order by t.id loop
-        if found_.gpus <> 0 then
-            update tenant_quotas q set gpus_used = q.gpus_used + found_.gpus, row_version = q.row_version + 1
-            where q.tenant_id = found_.id
-              and (found_.gpus < 0 or q.gpus_limit is null or q.gpus_used + found_.gpus <= q.gpus_limit);
-            if not found then
-                raise exception 'the quota of % moved meanwhile', found_.id using errcode = 'BQ001';
-            end if;
+    if not coalesce(item.together, false) then
+        perform change_quotas(tenants_ || item.tenant_id, changes || gpus_);
+    end if;
+    return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
+                              'body', told, 'overdue_ended', cardinality(due), 'gpus', gpus_);
+end $$;
+
+-- Holds for a list, each as if it were alone, in the order of their keys, and answers them in the order of the list. None of
+-- them waits for a rival's lock except for its key's, so lists cannot wait for each other in a circle: one that would have to
+-- wait, or to end somebody's overdue hold, is answered `again` and is for its caller to repeat alone. Quotas come last, all
+-- together. Raises what `hold_once` raises, for the list as a whole.
+create function hold_together(p_items jsonb) returns jsonb language plpgsql as $$
+declare
+    item     record;
+    answer   jsonb;
+    answers  jsonb[] := array_fill(null::jsonb, array[jsonb_array_length(p_items)]);
+    tenants_ uuid[] := '{}';
+    changes  integer[] := '{}';
+begin
+    for item in select i.one, i.n from jsonb_array_elements(p_items) with ordinality i(one, n)
+                order by i.one ->> 'tenant_id', i.one ->> 'key' collate "C" loop
+        answer := hold_once(item.one || '{"together": true}');
+        answers[item.n] := answer;
+        if answer ->> 'outcome' = 'held' then
+            tenants_ := tenants_ || (item.one ->> 'tenant_id')::uuid;
+            changes := changes || (answer ->> 'gpus')::integer;
         end if;
     end loop;
-    return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
-                              'body', told, 'overdue_ended', cardinality(due));
+    perform change_quotas(tenants_, changes);
+    return to_jsonb(answers);
 end $$;
 
 -- Confirms a hold for its holder, under its operation key and its own lock alone, as its claims stay what they are.
@@ -585,7 +630,7 @@ end $$;
 -- as `hold_once` does; missing, holder, state (with state), and overdue: its deadline has passed by the clock after the
 -- lock. These leave nothing behind.
 create function confirm_once(
-    p_tenant uuid, p_key text, p_fingerprint bytea, p_retire_seconds float8, p_id uuid, p_holder text, p_request_id text
+    p_tenant uuid, p_key text, p_fingerprint bytea, p_retire_seconds float8, p_id uuid, p_holder text, p_request_id text, p_together boolean
 ) returns jsonb language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$
 declare
     found_ reservations;
@@ -600,7 +645,14 @@ begin
         return coalesce(told_before(p_tenant, p_key), '{"outcome": "in_progress"}');
     end if;
     answer := standing_answer(p_tenant, p_key);
-    if answer is null then
+    if answer is null and p_together then
+        perform from reservations r where r.id = p_id and r.tenant_id = p_tenant for no key update skip locked;
+        if not found and exists (select from reservations r where r.id = p_id and r.tenant_id = p_tenant) then
+            answer := '{"outcome": "again"}';
+        elsif not found then
+            answer := '{"outcome": "missing"}';
+        end if;
+    elsif answer is null then
         perform from reservations r where r.id = p_id and r.tenant_id = p_tenant for no key update;
         if not found then
             answer := '{"outcome": "missing"}';
@@ -631,4 +683,21 @@ begin
     update operations set status = 200, code = done, body = answer ->> 'body', subject_id = p_id
     where scope = p_tenant and key = p_key;
     return answer;
+end $$;
+
+-- Confirms for a list, each as if it were alone, in the order of their keys; answers in the order of the list. As in
+-- `hold_together`, one that would have to wait for a rival's lock is answered `again`.
+create function confirm_together(p_items jsonb) returns jsonb language plpgsql as $$
+declare
+    item    record;
+    answers jsonb[] := array_fill(null::jsonb, array[jsonb_array_length(p_items)]);
+begin
+    for item in select i.* from rows from (jsonb_to_recordset(p_items) as (tenant_id uuid, key text, fingerprint text,
+                    retention_seconds float8, id uuid, holder_id text, request_id text)) with ordinality
+                as i(tenant_id, key, fingerprint, retention_seconds, id, holder_id, request_id, n)
+                order by i.tenant_id, i.key collate "C" loop
+        answers[item.n] := confirm_once(item.tenant_id, item.key, decode(item.fingerprint, 'hex'), item.retention_seconds,
+                                        item.id, item.holder_id, item.request_id, true);
+    end loop;
+    return to_jsonb(answers);
 end $$;

@@ -1,50 +1,71 @@
-"""Combines creates that arrive together into one transaction (DESIGN §5): same answers, same isolation, fewer commits.
+"""Combines requests that arrive together into one transaction (DESIGN §5): same answers, same isolation, fewer commits.
 
-There is no waiting for company: a create that finds a free transaction slot goes at once, and those that arrive while all
-slots are taken go together next. Two creates with one key are never in the same list; the second waits for the first.
+Creates, holds and confirms each have a queue of their own. There is no waiting for company: one that finds a free transaction
+slot goes at once, and those that arrive while all slots are taken go together next. Two with one key are never in the same
+list; the second waits for the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
 
-from orchestrator.api.metrics import CREATE_BATCH_SIZE, CREATE_OUTCOMES, CREATE_QUEUE
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.create_allocations import create_allocations
+from orchestrator.api.metrics import COMBINED, COMBINED_LIST_SIZE, COMBINING_QUEUE
 from orchestrator.domain.errors import Overloaded, Problem
-from orchestrator.execution import Context
-from orchestrator.store.operations import Answer
-from orchestrator.store.placing import Create
+from orchestrator.execution import Later, Result
+from orchestrator.store.operations import Answer, Operation
 
 log = structlog.get_logger("orchestrator.api")
+UNFORESEEN = "something failed that should not have; it has been logged"
 
 
-class CreateGatherer:
-    """The queue between the create endpoint and its command. Bounded; beyond the bound creates are refused (P13)."""
+class Combinable(Protocol):
+    """A request that can be one of a list."""
+
+    @property
+    def operation(self) -> Operation:
+        """Whose it is, and its key."""
+        ...
+
+
+Item = TypeVar("Item", bound=Combinable)
+Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Later]]]
+"""Carries out a list and answers each, in order; what it raises is told to all of them."""
+
+
+class Gatherer(Generic[Item]):
+    """The queue between an endpoint and a command that takes a list.
+
+    Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for what ends something (P13).
+    """
 
     def __init__(
-        self, context: Context, catalogue: CatalogueCache, *, batch_max: int, batches_in_flight_max: int, queue_max: int
+        self, kind: str, carry: Carry[Item], *, batch_max: int, batches_in_flight_max: int, queue_max: int | None
     ) -> None:
-        self._context = context
-        self._catalogue = catalogue
+        self._kind = kind
+        self._carry = carry
         self._batch_max = batch_max
         self._batches_in_flight_max = batches_in_flight_max
         self._queue_max = queue_max
-        self._queue: deque[tuple[Create, asyncio.Future[Answer]]] = deque()
+        self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        self._waiting_alone: set[asyncio.Task[None]] = set()
         self._keys_in_flight: set[tuple[UUID, str]] = set()
+        self._waiting = COMBINING_QUEUE.labels(kind)
+        self._sizes = COMBINED_LIST_SIZE.labels(kind)
 
-    async def create(self, create: Create) -> Answer:
-        """The answer to one create. Raises the `Problem` that it met."""
-        if len(self._queue) >= self._queue_max:
-            raise Overloaded("too many creates are waiting; try again")
+    async def answer(self, item: Item) -> Answer:
+        """The answer to one. Raises the `Problem` that it met."""
+        if self._queue_max is not None and len(self._queue) >= self._queue_max:
+            raise Overloaded(f"too many {self._kind} are waiting; try again")
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append((create, answered))
-        CREATE_QUEUE.set(len(self._queue))
+        self._queue.append((item, answered))
+        self._waiting.set(len(self._queue))
         self._start()
         return await answered
 
@@ -57,49 +78,68 @@ class CreateGatherer:
             self._running.add(task)
             task.add_done_callback(self._ended)
 
-    def _take(self) -> list[tuple[Create, asyncio.Future[Answer]]]:
-        """The next creates in order of arrival, leaving back those whose key is under way."""
-        taken: list[tuple[Create, asyncio.Future[Answer]]] = []
-        left: list[tuple[Create, asyncio.Future[Answer]]] = []
+    def _take(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+        """The next ones in order of arrival, leaving back those whose key is under way."""
+        taken: list[tuple[Item, asyncio.Future[Answer]]] = []
+        left: list[tuple[Item, asyncio.Future[Answer]]] = []
         while self._queue and len(taken) < self._batch_max:
-            create, answered = self._queue.popleft()
-            key = (create.operation.scope, create.operation.key)
+            item, answered = self._queue.popleft()
+            key = (item.operation.scope, item.operation.key)
             if answered.done():
                 continue
             if key in self._keys_in_flight:
-                left.append((create, answered))
+                left.append((item, answered))
                 continue
             self._keys_in_flight.add(key)
-            taken.append((create, answered))
+            taken.append((item, answered))
         self._queue.extendleft(reversed(left))
-        CREATE_QUEUE.set(len(self._queue))
+        self._waiting.set(len(self._queue))
         return taken
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             # What a command meets is answered; this is the queue itself, and its callers would wait for ever.
-            log.critical("the queue of creates died; ending the process", exc_info=task.exception())
+            log.critical("a queue of requests died; ending the process", kind=self._kind, exc_info=task.exception())
             raise SystemExit(1)
         self._start()
 
-    async def _run(self, batch: list[tuple[Create, asyncio.Future[Answer]]]) -> None:
-        creates = [create for create, _ in batch]
-        CREATE_BATCH_SIZE.observe(len(creates))
+    async def _run(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        items = [item for item, _ in batch]
+        self._sizes.observe(len(items))
+        results: Sequence[Result | Later]
         try:
-            results = await create_allocations(self._context, self._catalogue, creates)
+            results = await self._carry(items)
         except Problem as problem:
             results = [problem] * len(batch)
         except Exception as error:
-            log.error("creates failed", count=len(batch), exc_info=error)
-            results = [Problem("something failed that should not have; it has been logged")] * len(batch)
-        for (create, answered), result in zip(batch, results, strict=True):
-            self._keys_in_flight.discard((create.operation.scope, create.operation.key))
-            if answered.done():
-                continue
-            if isinstance(result, Answer):
-                CREATE_OUTCOMES.labels("replayed" if result.replayed else str(result.status)).inc()
-                answered.set_result(result)
+            log.error("a list of requests failed", kind=self._kind, count=len(batch), exc_info=error)
+            results = [Problem(UNFORESEEN)] * len(batch)
+        for (item, answered), result in zip(batch, results, strict=True):
+            if isinstance(result, Answer | Problem):
+                self._answer(item, answered, result)
             else:
-                CREATE_OUTCOMES.labels(result.code).inc()
-                answered.set_exception(result)
+                task = asyncio.create_task(self._run_later(item, answered, result))
+                self._waiting_alone.add(task)
+                task.add_done_callback(self._waiting_alone.discard)
+
+    async def _run_later(self, item: Item, answered: asyncio.Future[Answer], later: Later) -> None:
+        """What has to wait for somebody waits in no list's place."""
+        try:
+            result = await later()
+        except Exception as error:
+            log.error("a request failed", kind=self._kind, exc_info=error)
+            result = Problem(UNFORESEEN)
+        self._answer(item, answered, result)
+        self._start()
+
+    def _answer(self, item: Item, answered: asyncio.Future[Answer], result: Result) -> None:
+        self._keys_in_flight.discard((item.operation.scope, item.operation.key))
+        if answered.done():
+            return
+        if isinstance(result, Answer):
+            COMBINED.labels(self._kind, "replayed" if result.replayed else str(result.status)).inc()
+            answered.set_result(result)
+        else:
+            COMBINED.labels(self._kind, result.code).inc()
+            answered.set_exception(result)

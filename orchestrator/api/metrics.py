@@ -10,11 +10,16 @@ REQUESTS = Counter("berth_api_requests_total", "Requests answered", ["zone", "me
 REQUEST_SECONDS = Histogram("berth_api_request_seconds", "Time to answer", ["zone"], buckets=LATENCIES_SECONDS)
 IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests being served", ["zone"])
 PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
-CREATE_OUTCOMES = Counter("berth_api_creates_total", "Creates by what became of them", ["outcome"])
-CREATE_BATCH_SIZE = Histogram(
-    "berth_api_create_batch_size", "Creates per transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+COMBINED = Counter(
+    "berth_api_combined_total", "Creates, holds and confirms by what became of them", ["kind", "outcome"]
 )
-CREATE_QUEUE = Gauge("berth_api_create_queue", "Creates waiting for their transaction")
+COMBINED_LIST_SIZE = Histogram(
+    "berth_api_combined_list_size",
+    "Requests that shared a transaction",
+    ["kind"],
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+)
+COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests waiting for their transaction", ["kind"])
 GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicates answered without the database", ["answer"])
 GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicates that waited for the first, by how that ended", ["end"])
 GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Answers forgotten for want of room before their time")

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from orchestrator.api.authentication import Credentials
     from orchestrator.api.dispatching import Dispatcher
     from orchestrator.api.gate import Gate
-    from orchestrator.api.gathering import CreateGatherer
+    from orchestrator.api.gathering import Gatherer
     from orchestrator.catalogue_cache import CatalogueCache
+    from orchestrator.commands.hold_resources import AskedHold
+    from orchestrator.store.confirming import Confirm
+    from orchestrator.store.placing import Create
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ class Services:
     credentials: Credentials
     catalogue: CatalogueCache
     gate: Gate
-    gatherer: CreateGatherer
+    creates: Gatherer[Create]
+    holds: Gatherer[AskedHold]
+    confirms: Gatherer[Confirm]
     dispatcher: Dispatcher
     authority: NodeAuthority | None
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain import reservations
 from orchestrator.domain.errors import InvalidState, OperationInProgress, Overloaded, Problem
 from orchestrator.domain.reservation_refusals import HolderMismatch
-from orchestrator.domain.reservations import ReservationState, Result
+from orchestrator.domain.reservations import ReservationState
 from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import TRIES_MAX, Context, Done, remembered, run_once
+from orchestrator.execution import TRIES_MAX, Context, Done, Later, Result, remember_refusals, remembered, run_once
 from orchestrator.store import audit
-from orchestrator.store.confirming import confirm_once
+from orchestrator.store.confirming import Confirm, confirm_once, confirm_together
 from orchestrator.store.database import Transaction, TransactionConflict
 from orchestrator.store.operations import Answer, Operation, answer_of_call
+from orchestrator.store.refusals import Refused
 from orchestrator.store.reservation_rows import read_reservation, why_missing
 from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 
@@ -36,34 +41,72 @@ async def confirm_reservation(
         return await run_once(context, operation, by_operator, None)
 
     async def by_holder() -> Answer:
-        try:
-            return await _confirm(context, operation, actor, tenant_id, reservation_id, holder_id)
-        except Problem as refusal:
-            return await remembered(context, operation, refusal, tenant_id)
+        result = await _alone(context, Confirm(operation, tenant_id, reservation_id, holder_id))
+        if isinstance(result, Problem):
+            raise result
+        return result
 
     return await by_holder() if context.gate is None else await context.gate.answer(operation, by_holder)
 
 
-async def _confirm(
-    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
-) -> Answer:
-    """Under the reservation's lock alone, in one call."""
-    for _ in range(TRIES_MAX):
+async def confirm_reservations(context: Context, confirms: Sequence[Confirm]) -> list[Result | Later]:
+    """What became of each tenant's confirm, in order.
+
+    One transaction tries them together; they do not see each other. One whose reservation somebody has locked, or whose
+    deadline has passed, is for the caller to try alone, later. Keys within the list must be distinct per tenant; the caller
+    sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    """
+    results: list[Result | Later] = []
+    refused: dict[int, Refused] = {}
+    for confirm, outcome in zip(confirms, await _try_together(context, confirms), strict=True):
+        if outcome["outcome"] in ("again", "overdue"):
+            results.append(partial(_alone, context, confirm))
+            continue
+        try:
+            results.append(await _settle(context, confirm, outcome))
+        except Problem as refusal:
+            if refusal.business:
+                refused[len(results)] = Refused(confirm.operation, refusal, confirm.tenant_id)
+            results.append(refusal)
+    for index, answer in zip(refused, await remember_refusals(context, list(refused.values())), strict=True):
+        results[index] = answer
+    return results
+
+
+async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
+    if len(confirms) > 1:
         try:
             async with context.database.statement() as tx:
                 reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
-                outcome = await confirm_once(tx, operation, tenant_id, reservation_id, holder_id)
+                outcomes = await confirm_together(tx, confirms)
             reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
-        except TransactionConflict:
-            continue
+            return outcomes
+        except (TransactionConflict, OperationInProgress):
+            pass  # for the sake of one of them: each goes alone
+    return [{"outcome": "again"}] * len(confirms)
+
+
+async def _alone(context: Context, confirm: Confirm) -> Result:
+    try:
+        return await _settle(context, confirm, {"outcome": "again"})
+    except Problem as refusal:
+        try:
+            return await remembered(context, confirm.operation, refusal, confirm.tenant_id)
+        except Problem as problem:
+            return problem
+
+
+async def _settle(context: Context, confirm: Confirm, outcome: dict[str, Any]) -> Answer:
+    """The answer to one, tried alone while it is told `again`. Raises its refusal."""
+    for _ in range(1 + TRIES_MAX):
         match outcome["outcome"]:
             case "ok" | "noop" | "existing":
-                return answer_of_call(operation, outcome)
+                return answer_of_call(confirm.operation, outcome)
             case "in_progress":
                 raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
             case "missing":
                 async with context.database.glance() as reading:
-                    raise await why_missing(reading, reservation_id, context.limits.shard)
+                    raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
             case "holder":
                 raise HolderMismatch("the reservation is held by another holder")
             case "state":
@@ -71,21 +114,34 @@ async def _confirm(
                     f"the reservation is {outcome['state']}; there is nothing to confirm", state=outcome["state"]
                 )
             case "overdue":
-                return await _expire_late(context, operation, actor, tenant_id, reservation_id)
+                return await _expire_late(context, confirm)
+            case "again":
+                outcome = await _try_alone(context, confirm)
             case word:
                 raise ValueError(f"{word} is not an outcome of a confirm")
     raise Overloaded("rivals for the same reservation kept this from running; try again")
 
 
-async def _expire_late(
-    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID
-) -> Answer:
+async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
+    """Under the reservation's lock alone, in one call."""
+    try:
+        async with context.database.statement() as tx:
+            reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
+            outcome = await confirm_once(tx, confirm)
+        reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
+        return outcome
+    except TransactionConflict:
+        return {"outcome": "again"}
+
+
+async def _expire_late(context: Context, confirm: Confirm) -> Answer:
     """Its claims end as well, so their nodes are locked before it is; all that is done under the confirm's key."""
+    actor = Actor(ActorKind.TENANT, str(confirm.tenant_id))
 
     async def effect(tx: Transaction) -> Done:
-        return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
+        return await _expire(context, tx, confirm.operation, actor, confirm.tenant_id, confirm.reservation_id)
 
-    return await run_once(replace(context, gate=None), operation, effect, tenant_id)
+    return await run_once(replace(context, gate=None), confirm.operation, effect, confirm.tenant_id)
 
 
 async def _confirm_for_tenant(
@@ -107,8 +163,8 @@ async def _confirm_for_tenant(
         return await _expire(context, tx, operation, actor, tenant_id, reservation_id)
     if not subject.live:
         raise InvalidState(f"the reservation is {subject.state}; there is nothing to confirm", state=subject.state)
-    result = Result.NOOP if subject.state is ReservationState.CONFIRMED else Result.OK
-    if result is Result.OK:
+    result = reservations.Result.OK if subject.state is ReservationState.HOLD else reservations.Result.NOOP
+    if result is reservations.Result.OK:
         change = ReservationChange(
             ReservationState.CONFIRMED,
             context.limits.reservation_retention_seconds,

@@ -18,7 +18,7 @@ from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
 from orchestrator.domain.reservation_refusals import OperationTableFull
-from orchestrator.execution import TRIES_MAX, Context, remember_refusals
+from orchestrator.execution import TRIES_MAX, Context, Result, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
 from orchestrator.placement.refusing import contended, no_room, no_room_in_window, refusal_of
 from orchestrator.store.database import TransactionConflict
@@ -26,8 +26,6 @@ from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
 from orchestrator.store.refusals import Refused
 from orchestrator.window_placing import place_in_windows
-
-Result = Answer | Problem
 
 
 async def create_allocations(context: Context, catalogue: CatalogueCache, creates: Sequence[Create]) -> list[Result]:

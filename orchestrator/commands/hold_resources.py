@@ -6,8 +6,10 @@ answered without waiting for anybody; their refusal is stored alone, as every re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from orchestrator.catalogue_cache import CatalogueCache
@@ -22,6 +24,7 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.reservation_refusals import (
     ExpirationIndexFull,
+    OperationTableFull,
     ReservationTableFull,
     ResourceBusy,
     ResourceNotFound,
@@ -31,20 +34,31 @@ from orchestrator.domain.reservation_refusals import (
     WindowInvalid,
 )
 from orchestrator.domain.reservations import MOMENT_MAX
-from orchestrator.domain.resource_names import NamedResources, parse_resources
-from orchestrator.execution import TRIES_MAX, Context, Limits, remembered
+from orchestrator.domain.resource_names import parse_resources
+from orchestrator.execution import TRIES_MAX, Context, Later, Limits, Result, remember_refusals, remembered
 from orchestrator.overdue_holds import end_overdue_holds
-from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
+from orchestrator.placement import admission
+from orchestrator.placement.admission import AdmittedUnits, admit, admit_units
 from orchestrator.placement.refusing import no_room, no_room_in_window
 from orchestrator.placement.windows import Pick
 from orchestrator.store.database import TransactionConflict
-from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, hold_once
-from orchestrator.store.operations import Answer, answer_of_call
+from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, Wanted, hold_once, hold_together
+from orchestrator.store.operations import Answer, Operation, answer_of_call
 from orchestrator.store.placing import look_for_room
+from orchestrator.store.refusals import Refused
 from orchestrator.store.windows import find_room
 
 _MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
 """What a pick meets when the world moved between the look and the lock."""
+FOR_ONES_SAKE = (
+    TransactionConflict,
+    ReservationTableFull,
+    ExpirationIndexFull,
+    OperationTableFull,
+    OperationInProgress,
+    SlotOverflow,
+)
+"""Why a list may fail for the sake of one of its holds: each is tried alone."""
 REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
 
 
@@ -58,6 +72,19 @@ class WantedGpus:
     count: int
     image: str | None = None
     starts_allocation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskedHold:
+    """One hold, and what is to be held."""
+
+    hold: Hold
+    wanted: tuple[str, ...] | WantedGpus
+
+    @property
+    def operation(self) -> Operation:
+        """The hold's."""
+        return self.hold.operation
 
 
 async def hold_resources(
@@ -74,6 +101,87 @@ async def hold_resources(
         return await _hold(context, catalogue, hold, wanted)
     except Problem as refusal:
         return await remembered(context, hold.operation, refusal, hold.tenant_id)
+
+
+async def hold_for_many(
+    context: Context, catalogue: CatalogueCache, asked: Sequence[AskedHold]
+) -> list[Result | Later]:
+    """What became of each, in order.
+
+    One transaction tries them together; they do not see each other. Whatever is not settled by it (units that somebody has
+    locked, no room at the first look, a quota, an overdue hold in the way) is for the caller to try alone, later. Keys within
+    the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list
+    as a whole.
+    """
+    results: list[Result | None] = [None] * len(asked)
+    wanted: dict[int, Wanted] = {}
+    if len(asked) > 1:
+        for index, one in enumerate(asked):
+            try:
+                _require_representable(one.hold, context.limits)
+                wanted[index] = await _resolve(catalogue, one.wanted)
+            except Problem as refusal:
+                results[index] = refusal
+    outcomes = await _try_together(context, [(asked[index].hold, units) for index, units in wanted.items()])
+    for index, outcome in zip(wanted, outcomes, strict=True):
+        try:
+            results[index] = _settled(asked[index].hold, outcome)
+        except Problem as refusal:
+            results[index] = refusal
+    await _remember(context, asked, results)
+    return [
+        partial(_alone, context, catalogue, one) if result is None else result
+        for one, result in zip(asked, results, strict=True)
+    ]
+
+
+async def _try_together(context: Context, holds: Sequence[tuple[Hold, Wanted]]) -> list[dict[str, Any]]:
+    if len(holds) > 1:
+        try:
+            async with context.database.statement() as tx:
+                reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
+                outcomes = await hold_together(tx, holds, _bounds(context.limits))
+            reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
+            return outcomes
+        except (
+            TransactionConflict,
+            ReservationTableFull,
+            ExpirationIndexFull,
+            OperationInProgress,
+            OperationTableFull,
+        ):
+            pass  # for the sake of one of them: each goes alone
+        except SlotOverflow:
+            pass
+    return [{"outcome": "again"}] * len(holds)
+
+
+def _settled(hold: Hold, outcome: dict[str, Any]) -> Result | None:
+    """The answer, if there is nothing more to try. Raises the refusal that nothing would change."""
+    word = outcome["outcome"]
+    if word in ("held", "existing"):
+        return answer_of_call(hold.operation, outcome)
+    if word in ("busy", "not_found", "out_of_service", "window", "tenant"):
+        raise _refusal_of(outcome)
+    return None
+
+
+async def _remember(context: Context, asked: Sequence[AskedHold], results: list[Result | None]) -> None:
+    """Store the refusals of business among the results, together; each becomes the answer that its client is told."""
+    refused = {
+        index: Refused(asked[index].hold.operation, result, asked[index].hold.tenant_id)
+        for index, result in enumerate(results)
+        if isinstance(result, Problem) and result.business
+    }
+    for index, answer in zip(refused, await remember_refusals(context, list(refused.values())), strict=True):
+        results[index] = answer
+
+
+async def _alone(context: Context, catalogue: CatalogueCache, one: AskedHold) -> Result:
+    try:
+        return await hold_resources(context, catalogue, one.hold, one.wanted)
+    except Problem as problem:
+        return problem
 
 
 async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: tuple[str, ...] | WantedGpus) -> Answer:
@@ -124,11 +232,11 @@ async def _find_picks(context: Context, hold: Hold, wanted: AdmittedGpus) -> tup
     raise no_room(wanted.units, room.free_gpus)
 
 
-async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpus) -> NamedResources | AdmittedGpus:
+async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpus) -> Wanted:
     """Names as what they mean, or the SKU as the catalogue offers it; nobody is refused by a stale copy of it."""
     if not isinstance(asked, WantedGpus):
         return parse_resources(asked)
-    wanted = Wanted(asked.sku, asked.gpus, asked.region, asked.image)
+    wanted = admission.Wanted(asked.sku, asked.gpus, asked.region, asked.image)
     judge = admit if asked.starts_allocation else admit_units
     try:
         units: AdmittedUnits = judge(await catalogue.current(), wanted)
@@ -137,20 +245,22 @@ async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpu
     return AdmittedGpus(units, asked.count)
 
 
-async def _try(context: Context, hold: Hold, wanted: NamedResources | AdmittedGpus) -> dict[str, Any]:
-    limits = context.limits
-    bounds = HoldBounds(
+async def _try(context: Context, hold: Hold, wanted: Wanted) -> dict[str, Any]:
+    async with context.database.statement() as tx:
+        reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
+        outcome = await hold_once(tx, hold, wanted, _bounds(context.limits))
+    reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
+    return outcome
+
+
+def _bounds(limits: Limits) -> HoldBounds:
+    return HoldBounds(
         limits.window_seconds_max,
         limits.reservation_retention_seconds,
         limits.reservations_max,
         limits.holds_max,
         limits.shard,
     )
-    async with context.database.statement() as tx:
-        reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-        outcome = await hold_once(tx, hold, wanted, bounds)
-    reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
-    return outcome
 
 
 def _require_representable(hold: Hold, limits: Limits) -> None:
@@ -189,7 +299,7 @@ def _refusal_of(outcome: dict[str, Any]) -> Problem:
             raise ValueError(f"{word} is not a refusal")
 
 
-def _contended(wanted: NamedResources | AdmittedGpus) -> Problem:
+def _contended(wanted: Wanted) -> Problem:
     if isinstance(wanted, AdmittedGpus):
         return SkuUnavailable(
             "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW

@@ -1,29 +1,52 @@
-"""Confirms a hold in one server-side call (`confirm_once`, migrations): state, operation and event together (P2, P5)."""
+"""Confirms holds in one server-side call (migrations): states, operations and events together (P2, P5)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import orjson
 
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Operation
 
-_CONFIRM = """
-select confirm_once(:tenant_id, :key, :fingerprint, :retention_seconds, :id, :holder_id, :request_id)
+_ALONE = """
+select confirm_once(:tenant_id, :key, decode(:fingerprint, 'hex'), :retention_seconds, :id, :holder_id, :request_id, false)
 """
+_TOGETHER = "select confirm_together(cast(:items as jsonb))"
 
 
-async def confirm_once(
-    tx: Transaction, operation: Operation, tenant_id: UUID, reservation_id: UUID, holder_id: str
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """One confirm, as the reservation's tenant asked for it."""
+
+    operation: Operation
+    tenant_id: UUID
+    reservation_id: UUID
+    holder_id: str
+
+    def item(self) -> dict[str, Any]:
+        """What the server-side calls take."""
+        return {
+            "tenant_id": str(self.tenant_id), "key": self.operation.key, "fingerprint": self.operation.fingerprint.hex(),
+            "retention_seconds": self.operation.retention_seconds, "id": str(self.reservation_id),
+            "holder_id": self.holder_id, "request_id": self.operation.request_id,
+        }  # fmt: skip
+
+
+async def confirm_once(tx: Transaction, confirm: Confirm) -> dict[str, Any]:
     """What became of it, in the words of `confirm_once`. Everything but `ok` and `noop` leaves nothing behind.
 
     Judged by the clock after the reservation's lock, which is the only one that it takes.
     """
-    values = {
-        "tenant_id": tenant_id, "key": operation.key, "fingerprint": operation.fingerprint,
-        "retention_seconds": operation.retention_seconds, "id": reservation_id, "holder_id": holder_id,
-        "request_id": operation.request_id,
-    }  # fmt: skip
-    outcome: dict[str, Any] = (await tx.execute(_CONFIRM, values)).scalar_one()
+    outcome: dict[str, Any] = (await tx.execute(_ALONE, confirm.item())).scalar_one()
     return outcome
+
+
+async def confirm_together(tx: Transaction, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
+    """The same for a list, in its order; `again` for one that would have to wait for somebody."""
+    items = orjson.dumps([confirm.item() for confirm in confirms]).decode()
+    outcomes: list[dict[str, Any]] = (await tx.execute(_TOGETHER, {"items": items})).scalar_one()
+    return outcomes

@@ -6,6 +6,7 @@ the bounds are judged there, after the locks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ from orchestrator.store.operations import Operation
 TABLE_FULL = "BF001"
 RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
 """The quota moved, somebody else has the units, or the key: another look tells."""
+_ALONE = "select hold_once(cast(:item as jsonb))"
+_TOGETHER = "select hold_together(cast(:item as jsonb))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +68,33 @@ class HoldBounds:
     shard: int
 
 
-async def hold_once(
-    tx: Transaction, hold: Hold, wanted: NamedResources | AdmittedGpus, bounds: HoldBounds
-) -> dict[str, Any]:
+Wanted = NamedResources | AdmittedGpus
+
+
+async def hold_once(tx: Transaction, hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
     """What became of it, in the words of `hold_once` (migrations). Everything but `held` leaves nothing behind.
 
     Raises `ReservationTableFull`, `ExpirationIndexFull`, and `TransactionConflict` when rivals came between.
     """
-    item = _item(hold, bounds) | (_of_sku(wanted) if isinstance(wanted, AdmittedGpus) else _of_names(wanted))
+    outcome: dict[str, Any] = await _call(tx, _ALONE, _item(hold, wanted, bounds), bounds)
+    return outcome
+
+
+async def hold_together(
+    tx: Transaction, holds: Sequence[tuple[Hold, Wanted]], bounds: HoldBounds
+) -> list[dict[str, Any]]:
+    """The same for a list, in its order; `again` for one that would have to wait, or to end an overdue hold.
+
+    Raises what `hold_once` raises, for the list as a whole.
+    """
+    items = [_item(hold, wanted, bounds) for hold, wanted in holds]
+    outcomes: list[dict[str, Any]] = await _call(tx, _TOGETHER, items, bounds)
+    return outcomes
+
+
+async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBounds) -> Any:
     try:
-        result = await tx.execute("select hold_once(cast(:item as jsonb))", {"item": orjson.dumps(item).decode()})
+        result = await tx.execute(statement, {"item": orjson.dumps(item).decode()})
     except sqlalchemy.exc.DBAPIError as error:
         state = sqlstate_of(error)
         if state in RIVAL_STATES:
@@ -82,8 +102,7 @@ async def hold_once(
         if state == TABLE_FULL:
             raise _full(error, bounds) from error
         raise
-    outcome: dict[str, Any] = result.scalar_one()
-    return outcome
+    return result.scalar_one()
 
 
 def _full(error: sqlalchemy.exc.DBAPIError, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:
@@ -94,8 +113,8 @@ def _full(error: sqlalchemy.exc.DBAPIError, bounds: HoldBounds) -> ReservationTa
     return ReservationTableFull(f"{bounds.reservations_max} reservations are live, which is the most; none was made")
 
 
-def _item(hold: Hold, bounds: HoldBounds) -> dict[str, Any]:
-    return {
+def _item(hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
+    return (_of_sku(wanted) if isinstance(wanted, AdmittedGpus) else _of_names(wanted)) | {
         "tenant_id": str(hold.tenant_id),
         "key": hold.operation.key,
         "fingerprint": hold.operation.fingerprint.hex(),

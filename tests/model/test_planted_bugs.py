@@ -72,11 +72,11 @@ BUGS = [
         "r.expires_at <= p_now", "r.expires_at <= p_now - interval '1 hour'", "told resource_busy",
     ),
     Bug(
-        "confirm ignores the deadline", "confirm_once(uuid, text, bytea, float8, uuid, text, text)",
+        "confirm ignores the deadline", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
         "found_.expires_at <= stamp", "false", "reservation.confirmed: the model answers invalid_state",
     ),
     Bug(
-        "confirm ignores the holder", "confirm_once(uuid, text, bytea, float8, uuid, text, text)",
+        "confirm ignores the holder", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
         "found_.holder_id <> p_holder", "false", "asked for by 'somebody else'",
     ),
     Bug(
@@ -89,8 +89,8 @@ BUGS = [
         "create table gone (like outbox including defaults including identity)",
     ),
     Bug(
-        "a hold is charged twice", "hold_once(jsonb)",
-        "gpus_used = q.gpus_used + found_.gpus,", "gpus_used = q.gpus_used + 2 * found_.gpus,", "quota of",
+        "a hold is charged twice", "change_quotas(uuid[], integer[])",
+        "gpus_used = q.gpus_used + one.gpus,", "gpus_used = q.gpus_used + 2 * one.gpus,", "quota of",
     ),
 ]  # fmt: skip
 

@@ -16,10 +16,10 @@ import pytest
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.ask_operation import Question, Told, ask_operation
-from orchestrator.commands.create_allocations import Result, create_allocations
+from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import Invalid, NotFound, OperationConflict, OperationFenced, Problem
 from orchestrator.domain.operation_states import OperationState
-from orchestrator.execution import Context, Done, run_once
+from orchestrator.execution import Context, Done, Result, run_once
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.placing import Create

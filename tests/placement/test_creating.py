@@ -11,8 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.commands.create_allocations import Result, create_allocations
+from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import OperationConflict, Problem
+from orchestrator.execution import Result
 from orchestrator.store.operations import Answer
 from orchestrator.store.placing import Create
 from tests.placement.fleet import Fleet, create_of, fresh_fingerprint, with_image, working

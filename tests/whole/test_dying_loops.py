@@ -18,7 +18,7 @@ from tests.whole.conftest import Tenant, Whole, eventually
 ROOT = Path(__file__).parents[2]
 
 LOOPS = [
-    ("api", "orchestrator.api.gathering:CreateGatherer._run", "self._run"),
+    ("api", "orchestrator.api.gathering:Gatherer._run", "self._run"),
     ("api", "orchestrator.api.issuer_keys:IssuerKeys._renew", "self._renew"),
     ("node-api", "orchestrator.api.dispatching:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
@@ -102,7 +102,7 @@ def test_a_loop_that_dies_ends_its_process_with_a_message(
     whole.kill(name)
     dying.spawn()
     try:
-        if loop.endswith("CreateGatherer._run"):
+        if loop.endswith("Gatherer._run"):
             eventually(dying.is_ready, "the API to be ready")
             with contextlib.suppress(BerthError, httpx.TransportError):
                 tenant.client.exchange.retry_seconds = 0.0

@@ -65,7 +65,7 @@ async def place_create(
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
     with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
-        answer = await parts.gate.answer(create.operation, lambda: parts.gatherer.create(create))
+        answer = await parts.gate.answer(create.operation, lambda: parts.creates.answer(create))
         if span is not None:
             span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
     if answer.status == 201:

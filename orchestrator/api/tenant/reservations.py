@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import MutableMapping
-from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -30,11 +29,12 @@ from orchestrator.api.tenant.allocation_reads import tenant_meant
 from orchestrator.api.writes import AnyWrite, TenantWrite
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.commands.hold_resources import AskedHold, WantedGpus
 from orchestrator.domain.errors import Invalid
 from orchestrator.domain.fault_labels import fault_labels
 from orchestrator.domain.states import Principal
 from orchestrator.queries import reservations
+from orchestrator.store.confirming import Confirm
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer
 
@@ -65,8 +65,8 @@ async def hold_for(
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
-    holding = partial(hold_resources, parts.context, parts.catalogue, held, _wanted(body))
-    return await parts.gate.answer(held.operation, holding)
+    asked = AskedHold(held, _wanted(body))
+    return await parts.gate.answer(held.operation, lambda: parts.holds.answer(asked))
 
 
 def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
@@ -133,7 +133,12 @@ async def confirm_held(
 ) -> Answer:
     """The answer to a confirm of that tenant's reservation. Raises the `Problem` that it met."""
     operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
-    return await confirm_reservation(parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id)
+    if caller.tenant_id is None:
+        return await confirm_reservation(
+            parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id
+        )
+    asked = Confirm(operation, tenant_id, reservation_id, body.holder_id)
+    return await parts.gate.answer(operation, lambda: parts.confirms.answer(asked))
 
 
 @router.post("/{reservation_id}/cancel", response_model=Reservation)

@@ -1,0 +1,201 @@
+"""Holds and confirms that share a transaction are answered as if each had been alone, and wait for nobody together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from orchestrator.commands.confirm_reservation import confirm_reservations
+from orchestrator.commands.hold_resources import AskedHold, hold_for_many
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Later, Result
+from orchestrator.store.confirming import Confirm
+from orchestrator.store.holding import Hold
+from orchestrator.store.operations import Answer
+from tests.lifecycle.driving import rows_of
+from tests.lifecycle.seeding import connect
+from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats, violations
+
+
+def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> AskedHold:
+    """A hold of named resources, to be one of a list."""
+    operation = desk.operation(desk.seeded.tenant_id, key)
+    hold = Hold(operation, desk.seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid.uuid4())
+    return AskedHold(hold, names)
+
+
+def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: str | None = None) -> Confirm:
+    """A confirm, to be one of a list."""
+    tenant_id = desk.seeded.tenant_id
+    return Confirm(desk.operation(tenant_id, key, ending=True), tenant_id, reservation_id, holder)
+
+
+async def hold_all(desk: Desk, asked: Sequence[AskedHold]) -> list[Result | Later]:
+    """The list's way through the command."""
+    return await hold_for_many(desk.context, desk.catalogue, asked)
+
+
+def told(result: Result | Later) -> str:
+    """The code that a client would read, or `later`."""
+    if isinstance(result, Problem):
+        return result.code
+    if isinstance(result, Answer):
+        return str(json.loads(result.body).get("code", result.status))
+    return "later"
+
+
+def held_id(result: Result | Later) -> UUID:
+    """The reservation of a hold that succeeded."""
+    assert isinstance(result, Answer)
+    return UUID(json.loads(result.body)["reservation_id"])
+
+
+async def settled(results: Sequence[Result | Later]) -> list[Result]:
+    """What became of all, those that had to wait included."""
+    return [one if isinstance(one, Answer | Problem) else await one() for one in results]
+
+
+def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=2, slice_nodes=2)
+
+    async def scene(desk: Desk) -> list[str]:
+        taken = await desk.held(desk.slot(7))
+        asked = [
+            ask(desk, desk.slot(0)),
+            ask(desk, desk.slot(0)),
+            ask(desk, desk.slot(7)),
+            ask(desk, "slot:nobody"),
+            ask(desk, desk.slot(1), desk.slot(2), desk.slot(0, node=1), "seat-0"),
+            ask(desk, "seat-0"),
+            ask(desk, "seat-1", ttl_seconds=0),
+            ask(desk, "seat-1"),
+        ]
+        results = await hold_all(desk, asked)
+        codes = [told(result) for result in results]
+        assert sorted(codes[:2]) == ["201", "resource_busy"]
+        (refused,) = [json.loads(one.body) for one in results[:2] if isinstance(one, Answer) and one.status == 409]
+        won = held_id(results[codes.index("201")])
+        assert refused["conflicts"] == [f"reservations/{won}"]
+        assert isinstance(results[2], Answer)
+        assert json.loads(results[2].body)["conflicts"] == [f"reservations/{taken}"]
+        again = await settled(await hold_all(desk, asked))
+        assert [told(result) for result in again] == codes, "each key remembers"
+        assert all(isinstance(result, Answer) and result.replayed for result in again)
+        return codes[2:]
+
+    codes = at_desk(database_url, seeded, scene)
+    assert codes[:2] == ["resource_busy", "resource_not_found"]
+    assert sorted(codes[2:4]) == ["201", "resource_busy"]
+    assert codes[4:] == ["ttl_out_of_range", "201"]
+    assert violations(database_url) == []
+
+
+def test_one_whose_node_is_locked_keeps_nobody_else_waiting(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=1, slice_nodes=2)
+
+    async def scene(desk: Desk) -> None:
+        with connect(database_url) as rival:
+            rival.execute("begin")
+            rival.execute("select from nodes where id = %s for no key update", (seeded.nodes[0].id,))
+            results = await hold_all(
+                desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1)), ask(desk, "seat-0")]
+            )
+            assert [told(result) for result in results] == ["later", "201", "201"]
+            rival.execute("rollback")
+        assert [told(result) for result in await settled(results)] == ["201"] * 3
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_an_overdue_hold_in_the_way_is_ended_by_the_one_that_needs_its_units(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=2)
+
+    async def scene(desk: Desk) -> None:
+        overdue = await desk.held(desk.slot(0))
+        desk.set_deadline(overdue, -1)
+        results = await hold_all(desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1))])
+        assert [told(result) for result in results] == ["later", "201"]
+        assert [told(result) for result in await settled(results)] == ["201", "201"]
+        assert desk.state(overdue) == "expired"
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_a_list_cannot_pass_a_quota(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=2, gpus_limit=2)
+
+    async def scene(desk: Desk) -> list[str]:
+        results = await hold_all(desk, [ask(desk, desk.slot(index)) for index in range(4)])
+        return [told(result) for result in await settled(results)]
+
+    assert sorted(at_desk(database_url, seeded, scene)) == ["201", "201", "quota_exceeded", "quota_exceeded"]
+    assert violations(database_url) == []
+
+
+def test_a_list_of_confirms(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=1)
+
+    async def scene(desk: Desk) -> None:
+        fresh, done, overdue, locked, gone = [await desk.held(desk.slot(index)) for index in range(5)]
+        await desk.confirm(done)
+        await desk.cancel(gone)
+        desk.set_deadline(overdue, -1)
+        confirms = [
+            confirm_of(desk, fresh),
+            confirm_of(desk, done),
+            confirm_of(desk, fresh, holder="other"),
+            confirm_of(desk, uuid.uuid4()),
+            confirm_of(desk, gone),
+            confirm_of(desk, overdue),
+            confirm_of(desk, locked),
+        ]
+        with connect(database_url) as rival:
+            rival.execute("begin")
+            rival.execute("select from reservations where id = %s for no key update", (locked,))
+            results = await confirm_reservations(desk.context, confirms)
+            rival.execute("rollback")
+        codes = [told(result) for result in results]
+        assert codes == [
+            "200", "200", "holder_mismatch", "reservation_not_found", "invalid_state", "later", "later",
+        ]  # fmt: skip
+        words = [json.loads(one.body)["result"] for one in results[:2] if isinstance(one, Answer)]
+        assert words == ["ok", "noop"]
+        late = await settled(results)
+        assert [told(result) for result in late[5:]] == ["invalid_state", "200"]
+        assert [desk.state(one) for one in (fresh, overdue, locked)] == ["confirmed", "expired", "confirmed"]
+        again = await settled(await confirm_reservations(desk.context, confirms))
+        assert [told(result) for result in again] == [told(result) for result in late]
+        assert all(isinstance(result, Answer) and result.replayed for result in again)
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_lists_for_the_same_units_never_wait_for_each_other_in_a_circle(database_url: str) -> None:
+    """Bundles across nodes and seats in every order, from several sessions at once: no deadlock, no two rights."""
+    seeded = seed_with_seats(database_url, seats=4, slice_nodes=4)
+    drawn = random.Random(5)
+    before = deadlocks(database_url)
+
+    async def scene(desk: Desk) -> list[str]:
+        names = [desk.slot(index, node) for index in range(3) for node in range(4)] + [f"seat-{n}" for n in range(4)]
+        lists = [[ask(desk, *drawn.sample(names, 3)) for _ in range(6)] for _ in range(12)]
+
+        async def send(asked: Sequence[AskedHold]) -> list[str]:
+            return [told(result) for result in await settled(await hold_all(desk, asked))]
+
+        return [code for codes in await asyncio.gather(*(send(asked) for asked in lists)) for code in codes]
+
+    codes = at_desk(database_url, seeded, scene)
+    assert set(codes) == {"201", "resource_busy"}
+    assert deadlocks(database_url) == before
+    assert violations(database_url) == []
+    held: list[dict[str, Any]] = rows_of(database_url, "select from reservations where state = 'hold'")
+    assert len(held) == codes.count("201")
