@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from berth.verification.verdict import Bounds, Connection, Verdict
 
+# What was moved has the right to its units from then on only, and left no trace of where it was before but the event.
 RIGHTS = """
-with spans as (
-    select unit, c.id, lower(c.during) as starts,
+with moves as (
+    select (payload ->> 'reservation_id')::uuid as reservation_id, payload -> 'to' -> 'units' as units,
+           max((payload ->> 'judged_at')::timestamptz) as at
+    from (select payload from log where event_type = 'reservation.moved'
+          union all select payload from outbox where event_type = 'reservation.moved') told
+    group by 1, 2
+), spans as (
+    select unit, c.id, greatest(lower(c.during), m.at) as starts,
            least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
                  case when not c.booked then coalesce(a.releasing_at, a.failed_at, 'infinity') else 'infinity' end) as ends
-    from claims c left join allocations a on a.claim_id = c.id cross join lateral unnest(c.units) part
+    from claims c left join allocations a on a.claim_id = c.id
+         left join moves m on m.reservation_id = case c.owner_kind when 'reservation' then c.owner_id else a.reservation_id end
+             and m.units = (select jsonb_agg(jsonb_build_array(lower(r), upper(r)) order by r) from unnest(c.units) r)
+         cross join lateral unnest(c.units) part
          cross join lateral generate_series(lower(part), upper(part) - 1) unit
 ), ordered as (
     select unit, id, starts, ends, max(ends) over earlier as held_until, lag(id) over by_start as before

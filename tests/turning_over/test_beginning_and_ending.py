@@ -6,6 +6,7 @@ import asyncio
 from datetime import datetime
 from uuid import UUID
 
+from berth.verification import run_checks
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.move_reservation import move_reservation
@@ -176,6 +177,32 @@ def test_what_cannot_be_started_anywhere_fails_at_once(database_url: str) -> Non
     at_desk(database_url, seeded, way)
     assert rows_of(database_url, "select count(*) from allocations") == [(0,)]
     assert violations(database_url) == []
+
+
+def test_the_place_that_it_is_moved_to_may_have_been_another_s(database_url: str) -> None:
+    """`berth verify` knows from when on it is there."""
+    seeded = seed_with_seats(database_url, slice_nodes=2)
+
+    async def way(desk: Desk) -> None:
+        made = await desk.held(wanted=gpus(1, 8))
+        await desk.confirm(made)
+        mine = row_of(database_url, "select node_id from claims where owner_id = %s", made)["node_id"]
+        earlier = await desk.held(*(f"slot:{node.id}:3" for node in seeded.nodes if node.id != mine))
+        await desk.cancel(earlier)
+        execute(database_url, "update nodes set state = 'cordoned' where id = %s", mine)
+        assert await move_reservation(desk.context, desk.catalogue, made)
+        assert check_rights(database_url) == []
+        execute(database_url, "select log_advance(100)")
+        assert check_rights(database_url) == []
+        # If the earlier right had lasted until after the move:
+        execute(database_url, "update claims set closed_at = clock_timestamp() where owner_id = %s", earlier)
+        assert len(check_rights(database_url)) == 1
+
+    at_desk(database_url, seeded, way)
+
+
+def check_rights(url: str) -> list[str]:
+    return [sentence for verdict in run_checks(url) if verdict.promise == "P1" for sentence in verdict.violations]
 
 
 def test_rivals_for_the_place_that_it_is_moved_to(database_url: str) -> None:
