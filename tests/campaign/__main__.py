@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.campaign.running import CampaignOptions, run_campaign
+from tests.campaign.casting import CampaignOptions
+from tests.campaign.running import run_campaign
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
 
 

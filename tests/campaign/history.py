@@ -8,30 +8,37 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "release", "force_release", "hold", "confirm", "cancel"]
+WriteKind = Literal["create", "take", "release", "force_release", "hold", "confirm", "cancel"]
+"""`take`: a create from a reservation."""
 
-EFFECTS: dict[str, str] = {
-    "create": "provisioning.requested",
-    "release": "provisioning.releasing.requested",
-    "force_release": "provisioning.releasing.requested",
-    "hold": "reservation.held",
-    "confirm": "reservation.confirmed",
-    "cancel": "reservation.cancelled",
+EFFECTS: dict[str, frozenset[str]] = {
+    "create": frozenset({"provisioning.requested"}),
+    "take": frozenset({"provisioning.requested", "provisioning.waiting"}),
+    "release": frozenset({"provisioning.releasing.requested"}),
+    "force_release": frozenset({"provisioning.releasing.requested"}),
+    "hold": frozenset({"reservation.held"}),
+    "confirm": frozenset({"reservation.confirmed"}),
+    "cancel": frozenset({"reservation.cancelled"}),
 }
-"""The event that an effect of each kind of write leaves, with the write's key."""
+"""The events of which an effect of each kind of write leaves one, with the write's key."""
+CREATES = frozenset({"create", "take"})
+"""Kinds of writes that make an allocation."""
 
 
 class Outcome(StrEnum):
-    """What one attempt was told. The first two are kept with the key; the rest say nothing about other attempts."""
+    """What one attempt was told. The first two are kept with the key, the third says that it never will be done; the rest
+    say nothing about other attempts.
+    """
 
     DONE = "done"
     REFUSED = "refused"  # a business refusal: remembered with the key
+    FENCED = "fenced"  # somebody asked for the key before it came: it never runs
     CONFLICT = "conflict"  # the key was used with other content
     NOT_DONE = "not_done"  # surely without effect, and not remembered
     IN_PROGRESS = "in_progress"
@@ -39,6 +46,8 @@ class Outcome(StrEnum):
 
 
 DEFINITE = frozenset({Outcome.DONE, Outcome.REFUSED})
+SETTLED = DEFINITE | {Outcome.FENCED}
+"""After one of these nobody need ask again."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class HoldSight:
-    """A reservation as an answer showed it to a client. `held_at` to `ends_at` are by the server's clock."""
+    """A reservation as an answer showed it to a client; `status` is `retired` or `not_found` where the server said that.
+
+    The times from `held_at` on are by the server's clock.
+    """
 
     reservation_id: UUID
     asked: float
@@ -73,6 +85,49 @@ class HoldSight:
     confirmed_at: datetime | None = None
     ended_at: datetime | None = None
     ends_at: datetime | None = None
+    starts_at: datetime | None = None
+    retire_after: datetime | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class ResourceSight:
+    """A resource as a read showed it."""
+
+    name: str
+    asked: float
+    told: float
+    state: str
+    row_version: int
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one availability said: for a window where `available` is told. Times are by the server's clock."""
+
+    sku: str
+    region: str
+    free_gpus: int
+    largest_now: int
+    total_gpus: int
+    gpus: int | None
+    count: int | None
+    available: int | None
+    starts_at: datetime | None
+    earliest_at: datetime | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was told of an operation's key. `answer` is written as that of an `Attempt`."""
+
+    key: str
+    kind: WriteKind
+    asked: float
+    told: float
+    state: str
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +148,9 @@ class Sight:
     """Until when the node or the worker had time, by the server's clock, while the allocation was on its way up."""
     failed_at: datetime | None = None
     failure: str | None = None
+    reservation_id: UUID | None = None
+    requested_at: datetime | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -133,15 +191,26 @@ class History:
 
     seed: int
     began: float = field(default_factory=time.monotonic)
+    offset_seconds: float = field(default_factory=lambda: time.time() - time.monotonic())
+    """From this process's monotonic clock to the wall clock, which is the servers' own: all run on one machine."""
+    nodes: dict[str, UUID] = field(default_factory=dict)
+    """Ids of the nodes, by name."""
     attempts: list[Attempt] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
     holds: list[HoldSight] = field(default_factory=list)
+    resources: list[ResourceSight] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     injuries: list[Injury] = field(default_factory=list)
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last look at each allocation, by the operator's list, when all was over."""
+
+    def moment(self, at: float) -> datetime:
+        """That instant of the monotonic clock, as the servers' clocks showed it."""
+        return datetime.fromtimestamp(at + self.offset_seconds, UTC)
 
     def by_key(self) -> dict[str, list[Attempt]]:
         """Attempts of each key, in the order in which they began."""
@@ -171,6 +240,6 @@ class History:
     def write(self, path: Path) -> None:
         """Everything, one JSON document a line, for whoever looks into a violation."""
         with path.open("w") as file:
-            for kind in ("attempts", "sights", "holds", "deliveries", "injuries"):
+            for kind in ("attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries"):
                 for entry in getattr(self, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

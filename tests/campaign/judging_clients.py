@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from tests.campaign.history import DEFINITE, EFFECTS, Attempt, History, Outcome, Sight
+from tests.campaign.history import CREATES, DEFINITE, EFFECTS, SETTLED, Attempt, History, Outcome, Sight
 
 RANKS = {
     "requested": 0, "provisioning": 1, "active": 2, "releasing": 3, "release_failed": 3, "released": 4, "failed": 4,
 }  # fmt: skip
 FINAL = frozenset({"released", "failed"})
-HARMLESS = frozenset({Outcome.NOT_DONE, Outcome.CONFLICT, Outcome.REFUSED})
+HARMLESS = frozenset({Outcome.NOT_DONE, Outcome.CONFLICT, Outcome.REFUSED, Outcome.FENCED})
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,13 @@ def check_keys(history: History) -> Iterator[Violation]:
             answers = {(a.outcome, a.answer) for a in definite if a.content == content}
             if len(answers) > 1:
                 yield Violation("same answer", f"{key} was answered in {len(answers)} ways: {sorted(answers)}")
-        if not definite and any(attempt.outcome not in HARMLESS for attempt in attempts):
+        settled = any(attempt.outcome in SETTLED for attempt in attempts)
+        if not settled and any(attempt.outcome not in HARMLESS for attempt in attempts):
             last = attempts[-1]
             yield Violation(
                 "outcome known", f"{key}: after {len(attempts)} attempts still {last.outcome} ({last.code})"
             )
-        if not definite and any(attempt.outcome is Outcome.CONFLICT for attempt in attempts):
+        if not settled and any(attempt.outcome is Outcome.CONFLICT for attempt in attempts):
             yield Violation("same key", f"{key} conflicts with a content that nobody was told was carried out")
         for attempt in attempts:
             if attempt.code in ("internal", "http_500", "unreadable_answer"):
@@ -59,21 +60,21 @@ def check_keys(history: History) -> Iterator[Violation]:
 
 
 def check_effects(history: History) -> Iterator[Violation]:
-    """A key has at most one effect; a write that was refused or surely not done has none; an acknowledged create has
-    exactly one.
+    """A key has at most one effect; a write that was refused or surely not done has none; an acknowledged create or hold
+    has exactly one.
     """
     effects: dict[tuple[str | None, str], int] = defaultdict(int)
     for event in history.events().values():
         effects[event.operation_key, event.type] += 1
     for key, attempts in history.by_key().items():
-        seen = effects[key, EFFECTS[attempts[0].kind]]
+        seen = sum(effects[key, event] for event in EFFECTS[attempts[0].kind])
         if seen > 1:
             yield Violation("one effect", f"{key} ({attempts[0].kind}) had {seen} effects")
         outcomes = {attempt.outcome for attempt in attempts}
         if seen and outcomes <= HARMLESS:
             yield Violation("refused, no effect", f"{key} was told {sorted(outcomes)} and had an effect")
-        if attempts[0].kind == "create" and Outcome.DONE in outcomes and seen != 1:
-            yield Violation("acknowledged", f"{key}: an acknowledged create left {seen} events")
+        if attempts[0].kind in (*CREATES, "hold") and Outcome.DONE in outcomes and seen != 1:
+            yield Violation("acknowledged", f"{key}: an acknowledged {attempts[0].kind} left {seen} events")
 
 
 def check_creates(history: History) -> Iterator[Violation]:
@@ -84,7 +85,7 @@ def check_creates(history: History) -> Iterator[Violation]:
         if sight.state is not None:
             by_birth[sight.allocation_id].add(sight.birth)
     for key, attempts in history.by_key().items():
-        made = [a for a in attempts if a.kind == "create" and a.outcome is Outcome.DONE and a.allocation_id]
+        made = [a for a in attempts if a.kind in CREATES and a.outcome is Outcome.DONE and a.allocation_id]
         for allocation_id in {attempt.allocation_id for attempt in made if attempt.allocation_id}:
             known_at = min(a.ended for a in made if a.allocation_id == allocation_id)
             if any(s.state is None and s.asked > known_at for s in sights.get(allocation_id, ())):
@@ -102,7 +103,7 @@ def check_releases(history: History) -> Iterator[Violation]:
     """
     sights = history.by_allocation()
     for attempt in history.attempts:
-        if attempt.kind == "create" or attempt.outcome is not Outcome.DONE or attempt.allocation_id is None:
+        if attempt.kind in CREATES or attempt.outcome is not Outcome.DONE or attempt.allocation_id is None:
             continue
         end = history.settled.get(attempt.allocation_id)
         wanted = ("released", "release_failed", *(("failed",) if attempt.kind == "force_release" else ()))
@@ -128,7 +129,7 @@ def check_holders(history: History) -> Iterator[Violation]:
     """
     asked_back: dict[UUID, float] = {}
     for attempt in history.attempts:
-        if attempt.kind != "create" and attempt.allocation_id is not None:
+        if attempt.kind not in CREATES and attempt.allocation_id is not None:
             before = asked_back.get(attempt.allocation_id, float("inf"))
             asked_back[attempt.allocation_id] = min(before, attempt.began)
     held: dict[tuple[str, int], list[_Held]] = defaultdict(list)
@@ -168,7 +169,7 @@ def check_sights(history: History) -> Iterator[Violation]:
 
 
 OVERDUE_CODES = {
-    "not_started": "requested", "agent_silent": "provisioning", "node_offline": "provisioning",
+    "not_started": "requested", "units_not_free": "requested", "agent_silent": "provisioning", "node_offline": "provisioning",
 }  # fmt: skip
 """Codes of allocations that failed because their time was up, and the state that had the time."""
 EARLY_SECONDS_MAX = 0.3

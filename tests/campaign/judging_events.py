@@ -11,11 +11,13 @@ from tests.campaign.history import Delivery, History
 from tests.campaign.judging_clients import Violation
 
 REQUESTED, ACTIVE, FAILED = "provisioning.requested", "provisioning.active", "provisioning.failed"
+WAITING = "provisioning.waiting"
 RELEASING = "provisioning.releasing.requested"
 COMPLETED, RELEASE_FAILED = "provisioning.releasing.completed", "provisioning.release_failed"
 
 PATHS: dict[str | None, frozenset[str]] = {
-    None: frozenset({REQUESTED}),
+    None: frozenset({REQUESTED, WAITING}),
+    WAITING: frozenset({REQUESTED, FAILED, RELEASING}),  # for units that somebody may still be on
     REQUESTED: frozenset({ACTIVE, FAILED, RELEASING}),
     ACTIVE: frozenset({RELEASING}),
     RELEASING: frozenset({RELEASING, COMPLETED, RELEASE_FAILED}),
@@ -86,11 +88,10 @@ def check_reuse(history: History) -> Iterator[Violation]:
     """Nothing was placed on a slot, in the order of the events, before the last one on it was proven gone."""
     spans = _spans(history)
     by_slot: dict[tuple[str, int], list[tuple[int, float, UUID]]] = defaultdict(list)
-    for allocation_id, sights in history.by_allocation().items():
-        placed = next((sight for sight in sights if sight.node is not None), None)
-        if placed is not None and allocation_id in spans:
-            for slot in placed.slots:
-                by_slot[placed.node or "", slot].append((*spans[allocation_id], allocation_id))
+    for allocation_id, places in _places(history).items():
+        if allocation_id in spans:
+            for place in places:
+                by_slot[place].append((*spans[allocation_id], allocation_id))
     for (node, slot), placed_there in by_slot.items():
         placed_there.sort()
         for one, next_ in itertools.pairwise(placed_there):
@@ -112,6 +113,20 @@ def _spans(history: History) -> dict[UUID, tuple[int, float]]:
         elif delivery.type in (COMPLETED, FAILED) and allocation_id in spans:
             spans[allocation_id] = (spans[allocation_id][0], delivery.version)
     return spans
+
+
+def _places(history: History) -> dict[UUID, set[tuple[str, int]]]:
+    """Node and slot, or unit, of each allocation: as clients were shown them, and as the events say."""
+    places: dict[UUID, set[tuple[str, int]]] = defaultdict(set)
+    for allocation_id, sights in history.by_allocation().items():
+        placed = next((sight for sight in sights if sight.node is not None), None)
+        if placed is not None:
+            places[allocation_id] |= {(placed.node or "", slot) for slot in placed.slots}
+    for delivery in _of_allocations(history):
+        if delivery.type == REQUESTED and delivery.allocation_id is not None:
+            units = (unit for first, last in delivery.data.get("units", ()) for unit in range(first, last))
+            places[delivery.allocation_id] |= {("unit", unit) for unit in units}
+    return places
 
 
 def _of_allocations(history: History) -> list[Delivery]:

@@ -15,6 +15,7 @@ from node_agent.journal_state import JournalState, units_of
 from node_agent.protocol import TaskBody
 from tests.campaign.history import History
 from tests.campaign.judging_clients import Violation
+from tests.campaign.judging_events import REQUESTED, WAITING
 
 
 @dataclass
@@ -108,7 +109,11 @@ class NodeWatch:
                 yield Violation("journal first", f"{name}: {thing} is on the disk and the journal has not begun it")
 
     def _check_proofs(self, history: History) -> Iterator[Violation]:
-        """Whatever was told active was made by a node, whatever was told released was removed by one."""
+        """Whatever was told active was made by a node, whatever was told released was removed by one, unless it had waited
+        for its units to the end.
+        """
+        waited = {event.allocation_id for event in history.events().values() if event.type == WAITING}
+        asked_for = {event.allocation_id for event in history.events().values() if event.type == REQUESTED}
         made: set[UUID | None] = set()
         removed: set[UUID | None] = set()
         for story in self.stories.values():
@@ -119,7 +124,8 @@ class NodeWatch:
             if allocation_id not in made and any(sight.state == "active" for sight in sights):
                 yield Violation("made by a node", f"{allocation_id} was told active and no node made it")
             end = history.settled.get(allocation_id)
-            if allocation_id not in removed and end is not None and end.state == "released":
+            never_there = allocation_id in waited and allocation_id not in asked_for
+            if allocation_id not in removed and end is not None and end.state == "released" and not never_there:
                 yield Violation("removed by a node", f"{allocation_id} was told released and no node removed it")
 
     def _check_left_over(self) -> Iterator[Violation]:

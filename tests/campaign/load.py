@@ -7,25 +7,29 @@ decisions and meet other interleavings.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from berth.client import Allocation, AsyncClient, BerthError, CreatedAllocation, NotFound
+from berth.client import AsyncClient
+from tests.campaign import writes
 from tests.campaign.history import Attempt, History, Outcome, Sight
-from tests.campaign.writing import Write, Writer
+from tests.campaign.reading import Reader
+from tests.campaign.writes import Write
+from tests.campaign.writing import Writer
 
-READ_SECONDS_MAX = 5.0
 ACTIVE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.15
 DUPLICATED_SHARE = 0.2
 SLICE_GPUS = (1, 1, 1, 2, 2, 4, 8)
 REGIONS = ("eu-1", "us-1")
+ENDING_SHARE = 0.12
+"""How many are created with a near `ends_at`."""
 ENDED = frozenset({"released", "failed", "release_failed"})
-ON_ITS_WAY = frozenset({"requested", "provisioning"})
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,6 @@ class Renter:
     keys: Sequence[UUID]
     clients: Sequence[AsyncClient]
     admins: Sequence[AsyncClient]
-
-
-def birth_of(allocation: Allocation | CreatedAllocation) -> str:
-    """What never changes about an allocation."""
-    facts = (allocation.sku, allocation.gpus, allocation.region, allocation.correlation_id, allocation.requested_at)
-    return " ".join(str(fact) for fact in facts)
 
 
 class RentingClient:
@@ -55,6 +53,7 @@ class RentingClient:
         self._numbers = iter(range(1_000_000))
         self._prefix = f"{history.seed}.{number}"
         self._writer = Writer(self.name, renter.clients, history, random.Random(f"writes:{history.seed}:{number}"))
+        self._reader = Reader(self.name, renter.clients, history, self._chance)
         self._admin = Writer(f"{self.name} as admin", renter.admins, history, random.Random(f"admin:{number}"))
         self._duplicates: set[asyncio.Task[None]] = set()
 
@@ -63,7 +62,7 @@ class RentingClient:
         while not stopping.is_set():
             await self._live()
             if self._chance.random() < 0.15:
-                await self._list()
+                await self._reader.allocations()
             await asyncio.sleep(self._chance.uniform(0.05, 0.4))
         await asyncio.gather(*self._duplicates)
 
@@ -103,31 +102,7 @@ class RentingClient:
 
     async def look(self, allocation_id: UUID) -> Sight | None:
         """Read one allocation through any API process; None if there was no answer."""
-        asked = time.monotonic()
-        client = self._chance.choice(self._renter.clients)
-        try:
-            async with asyncio.timeout(READ_SECONDS_MAX):
-                found = await client.get_allocation(allocation_id)
-        except NotFound:
-            self._history.sights.append(Sight(self.name, allocation_id, asked, time.monotonic(), None))
-        except (BerthError, TimeoutError) as error:
-            self._history.count_read(f"get {getattr(error, 'code', 'client_timeout')}")
-        else:
-            sight = sight_of(self.name, found, asked)
-            self._history.sights.append(sight)
-            return sight
-        return None
-
-    async def _list(self) -> None:
-        asked = time.monotonic()
-        try:
-            async with asyncio.timeout(READ_SECONDS_MAX):
-                page = await self._chance.choice(self._renter.clients).list_allocations(limit=50)
-        except (BerthError, TimeoutError) as error:
-            self._history.count_read(f"list {getattr(error, 'code', 'client_timeout')}")
-        else:
-            self._history.count_read("list ok")
-            self._history.sights.extend(sight_of(self.name, found, asked) for found in page.items)
+        return await self._reader.allocation(allocation_id)
 
     async def _write(self, write: Write, writer: Writer) -> Attempt:
         """Write; a fifth of the time the same again, now or later, sometimes with other content."""
@@ -163,43 +138,18 @@ class RentingClient:
     def _create(self) -> Write:
         chance = self._chance
         metal = chance.random() < 0.12
-        asked = {
+        asked: dict[str, Any] = {
             "sku": "h100.metal" if metal else "h100.slice",
             "gpus": 8 if metal else chance.choice(SLICE_GPUS),
             "region": chance.choice(REGIONS),
             "name": f"n{chance.getrandbits(32):08x}",
         }
-        keys = list(self._renter.keys)
-
-        async def send(client: AsyncClient, key: str) -> CreatedAllocation:
-            return await client.create_allocation(**asked, ssh_key_ids=keys, idempotency_key=key)  # type: ignore[arg-type]
-
-        return Write("create", self._key(), json.dumps(asked), send)
+        if chance.random() < ENDING_SHARE:
+            asked["ends_at"] = datetime.now(UTC) + timedelta(seconds=chance.choice((2, 4, 6)))
+        return writes.create(self._key(), asked, list(self._renter.keys))
 
     def _release(self, allocation_id: UUID) -> Write:
-        async def send(client: AsyncClient, key: str) -> Allocation:
-            return await client.release_allocation(allocation_id, idempotency_key=key)
-
-        return Write("release", self._key(), str(allocation_id), send, allocation_id)
+        return writes.release(self._key(), allocation_id)
 
     def _force(self, allocation_id: UUID) -> Write:
-        return force_release(allocation_id, self._key())
-
-
-def force_release(allocation_id: UUID, key: str) -> Write:
-    """An operator's release."""
-
-    async def send(client: AsyncClient, key: str) -> Allocation:
-        return await client.force_release(allocation_id, reason="campaign", idempotency_key=key)
-
-    return Write("force_release", key, str(allocation_id), send, allocation_id)
-
-
-def sight_of(client: str, found: Allocation, asked: float) -> Sight:
-    """What a read showed."""
-    return Sight(
-        client, found.allocation_id, asked, time.monotonic(), found.status, found.row_version, found.node,
-        tuple(found.slots), birth_of(found),
-        found.waits.until if found.waits is not None and found.status in ON_ITS_WAY else None,
-        found.failed_at, found.failure.code if found.failure else None,
-    )  # fmt: skip
+        return writes.force_release(self._key(), allocation_id)

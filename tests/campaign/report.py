@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.history import DEFINITE, History, Injury, Outcome
+from tests.campaign.history import SETTLED, Delivery, History, Injury, Outcome
 from tests.campaign.judging_clients import Violation, ambiguous
 
 VIOLATIONS_SHOWN = 20
@@ -31,6 +31,7 @@ class Report:
     ambiguous: int
     ambiguous_resolved: int
     events: int
+    events_by_type: dict[str, int]
     deliveries: int
     recovery_seconds: list[tuple[str, float | None]]
     violations: list[Violation] = field(default_factory=list)
@@ -52,6 +53,7 @@ class Report:
         shown.append(f"  {'reads':<14} {sum(self.reads.values()):>6}   {_counts(self.reads)}")
         shown.append(f"  {'allocations':<14} {sum(self.allocations.values()):>6}   {_counts(self.allocations)}")
         shown.append(f"  {'events':<14} {self.events:>6}   deliveries={self.deliveries}")
+        shown.append(f"  {'':<14} {'':>6}   {_counts(self.events_by_type)}")
         shown.append(f"  {'faults':<14} {sum(self.faults.values()):>6}   {_counts(self.faults)}")
         shown += [f"  not done: {sentence}" for sentence in self.faults_undone]
         shown.append(
@@ -86,7 +88,7 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
     reads = Counter(history.reads)
     reads.update("get ok" if sight.state else "get not_found" for sight in history.sights)
     unsure = [attempts for attempts in keys.values() if ambiguous(attempts)]
-    resolved = [attempts for attempts in unsure if any(a.outcome in DEFINITE for a in attempts)]
+    resolved = [attempts for attempts in unsure if any(a.outcome in SETTLED for a in attempts)]
     return Report(
         seed=history.seed,
         seconds=seconds,
@@ -100,11 +102,19 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         ambiguous=len(unsure),
         ambiguous_resolved=len(resolved),
         events=len(history.events()),
+        events_by_type=dict(Counter(_named(event) for event in history.events().values())),
         deliveries=len(history.deliveries),
         recovery_seconds=[
             (f"{i.kind} {i.target}", recovery_seconds(history, i)) for i in history.injuries if i.ended is not None
         ],
     )
+
+
+def _named(event: Delivery) -> str:
+    """Its type, and what of it is worth counting apart."""
+    code = event.data.get("code") if event.type in ("provisioning.failed", "reservation.failed") else None
+    by_itself = event.data.get("turned_over") and event.operation_key is None
+    return event.type + (f" ({code})" if code else " (by itself)" if by_itself else "")
 
 
 def recovery_seconds(history: History, injury: Injury) -> float | None:

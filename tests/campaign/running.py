@@ -5,27 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
 
-import asyncssh
 import psycopg
 
-from berth.client import AsyncClient, Client
 from berth.verification.all_checks import run_checks
 from berth.verification.stream import StreamUnreachable, check_stream
+from tests.campaign.beside import beside, to_thread_whole
+from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
 from tests.campaign.history import History
-from tests.campaign.holding import SEATS, HoldingClient
 from tests.campaign.injuring import Injurer
-from tests.campaign.judging_clients import Violation, judge_clients
-from tests.campaign.judging_events import judge_events
+from tests.campaign.judging import judge_history
+from tests.campaign.judging_clients import Violation
 from tests.campaign.judging_nodes import NodeWatch
-from tests.campaign.judging_reservations import judge_reservations
 from tests.campaign.judging_workflows import judge_workflows
-from tests.campaign.load import Renter, RentingClient
+from tests.campaign.quiet import online
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import Targets, plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
@@ -35,27 +30,10 @@ from tests.model.log import read_log, sequence
 from tests.model.replaying import replay
 from tests.model.tables import beginning, differences, read_tables
 
-AnyClient = RentingClient | HoldingClient
-RENTERS = 3
 CALM_SECONDS = 4.0
 """Load goes on for so long after the last fault, so that its recovery is seen."""
 NODE_LOOK_SECONDS = 0.5
 WORKER_SECONDS_MAX = 15.0
-
-
-@dataclass(frozen=True)
-class CampaignOptions:
-    """What to run. `directory` must not exist or be an earlier campaign's."""
-
-    directory: Path
-    seconds: float
-    seed: int
-    plant: str | None = None
-    agents: int = 6
-    clients: int = 6
-    fault_every_seconds: float = 2.5
-    settle_seconds: float = 150.0
-    holders: int = 3
 
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
@@ -70,27 +48,24 @@ def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
 async def _play(options: CampaignOptions, stage: Stage, history: History, timings: dict[str, float]) -> Report:
     watch = NodeWatch(stage.agent_directories)
     violations: list[Violation] = []
-    async with _clients(stage, options, history) as (clients, admin):
+    async with open_cast(stage, options, history) as cast:
         history.began = time.monotonic()
         subscriber = Subscriber(stage.endpoints.nats_url, history)
-        background = [asyncio.create_task(subscriber.run()), asyncio.create_task(_look_at_nodes(watch))]
-        try:
-            await _storm(options, stage, history, clients)
+        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch)):
+            await _storm(options, stage, history, cast.clients)
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
-            stuck = await Settler(admin, history).settle(options.settle_seconds)
+            stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
+            stuck += await online(cast.admin)
             violations += [Violation("comes to an end", sentence) for sentence in stuck]
+            violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("told", behind)] if behind else []
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
-        finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
     judging = time.monotonic()
     watch.look()
-    violations += [*judge_clients(history), *judge_reservations(history), *judge_events(history)]
+    violations += judge_history(history)
     violations += watch.judge(history)
     violations += await asyncio.to_thread(_judge_servers, stage)
     timings["judge"] = time.monotonic() - judging
@@ -99,7 +74,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
     return report
 
 
-async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: list[AnyClient]) -> None:
+async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: Sequence[AnyClient]) -> None:
     """Load and faults at once; then everything is healed while the load runs out."""
     targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
     faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
@@ -125,7 +100,7 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
 
 async def _look_at_nodes(watch: NodeWatch) -> None:
     while True:
-        await asyncio.to_thread(watch.look)
+        await to_thread_whole(watch.look)
         await asyncio.sleep(NODE_LOOK_SECONDS)
 
 
@@ -157,41 +132,3 @@ def _replay(database_url: str) -> list[str]:
         sequence(connection)
         followed = replay(read_log(connection), beginning(connection))
         return [*followed.divergences, *differences(followed.state, read_tables(connection))]
-
-
-@asynccontextmanager
-async def _clients(
-    stage: Stage, options: CampaignOptions, history: History
-) -> AsyncIterator[tuple[list[AnyClient], AsyncClient]]:
-    """The campaign's clients, each of which uses every API process, and an operator's."""
-    async with AsyncExitStack() as opened:
-
-        async def open_all(key: str) -> list[AsyncClient]:
-            made = [AsyncClient(url, key, retry_seconds=0.0) for url in stage.api_urls]
-            return [await opened.enter_async_context(client) for client in made]
-
-        admins = await open_all(stage.admin_key)
-        renters = [Renter(f"renter {n}", *await _renter(stage, open_all), admins) for n in range(RENTERS)]
-        clients: list[AnyClient] = [RentingClient(n, renters[n % RENTERS], history) for n in range(options.clients)]
-        _register_seats(stage)
-        _, reserving = await _renter(stage, open_all)
-        clients += [HoldingClient(n, reserving, history) for n in range(options.holders)]
-        admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
-        yield clients, admin
-
-
-def _register_seats(stage: Stage) -> None:
-    with stage.admin() as admin:
-        for seat in SEATS:
-            admin.create_resource(seat)
-
-
-async def _renter(stage: Stage, open_all: object) -> tuple[list[uuid.UUID], list[AsyncClient]]:
-    assert callable(open_all)
-    with stage.admin() as admin:
-        tenant = admin.create_tenant(name=f"renter {uuid.uuid4()}")
-        key = admin.create_api_key(name="campaign", role="tenant", tenant_id=tenant.id).key
-    with Client(stage.endpoints.api_url, key) as client:
-        public = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
-        ssh_key = client.add_ssh_key(name="campaign", public_key=public)
-    return [ssh_key.id], await open_all(key)

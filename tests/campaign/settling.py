@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 
 import psycopg
 
 from berth.client import Allocation, AsyncClient, BerthError
 from tests.campaign.history import History
-from tests.campaign.load import force_release, sight_of
+from tests.campaign.reading import hold_sight_of, sight_of
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
+from tests.campaign.writes import cancel, force_release
 from tests.campaign.writing import Writer
 from tests.proxy import Mode
 
@@ -32,10 +34,11 @@ async def heal(stage: Stage) -> None:
 
 
 class Settler:
-    """An operator who gives everything back."""
+    """An operator who gives everything back, and tenants who cancel what they have reserved."""
 
-    def __init__(self, admin: AsyncClient, history: History) -> None:
+    def __init__(self, admin: AsyncClient, tenants: Sequence[AsyncClient], history: History) -> None:
         self._admin = admin
+        self._tenants = tenants
         self._history = history
         self._writer = Writer("settler", [admin], history, random.Random("settler"))
         self._forced: dict[object, float] = {}
@@ -46,6 +49,8 @@ class Settler:
         until = time.monotonic() + seconds
         self._writer.give_up_at = until
         while True:
+            # Reservations first: what is cancelled starts nothing any more.
+            live = [one for tenant in self._tenants for one in await self._cancel_live(tenant)]
             asked = time.monotonic()
             try:
                 found = [allocation async for allocation in self._admin.iterate_all_allocations(limit=200)]
@@ -54,12 +59,30 @@ class Settler:
             waiting = [allocation for allocation in found if not _ended(allocation)]
             for allocation in found:
                 self._history.settled[allocation.allocation_id] = sight_of("settler", allocation, asked)
-            if found and not waiting:
+            if found and not waiting and not live:
                 return []
             if time.monotonic() > until:
-                return [f"{a.allocation_id} is {a.status}, waits for {a.waits and a.waits.for_}" for a in waiting]
+                stuck = [f"{a.allocation_id} is {a.status}, waits for {a.waits and a.waits.for_}" for a in waiting]
+                return stuck + live
             await asyncio.gather(*(self._give_back(allocation) for allocation in waiting))
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _cancel_live(self, tenant: AsyncClient) -> list[str]:
+        """Cancel what the tenant holds; a sentence for each, or for not knowing."""
+        found = []
+        for state in ("hold", "confirmed"):
+            asked = time.monotonic()
+            try:
+                live = [one async for one in tenant.iterate_reservations(state=state, limit=200)]
+            except BerthError as error:
+                return [f"the reservations that are {state} cannot be asked for: {error}"]
+            self._history.holds += [hold_sight_of(one, asked) for one in live]
+            found += live
+        writer = Writer("settler", [tenant], self._history, random.Random("cancelling"))
+        writer.give_up_at = self._writer.give_up_at
+        for one in found:
+            await writer.write(cancel(f"settle.{next(self._numbers)}", one.reservation_id, one.holder_id))
+        return [f"reservation {one.reservation_id} is {one.status}" for one in found]
 
     async def _give_back(self, allocation: Allocation) -> None:
         stuck = allocation.status in ("active", "release_failed") or (
@@ -67,7 +90,7 @@ class Settler:
         )
         if stuck and time.monotonic() - self._forced.get(allocation.allocation_id, 0.0) > FORCE_AGAIN_SECONDS:
             self._forced[allocation.allocation_id] = time.monotonic()
-            await self._writer.write(force_release(allocation.allocation_id, f"settle.{next(self._numbers)}"))
+            await self._writer.write(force_release(f"settle.{next(self._numbers)}", allocation.allocation_id))
 
 
 def _ended(allocation: Allocation) -> bool:

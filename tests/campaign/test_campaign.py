@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.running import CampaignOptions, run_campaign
+from tests.campaign.casting import CampaignOptions
+from tests.campaign.running import run_campaign
 
 
 def keeps_everything(directory: Path, seconds: float, seed: int, **options: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.history import Attempt, Delivery, History, HoldSight, Outcome
-from tests.campaign.judging_reservations import judge_reservations
+from tests.campaign.judging import judge_history
 
 FIRST, SECOND, THIRD = (uuid.UUID(int=n) for n in (1, 2, 3))
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -38,13 +38,17 @@ def sight(reservation_id: uuid.UUID, asked: float, status: str, row_version: int
 
 
 def event(version: int, kind: str, reservation_id: uuid.UUID, seconds: float) -> Delivery:
-    data = {"reservation_id": str(reservation_id), "judged_at": at(seconds).isoformat()}
-    return Delivery(version, version, f"event {version}", f"reservation.{kind}", None, data, at(seconds + 0.001))
+    data: dict[str, Any] = {"reservation_id": str(reservation_id), "judged_at": at(seconds).isoformat()}
+    if kind == "held":
+        ends_at = at(24).isoformat() if reservation_id == THIRD else None
+        data |= {"starts_at": at(seconds).isoformat(), "ends_at": ends_at, "claims": [{"units": [[0, 1]]}]}
+    key = {"held": f"hold {reservation_id}", "confirmed": f"confirm {reservation_id}"}.get(kind)
+    return Delivery(version, version, f"event {version}", f"reservation.{kind}", key, data, at(seconds + 0.001))
 
 
 def well() -> History:
     """One that is confirmed and cancelled, one that expires, and one whose window passes, on one seat."""
-    history = History(seed=0)
+    history = History(seed=0, offset_seconds=NOON.timestamp())
     history.attempts += [
         attempt("hold", 0, FIRST), attempt("confirm", 1, FIRST), attempt("cancel", 5, FIRST),
         attempt("hold", 10, SECOND),
@@ -105,11 +109,11 @@ WAYS: list[tuple[str, str, Callable[[History], None]]] = [
 
 
 def test_a_history_in_which_all_was_well_is_no_violation() -> None:
-    assert judge_reservations(well()) == []
+    assert judge_history(well()) == []
 
 
 @pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in WAYS])
 def test_each_check_finds_what_it_is_for(check: str, way: Callable[[History], None]) -> None:
     history = well()
     way(history)
-    assert check in {violation.check for violation in judge_reservations(history)}
+    assert check in {violation.check for violation in judge_history(history)}

@@ -23,6 +23,16 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("no_claim_constraints", database.two_creates_at_once, ("one holder", "clean before reuse", "verify P1")),
     ("no_right_constraint", database.a_second_right_in_the_future, ("verify P1",)),
     ("no_occupant_constraint", database.a_second_occupant, ("verify P1",)),
+    (
+        "no_right_constraint",
+        reservations.a_window_that_begins_before_the_last_one_is_over,
+        ("one holder", "verify P1"),
+    ),
+    (
+        "no_occupant_constraint",
+        reservations.a_turn_over_while_the_last_one_overruns,
+        ("clean before reuse", "verify P1"),
+    ),
     ("no_node_lock", database.a_create_while_units_come_back, ("verify fit",)),
     ("cleanup_not_awaited", database.a_create_before_cleanup, ("clean before reuse", "verify P6")),
     ("results_not_fenced", database.a_result_after_the_release, ("verify P7",)),

@@ -5,49 +5,52 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
-
-from berth.client import AsyncClient, BerthError, OperationConflict, Reservation
-from tests.campaign.history import DEFINITE, Attempt, History, HoldSight, Outcome, WriteKind
+from berth.client import AsyncClient, BerthError, OperationConflict, OperationFenced, Reservation
+from tests.campaign.history import SETTLED, Attempt, History, Outcome
+from tests.campaign.reading import Reader, hold_sight_of
+from tests.campaign.writes import Write
 
 ATTEMPT_SECONDS_MAX = 2.0
 """A client gives up waiting for an answer after this, and asks again."""
+PATIENCE_SECONDS_MAX = 30.0
+"""A client that leaves repeating to the library waits so long for it."""
+ASKING_SHARE = 0.5
+"""How often the key is asked for when an outcome was unknown."""
 
 REFUSALS = frozenset(
     {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
-     "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "reservation_not_found",
-     "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
+     "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
+     "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/http-api.md)."""
 
-Send = Callable[[AsyncClient, str], Awaitable[BaseModel]]
-
-
-@dataclass(frozen=True)
-class Write:
-    """What is asked for. `send` takes the client to use and the key; `content` tells two different writes apart."""
-
-    kind: WriteKind
-    key: str
-    content: str
-    send: Send
-    allocation_id: UUID | None = None
-    reservation_id: UUID | None = None
-
 
 class Writer:
-    """Sends writes through any of `clients` (one per API process, all of one principal)."""
+    """Sends writes through any of `clients` (one per API process, all of one principal).
 
-    def __init__(self, name: str, clients: Sequence[AsyncClient], history: History, chance: random.Random) -> None:
+    `patient`: these clients repeat by themselves, and their last word is taken.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clients: Sequence[AsyncClient],
+        history: History,
+        chance: random.Random,
+        *,
+        patient: bool = False,
+    ) -> None:
         self.name = name
         self.clients = clients
         self._history = history
         self._chance = chance
+        self._seconds_max = PATIENCE_SECONDS_MAX if patient else ATTEMPT_SECONDS_MAX
+        self._final = SETTLED | {Outcome.CONFLICT} | ({Outcome.NOT_DONE} if patient else set())
+        self._reader = Reader(name, clients, history, chance)
         self.give_up_at = float("inf")
         self._first_began: dict[str, float] = {}
 
@@ -56,12 +59,17 @@ class Writer:
         pause = 0.1
         while True:
             attempt = await self.attempt(write, self._chance.choice(self.clients))
-            if attempt.outcome in DEFINITE or attempt.outcome is Outcome.CONFLICT:
+            if attempt.outcome in self._final or time.monotonic() > self.give_up_at:
                 return attempt
-            if time.monotonic() > self.give_up_at:
-                return attempt
+            if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
+                # Whatever it tells, the repetition must tell the same.
+                await self.ask(write)
             await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
+
+    async def ask(self, write: Write) -> None:
+        """Ask what became of it."""
+        await self._reader.operation(write.key, write.kind)
 
     async def attempt(self, write: Write, client: AsyncClient) -> Attempt:
         """Send once and note what was told."""
@@ -70,7 +78,7 @@ class Writer:
         outcome, code, answer, allocation_id = Outcome.UNKNOWN, "client_timeout", "", write.allocation_id
         reservation_id = write.reservation_id
         try:
-            async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
+            async with asyncio.timeout(self._seconds_max):
                 told = await write.send(client, write.key)
         except TimeoutError:
             pass
@@ -104,19 +112,13 @@ class Writer:
 def _meaning(error: BerthError) -> Outcome:
     if isinstance(error, OperationConflict):
         return Outcome.CONFLICT
+    if isinstance(error, OperationFenced):
+        return Outcome.FENCED
     if error.outcome == "unknown":
         return Outcome.UNKNOWN
     if error.outcome == "in_progress":
         return Outcome.IN_PROGRESS
     return Outcome.REFUSED if error.code in REFUSALS else Outcome.NOT_DONE
-
-
-def hold_sight_of(found: Reservation, asked: float) -> HoldSight:
-    """What an answer showed."""
-    return HoldSight(
-        found.reservation_id, asked, time.monotonic(), found.status, found.row_version or 0, tuple(found.resources),
-        found.held_at, found.expires_at, found.confirmed_at, found.ended_at, found.ends_at,
-    )  # fmt: skip
 
 
 def _allocation_of(told: Any) -> UUID | None:

@@ -5,26 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
+
+from sqlalchemy.exc import IntegrityError
 
 from berth.client import Reservation
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.commands.hold_resources import hold_resources
+from orchestrator.commands.release_at_end import release_at_end
 from orchestrator.execution import Context
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer
-from tests.campaign.directed.database import _until_a_lock_is_waited_for
+from orchestrator.store.turning_over import Start
+from tests.campaign.directed.database import _until, _until_a_lock_is_waited_for
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import WriteKind
-from tests.campaign.writing import hold_sight_of
-from tests.lifecycle.driving import TENANT, operation
-from tests.lifecycle.seeding import Seeded, connect
+from tests.campaign.reading import hold_sight_of
+from tests.lifecycle.driving import TENANT, operation, release
+from tests.lifecycle.seeding import SLICE_SKU, Seeded, connect
+from tests.testbuild.planting import rewritten_function
 
 SEAT = "seat-0"
 HOLDER = "somebody"
 LATE_SECONDS = 0.5
+WINDOW_SECONDS = 1.5
 
 
 def a_sweep_before_the_deadline(scene: Scene) -> None:
@@ -67,6 +76,94 @@ def a_confirm_behind_a_lock(scene: Scene) -> None:
     scene.run(play)
 
 
+def a_window_that_begins_before_the_last_one_is_over(scene: Scene) -> None:
+    """A hold that looks wrongly, and takes an overlap for none, comes to units in a window that begins half a second before
+    an earlier one is over; the earlier one has been turned over. Only the constraint stands between the two.
+    """
+    seeded = scene.seed()
+    with connect(scene.url) as connection:
+        connection.execute(_OVERLAP_IS_CONTAINMENT.encode())
+
+    async def play(context: Context) -> None:
+        slot, change = f"slot:{seeded.nodes[0].id}:0", datetime.now(UTC) + timedelta(seconds=WINDOW_SECONDS)
+        early = change - timedelta(seconds=0.5)
+        earlier = await _window(scene, context, seeded, slot, None, change)
+        later = await _window(scene, context, seeded, slot, early, change + timedelta(hours=1))
+        running = await _take(scene, context, seeded, earlier)
+        await scene.provision(context, running)
+        if later is not None:
+            await _until_then(scene.url, early)
+            await _take(scene, context, seeded, later)
+        await release(context, seeded, running)
+        await scene.clean_up(context, running)
+
+    scene.run(play)
+
+
+def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
+    """Two windows back to back, the first of which overruns; who turns the second over looks wrongly, and takes the units for
+    free. Only the constraint stands between the two.
+    """
+    seeded = scene.seed()
+    with connect(scene.url) as connection:
+        connection.execute(_NOBODY_IS_EVER_THERE.encode())
+
+    async def play(context: Context) -> None:
+        slot, change = f"slot:{seeded.nodes[0].id}:0", datetime.now(UTC) + timedelta(seconds=WINDOW_SECONDS)
+        earlier = await _window(scene, context, seeded, slot, None, change)
+        later = await _window(scene, context, seeded, slot, change, change + timedelta(hours=1))
+        running = await _take(scene, context, seeded, earlier)
+        await scene.provision(context, running)
+        await _until_then(scene.url, change)
+        coming = None
+        with suppress(IntegrityError):
+            coming = await _take(scene, context, seeded, later)
+        if coming is not None:
+            await scene.provision(context, coming)
+        await release_at_end(context, running)
+        await scene.clean_up(context, running)
+
+    scene.run(play)
+
+
+# What a careless hand could make of the two looks that come before the constraints.
+_OVERLAP_IS_CONTAINMENT = rewritten_function("rivals_for", ("c.during && p_window", "c.during @> p_window"))
+_NOBODY_IS_EVER_THERE = rewritten_function(
+    "turn_over_claim",
+    ("busy := exists (select from claims o where", "busy := exists (select from claims o where false and"),
+)
+
+
+async def _window(
+    scene: Scene, context: Context, seeded: Seeded, name: str, starts_at: datetime | None, ends_at: datetime
+) -> UUID | None:
+    """A confirmed window, if it is had."""
+    reservation_id = await _try_hold(scene, context, seeded, (name,), 900, starts_at, ends_at)
+    if reservation_id is not None:
+        asked = operation(seeded)
+        answer = await confirm_reservation(context, asked, TENANT, seeded.tenant_id, reservation_id, HOLDER)
+        _note(scene, "confirm", asked.key, answer, reservation_id)
+    return reservation_id
+
+
+async def _take(scene: Scene, context: Context, seeded: Seeded, reservation_id: UUID | None) -> UUID:
+    """The allocation that it becomes, as its client sees it."""
+    assert reservation_id is not None, "a window that nobody disputes is had"
+    asked = operation(seeded)
+    start = Start(asked.key, asked.fingerprint, None, uuid4(), (seeded.ssh_key_id,), None, {}, None)
+    wanted = Consume(reservation_id, HOLDER, SLICE_SKU, None, start)
+    catalogue = CatalogueCache(context.database, 0.0)
+    answer = await consume_reservation(context, catalogue, asked, TENANT, seeded.tenant_id, wanted)
+    allocation_id = UUID(json.loads(answer.body)["allocation_id"])
+    scene.told("take", asked.key, asked.key, answer, allocation_id, reservation_id)
+    scene.look(allocation_id)
+    return allocation_id
+
+
+async def _until_then(url: str, moment: datetime) -> None:
+    await _until(url, "select clock_timestamp() > %s", moment)
+
+
 def _with_seat(scene: Scene) -> Seeded:
     seeded = scene.seed()
     with connect(scene.url) as connection:
@@ -76,17 +173,27 @@ def _with_seat(scene: Scene) -> Seeded:
 
 
 async def _hold(scene: Scene, context: Context, seeded: Seeded, ttl_seconds: float) -> UUID:
+    reservation_id = await _try_hold(scene, context, seeded, (SEAT,), ttl_seconds, None, None)
+    assert reservation_id is not None, "nobody else wants it"
+    return reservation_id
+
+
+async def _try_hold(
+    scene: Scene, context: Context, seeded: Seeded, names: tuple[str, ...], ttl_seconds: float,
+    starts_at: datetime | None, ends_at: datetime | None,
+) -> UUID | None:  # fmt: skip
     asked = operation(seeded)
-    hold = Hold(asked, seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid4())
+    hold = Hold(asked, seeded.tenant_id, HOLDER, starts_at, ends_at, ttl_seconds, None, None, uuid4())
     began = time.monotonic()
-    answer = await hold_resources(context, CatalogueCache(context.database, 0.0), hold, (SEAT,))
-    reservation_id = UUID(json.loads(answer.body)["reservation_id"])
+    answer = await hold_resources(context, CatalogueCache(context.database, 0.0), hold, names)
+    found = json.loads(answer.body).get("reservation_id")
+    reservation_id = None if found is None else UUID(found)
     _note(scene, "hold", asked.key, answer, reservation_id, began)
     return reservation_id
 
 
 def _note(
-    scene: Scene, kind: WriteKind, key: str, answer: Answer, reservation_id: UUID, began: float | None = None
+    scene: Scene, kind: WriteKind, key: str, answer: Answer, reservation_id: UUID | None, began: float | None = None
 ) -> None:
     """What a client was told."""
     scene.told(kind, key, key, answer, reservation_id=reservation_id)

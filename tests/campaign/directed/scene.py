@@ -21,10 +21,9 @@ from orchestrator.commands.finish_release import finish_release
 from orchestrator.execution import Context, Limits
 from orchestrator.store.operations import Answer
 from tests.campaign.history import Attempt, Delivery, History, Outcome, Sight, WriteKind
-from tests.campaign.judging_clients import Violation, judge_clients
-from tests.campaign.judging_events import judge_events
+from tests.campaign.judging import judge_history
+from tests.campaign.judging_clients import Violation
 from tests.campaign.judging_nodes import NodeStory, NodeWatch
-from tests.campaign.judging_reservations import judge_reservations
 from tests.lifecycle.driving import PROVISIONED, WIPED, completed, report, run_with, task_of
 from tests.lifecycle.seeding import Seeded, connect, seed
 
@@ -126,8 +125,7 @@ class Scene:
         watch.stories["played"] = self.story
         verdicts = run_checks(self.url)
         verified = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
-        seen = [*judge_clients(self.history), *judge_reservations(self.history), *judge_events(self.history)]
-        return [*seen, *watch.judge(self.history), *verified]
+        return [*judge_history(self.history), *watch.judge(self.history), *verified]
 
 
 def deliveries_of_log(url: str) -> list[Delivery]:

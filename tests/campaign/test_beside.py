@@ -1,0 +1,74 @@
+"""What goes on beside a campaign is missed when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.campaign.beside import WatcherEnded, beside, to_thread_whole
+
+SECONDS_MAX = 10.0
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise KeyError("units")
+
+
+async def end() -> None:
+    return
+
+
+@pytest.mark.parametrize(
+    ("watcher", "said"),
+    [(fail, r"watcher failed: KeyError: 'units'"), (end, "watcher ended, although nobody told it to")],
+)
+def test_a_watcher_that_ends_ends_the_block_and_says_why(watcher: object, said: str) -> None:
+    async def play() -> None:
+        async with asyncio.timeout(SECONDS_MAX), beside(other=for_ever, watcher=watcher):  # type: ignore[arg-type]
+            await for_ever()
+
+    with pytest.raises(WatcherEnded, match=said):
+        asyncio.run(play())
+
+
+def test_what_the_block_raises_comes_out_and_what_it_does_is_done() -> None:
+    async def play(error: Exception | None) -> list[str]:
+        done = []
+        async with beside(watcher=for_ever):
+            await asyncio.sleep(0)
+            done.append("the block")
+            if error is not None:
+                raise error
+        done.append("the rest")
+        return done
+
+    assert asyncio.run(play(None)) == ["the block", "the rest"]
+    with pytest.raises(ZeroDivisionError, match="told"):
+        asyncio.run(play(ZeroDivisionError("told")))
+
+
+def test_a_thread_is_over_when_its_watcher_is_cancelled() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(SECONDS_MAX)
+        ended.set()
+
+    async def play() -> bool:
+        working = asyncio.create_task(to_thread_whole(work))
+        await asyncio.to_thread(begun.wait, SECONDS_MAX)
+        working.cancel()
+        await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        return ended.is_set()
+
+    assert asyncio.run(play())
