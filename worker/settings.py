@@ -101,7 +101,10 @@ class Settings(BaseSettings):
         604_800.0, ge=0, le=3_153_600_000, description="how long a reservation that has ended can be read"
     )
     units_seconds_max: float = Field(
-        3_600.0, gt=0, le=31_536_000, description="longest wait for units that an allocation that overran is still on"
+        3_600.0,
+        gt=0,
+        le=31_536_000,
+        description="longest wait of a start for units that an allocation that overran is still on, or for a silent node",
     )
     ending_notice_seconds: float = Field(
         900.0, ge=0, le=31_536_000, description="how long before an allocation's end `reservation.ending` is told"
