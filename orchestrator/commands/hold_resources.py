@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
@@ -46,6 +47,7 @@ from orchestrator.store.holding import AdmittedGpus, Hold, HoldBounds, Wanted, h
 from orchestrator.store.operations import Answer, Operation, answer_of_call
 from orchestrator.store.placing import look_for_room
 from orchestrator.store.refusals import Refused
+from orchestrator.store.ssh_keys import require_own_keys
 from orchestrator.store.windows import find_room
 
 _MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
@@ -93,11 +95,14 @@ async def hold_resources(
     """Answer 201 with the reservation, a hold until its deadline; or the first answer that its key was given.
 
     Refusals, remembered with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
-    `ImageUnavailable`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Raises, not remembered:
-    `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
+    `ImageUnavailable`, `SshKeyNotFound`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Raises, not
+    remembered: `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database`
+    raises.
     """
     try:
         _require_representable(hold, context.limits)
+        if hold.template is not None:
+            await _require_startable(context, hold, hold.template)
         return await _hold(context, catalogue, hold, wanted)
     except Problem as refusal:
         return await remembered(context, hold.operation, refusal, hold.tenant_id)
@@ -117,6 +122,8 @@ async def hold_for_many(
     wanted: dict[int, Wanted] = {}
     if len(asked) > 1:
         for index, one in enumerate(asked):
+            if one.hold.template is not None:
+                continue  # it is looked at more closely, alone
             try:
                 _require_representable(one.hold, context.limits)
                 wanted[index] = await _resolve(catalogue, one.wanted)
@@ -274,6 +281,12 @@ def _require_representable(hold: Hold, limits: Limits) -> None:
             f"ttl_seconds must be from 1 to {limits.hold_seconds_max:g}",
             ttl_seconds_max=limits.hold_seconds_max,
         )
+
+
+async def _require_startable(context: Context, hold: Hold, template: dict[str, Any]) -> None:
+    """The allocation that starts by itself could start now, as far as its SSH keys go. Raises `SshKeyNotFound`."""
+    async with context.database.glance() as reading:
+        await require_own_keys(reading, hold.tenant_id, [UUID(key) for key in template["ssh_key_ids"]])
 
 
 def _refusal_of(outcome: dict[str, Any]) -> Problem:

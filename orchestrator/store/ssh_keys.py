@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.domain.errors import AlreadyExists, NotFound, QuotaExceeded
+from orchestrator.domain.errors import AlreadyExists, NotFound, QuotaExceeded, SshKeyNotFound
 from orchestrator.store.database import Reading, Transaction
 
 KEYS_PER_TENANT_MAX = 1_000
@@ -24,6 +25,7 @@ class SshKey:
 
 
 _COLUMNS = "id, name, public_key, fingerprint, created_at"
+_COUNT_OWN = "select count(*) from ssh_keys where id = any (:ids) and tenant_id = :tenant_id"
 
 
 async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_key: str, fingerprint: str) -> SshKey:
@@ -65,6 +67,14 @@ async def read_ssh_key(reading: Reading, tenant_id: UUID, key_id: UUID) -> SshKe
     if row is None:
         raise NotFound(f"there is no SSH key {key_id}")
     return SshKey(**row._mapping)
+
+
+async def require_own_keys(reading: Reading, tenant_id: UUID, key_ids: Sequence[UUID]) -> None:
+    """Each of them is a key of the tenant's. Raises `SshKeyNotFound`."""
+    wanted = list(dict.fromkeys(key_ids))
+    own = await reading.execute(_COUNT_OWN, {"ids": wanted, "tenant_id": tenant_id})
+    if own.scalar_one() < len(wanted):
+        raise SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
 
 
 async def list_ssh_keys(reading: Reading, tenant_id: UUID, after: UUID, limit: int) -> list[SshKey]:

@@ -1,0 +1,39 @@
+"""Holds that arrive together: one that carries its allocation is looked at as closely as one that comes alone."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+from orchestrator.commands.hold_resources import AskedHold, hold_for_many
+from orchestrator.domain.errors import Problem
+from orchestrator.store.holding import Hold
+from orchestrator.store.operations import Answer
+from tests.lifecycle.driving import rows_of
+from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats
+from tests.turning_over.desk import code_of, gpus
+
+
+def test_a_template_is_checked_among_others(database_url: str) -> None:
+    seeded = seed_with_seats(database_url)
+
+    def asked(desk: Desk, ssh_key_id: uuid.UUID | None) -> AskedHold:
+        template: dict[str, Any] | None = None
+        if ssh_key_id is not None:
+            template = {"image": None, "ssh_key_ids": [str(ssh_key_id)], "name": None, "labels": {}, "user_data": None}
+        operation = desk.operation(seeded.tenant_id, os.urandom(4).hex())
+        hold = Hold(operation, seeded.tenant_id, HOLDER, None, None, 900, template, None, uuid.uuid4())
+        return AskedHold(hold, gpus(starts=template is not None))
+
+    async def way(desk: Desk) -> None:
+        together = [asked(desk, key) for key in (None, uuid.uuid4(), seeded.ssh_key_id, None)]
+        found = await hold_for_many(desk.context, desk.catalogue, together)
+        answers = [one if isinstance(one, Answer | Problem) else await one() for one in found]
+        assert all(isinstance(answer, Answer) for answer in answers)
+        plain, wrong, right, other = (answer for answer in answers if isinstance(answer, Answer))
+        assert [plain.status, right.status, other.status] == [201, 201, 201]
+        assert code_of(wrong) == "ssh_key_not_found"
+
+    at_desk(database_url, seeded, way)
+    assert rows_of(database_url, "select count(*) from reservations") == [(3,)]
