@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
-from orchestrator.api import admin, documents, enrolment, health, node, operations, problems, tenant
+from orchestrator.api import admin, documents, enrolment, health, log, node, operations, problems, tenant
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.dispatching import Dispatcher
@@ -17,6 +17,7 @@ from orchestrator.api.gathering import Gatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.lane import Lane
+from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.confirm_reservation import confirm_reservations
@@ -72,6 +73,7 @@ def build_services(settings: Settings) -> Services:
         dispatcher=Dispatcher(
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
         ),
+        log_head=LogHead(database),
         authority=load_authority(settings),
     )
 
@@ -136,7 +138,7 @@ def public_application(services: Services) -> FastAPI:
             yield
 
     app = _application(services, "Berth", lifespan)
-    for router in (tenant.router, admin.router, operations.router, enrolment.router, health.router):
+    for router in (tenant.router, admin.router, log.router, operations.router, enrolment.router, health.router):
         app.include_router(router)
     return app
 

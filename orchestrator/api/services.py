@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.api.dispatching import Dispatcher
     from orchestrator.api.gate import Gate
     from orchestrator.api.gathering import Gatherer
+    from orchestrator.api.log.head import LogHead
     from orchestrator.catalogue_cache import CatalogueCache
     from orchestrator.commands.hold_resources import AskedHold
     from orchestrator.store.confirming import Confirm
@@ -35,6 +36,7 @@ class Services:
     holds: Gatherer[AskedHold]
     confirms: Gatherer[Confirm]
     dispatcher: Dispatcher
+    log_head: LogHead
     authority: NodeAuthority | None
 
 

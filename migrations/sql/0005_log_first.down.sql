@@ -1,0 +1,2 @@
+drop function log_sequence(integer);
+drop table log_first;
