@@ -41,6 +41,8 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("application_clock", database.a_look_before_the_deadline, ("late, never early",)),
     ("application_clock", reservations.a_sweep_before_the_deadline, ("late, never early", "verify P5")),
     ("deadline_before_lock", reservations.a_confirm_behind_a_lock, ("late, never early",)),
+    ("tombstones_forgotten", reservations.a_write_that_comes_after_the_question, ("asked", "fenced, no effect")),
+    ("windows_always_begun", reservations.a_start_before_its_time, ("late, never early",)),
     ("signal_is_fact", database.a_task_that_failed, ("made by a node",)),
     ("versions_by_transaction_id", database.a_release_that_began_first_and_won_last, ("legal path", "rising fences")),
     ("versions_from_outbox_ids", database.a_create_that_was_rolled_back, ("gapless",)),

@@ -26,6 +26,8 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "key_apart_from_effect": bugs_of_control_plane.commit_key_apart,
     "no_node_lock": bugs_of_control_plane.leave_nodes_unlocked,
     "results_not_fenced": bugs_of_control_plane.take_every_result,
+    "tombstones_forgotten": bugs_of_control_plane.forget_tombstones,
+    "windows_always_begun": bugs_of_control_plane.take_every_window_for_begun,
     "signal_is_fact": bugs_of_control_plane.believe_that_ended_is_done,
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,

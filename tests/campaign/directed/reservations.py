@@ -7,27 +7,32 @@ import json
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy.exc import IntegrityError
 
 from berth.client import Reservation
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.commands.ask_operation import Question, ask_operation
 from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.hold_resources import hold_resources
+from orchestrator.commands.hold_resources import WantedGpus, hold_resources
 from orchestrator.commands.release_at_end import release_at_end
+from orchestrator.commands.start_reservation import start_reservation
+from orchestrator.domain.errors import OperationFenced
 from orchestrator.execution import Context
 from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer
+from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.turning_over import Start
 from tests.campaign.directed.database import _until, _until_a_lock_is_waited_for
 from tests.campaign.directed.scene import Scene
-from tests.campaign.history import WriteKind
+from tests.campaign.history import Outcome, WriteKind
+from tests.campaign.history import Question as KeyQuestion
 from tests.campaign.reading import hold_sight_of
 from tests.lifecycle.driving import TENANT, operation, release
-from tests.lifecycle.seeding import SLICE_SKU, Seeded, connect
+from tests.lifecycle.seeding import IMAGE, REGION, SLICE_SKU, Seeded, connect
 from tests.testbuild.planting import rewritten_function
 
 SEAT = "seat-0"
@@ -126,6 +131,47 @@ def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
     scene.run(play)
 
 
+def a_start_before_its_time(scene: Scene) -> None:
+    """A sweeper comes to a confirmed reservation that is to start by itself in an hour."""
+    seeded = scene.seed()
+
+    async def play(context: Context) -> None:
+        template = {
+            "image": None,
+            "ssh_key_ids": [str(seeded.ssh_key_id)],
+            "name": None,
+            "labels": {},
+            "user_data": None,
+        }
+        asked, later = operation(seeded), datetime.now(UTC) + timedelta(hours=1)
+        hold = Hold(asked, seeded.tenant_id, HOLDER, later, None, 900, template, None, uuid4())
+        catalogue = CatalogueCache(context.database, 0.0)
+        wanted = WantedGpus(SLICE_SKU, 1, REGION, 1, IMAGE, True)
+        answer = await hold_resources(context, catalogue, hold, wanted)
+        reservation_id = UUID(json.loads(answer.body)["reservation_id"])
+        _note(scene, "hold", asked.key, answer, reservation_id)
+        await _confirm(scene, context, seeded, reservation_id)
+        await start_reservation(context, catalogue, reservation_id)
+
+    scene.run(play)
+
+
+def a_write_that_comes_after_the_question(scene: Scene) -> None:
+    """A client has lost patience and asks for its key; only then its request arrives."""
+    seeded = _with_seat(scene)
+
+    async def play(context: Context) -> None:
+        asked, at = operation(seeded), time.monotonic()
+        told = await ask_operation(context, Question(asked.scope, asked.key, seeded.tenant_id))
+        scene.history.questions.append(KeyQuestion(asked.key, "hold", at, time.monotonic(), told.state))
+        try:
+            await _try_hold(scene, context, seeded, (SEAT,), 900, None, None, asked)
+        except OperationFenced:
+            scene.write("hold", asked.key, asked.key, Outcome.FENCED)
+
+    scene.run(play)
+
+
 # What a careless hand could make of the two looks that come before the constraints.
 _OVERLAP_IS_CONTAINMENT = rewritten_function("rivals_for", ("c.during && p_window", "c.during @> p_window"))
 _NOBODY_IS_EVER_THERE = rewritten_function(
@@ -140,10 +186,14 @@ async def _window(
     """A confirmed window, if it is had."""
     reservation_id = await _try_hold(scene, context, seeded, (name,), 900, starts_at, ends_at)
     if reservation_id is not None:
-        asked = operation(seeded)
-        answer = await confirm_reservation(context, asked, TENANT, seeded.tenant_id, reservation_id, HOLDER)
-        _note(scene, "confirm", asked.key, answer, reservation_id)
+        await _confirm(scene, context, seeded, reservation_id)
     return reservation_id
+
+
+async def _confirm(scene: Scene, context: Context, seeded: Seeded, reservation_id: UUID) -> None:
+    asked = operation(seeded)
+    answer = await confirm_reservation(context, asked, TENANT, seeded.tenant_id, reservation_id, HOLDER)
+    _note(scene, "confirm", asked.key, answer, reservation_id)
 
 
 async def _take(scene: Scene, context: Context, seeded: Seeded, reservation_id: UUID | None) -> UUID:
@@ -180,9 +230,9 @@ async def _hold(scene: Scene, context: Context, seeded: Seeded, ttl_seconds: flo
 
 async def _try_hold(
     scene: Scene, context: Context, seeded: Seeded, names: tuple[str, ...], ttl_seconds: float,
-    starts_at: datetime | None, ends_at: datetime | None,
+    starts_at: datetime | None, ends_at: datetime | None, asked: Operation | None = None,
 ) -> UUID | None:  # fmt: skip
-    asked = operation(seeded)
+    asked = asked or operation(seeded)
     hold = Hold(asked, seeded.tenant_id, HOLDER, starts_at, ends_at, ttl_seconds, None, None, uuid4())
     began = time.monotonic()
     answer = await hold_resources(context, CatalogueCache(context.database, 0.0), hold, names)
