@@ -136,7 +136,7 @@ def a_start_before_its_time(scene: Scene) -> None:
     seeded = scene.seed()
 
     async def play(context: Context) -> None:
-        template = {
+        template: dict[str, Any] = {
             "image": None,
             "ssh_key_ids": [str(seeded.ssh_key_id)],
             "name": None,
