@@ -38,11 +38,10 @@ def _kept_in(file: Path, fresh: str) -> str:
     written = file.with_name(f".{file.name}-{fresh}")
     try:
         written.write_text(f"{fresh}\n")
-        if file.exists():
+        with suppress(FileExistsError):
+            os.link(written, file)
+        if _read(file) is None:
             written.replace(file)
-        else:
-            with suppress(FileExistsError):
-                os.link(written, file)
     finally:
         written.unlink(missing_ok=True)
     return _read(file) or fresh

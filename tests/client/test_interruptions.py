@@ -21,6 +21,13 @@ from tests.berth.commands import environment
 ID = "00000000-0000-0000-0000-000000000007"
 KEY = re.compile(rb"(?i)idempotency-key: *([^\r]+)")
 WAIT_SECONDS_MAX = 60.0
+AS_AT_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import berth.cli.main
+berth.cli.main.run()
+"""
+"""Whatever runs in the background has been told to ignore interrupts, and so have its children."""
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_what_the_function_for_the_key_raises_carries_it(listener: socket.socket
 
 def test_the_terminal_names_the_key(listener: socket.socket, tmp_path: Path) -> None:
     settings = {"BERTH_API_URL": _address(listener), "BERTH_API_KEY": "k", "XDG_STATE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "berth.cli", "reserve", "confirm", ID, "--holder", "me"]
+    command = [sys.executable, "-c", AS_AT_A_TERMINAL, "reserve", "confirm", ID, "--holder", "me"]
     process = subprocess.Popen(command, env=environment(**settings), stderr=subprocess.PIPE, text=True)
     _take_time(listener)
     connection, key = _take_key(listener)

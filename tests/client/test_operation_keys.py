@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.client import Invalid
+from berth.client import Invalid, client_ids
 from berth.client.client_ids import kept_client_id
 from berth.client.operation_keys import (
     CLIENT_ID_LENGTH_MAX,
@@ -125,6 +125,22 @@ def test_the_client_id_is_the_same_after_a_restart(home: Path) -> None:
     assert said == {kept_client_id()}
     assert home.read_text() == f"{kept_client_id()}\n"
     assert [file.name for file in home.parent.iterdir()] == ["client-id"]
+
+
+def test_an_id_that_came_between_the_look_and_the_write_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two first starts at once; the other one has told its id already."""
+    look = client_ids._read
+
+    def look_too_early(file: Path) -> str | None:
+        if home.exists():
+            return look(file)
+        home.parent.mkdir()
+        home.write_text("0123456789ab\n")
+        return None
+
+    monkeypatch.setattr(client_ids, "_read", look_too_early)
+    assert kept_client_id() == "0123456789ab"
+    assert home.read_text() == "0123456789ab\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"0123", b"\xff\xfe", b"0123456789ab\nmore", b"0123456789AB\n"])
