@@ -17,6 +17,7 @@ from orchestrator.api.gathering import Gatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.lane import Lane
+from orchestrator.api.log import asyncapi
 from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
@@ -140,6 +141,7 @@ def public_application(services: Services) -> FastAPI:
     app = _application(services, "Berth", lifespan)
     for router in (tenant.router, admin.router, log.router, operations.router, enrolment.router, health.router):
         app.include_router(router)
+    app.include_router(asyncapi.router)
     return app
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.event_payloads import unpromised
 from tests.lifecycle.seeding import connect
 
 INVARIANTS = {
@@ -95,4 +96,5 @@ def violations(url: str) -> list[tuple[str, list[Any]]]:
     """Every broken invariant with the rows that break it."""
     with connect(url) as connection:
         found = [(name, connection.execute(query.encode()).fetchall()) for name, query in INVARIANTS.items()]
+    found.append(("events say what they promise", unpromised(url)))
     return [(name, rows) for name, rows in found if rows]

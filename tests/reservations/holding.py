@@ -19,6 +19,7 @@ from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context, Limits
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
+from tests.event_payloads import unpromised
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed
 
@@ -63,6 +64,7 @@ def violations(url: str) -> list[tuple[str, list[Any]]]:
     """Every broken invariant with the rows that break it."""
     with connect(url) as connection:
         found = [(name, connection.execute(query.encode()).fetchall()) for name, query in INVARIANTS.items()]
+    found.append(("events say what they promise", unpromised(url)))
     return [(name, rows) for name, rows in found if rows]
 
 

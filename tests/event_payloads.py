@@ -1,0 +1,36 @@
+"""Every event that a test has written says what `orchestrator/domain/event_kinds.py` promises of it, and nothing else."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker
+
+from orchestrator.domain.event_kinds import EVENT_KINDS, Audience
+from orchestrator.domain.events import EventType
+from tests.lifecycle.seeding import connect
+
+_READ = """
+select event_type, tenant_id is not null, payload from outbox
+union all select event_type, tenant_id is not null, payload from log where event_type <> 'log.version_lost'
+"""
+
+
+@cache
+def _validator(event_type: str) -> Draft202012Validator:
+    schema = {**EVENT_KINDS[EventType(event_type)].schema(), "additionalProperties": False}
+    return Draft202012Validator(schema, format_checker=FormatChecker())
+
+
+def unpromised(url: str) -> list[tuple[str, Any]]:
+    """What is wrong with the data or the audience of every event there is."""
+    with connect(url) as connection:
+        rows = connection.execute(_READ).fetchall()
+    found: list[tuple[str, Any]] = []
+    for event_type, of_tenant, payload in rows:
+        found += [(event_type, error.message) for error in _validator(event_type).iter_errors(payload)]
+        kind = EVENT_KINDS[EventType(event_type)]
+        if kind.audience is Audience.OPERATOR and of_tenant:
+            found.append((event_type, "is told to a tenant"))
+    return found
