@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,18 @@ import pytest
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
+from tests.distribution import LongestFirst, rank
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first."""
+    items.sort(key=lambda item: rank(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LongestFirst | None:
+    """For `--dist loadfile`."""
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +52,7 @@ def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
     server = LocalPostgres(server_directory / "postgres", free_port(), new_password(), {"fsync": "off"})
     server.start()
     yield server
-    server.stop()
+    server.stop(signal.SIGQUIT)  # at once: nobody reads its data again
 
 
 @pytest.fixture(scope="session")

@@ -195,6 +195,7 @@ class LocalPostgres(LocalServer):
         command = [
             self.program("initdb"), "--auth=scram-sha-256", "--encoding=utf8", "--locale=C", "--username=postgres",
             "--pwfile=/dev/fd/0", "-D", str(self.directory),
+            *(["--no-sync"] if self.settings.get("fsync") == "off" else []),
         ]  # fmt: skip
         done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **_run_as(user))
         os.close(read_end)
