@@ -28,7 +28,10 @@ ID: Schema = {"type": "string", "format": "uuid"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
-FENCE: Schema = {"type": "integer", "description": "of two events about one claim the one with the higher fence is the newer"}
+FENCE: Schema = {
+    "type": "integer",
+    "description": "of two events about one claim the one with the higher fence is the newer",
+}
 FLAG: Schema = {"type": "boolean"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 IDS: Schema = {"type": "array", "items": ID}
