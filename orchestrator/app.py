@@ -46,7 +46,9 @@ def build_services(settings: Settings) -> Services:
     )
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
     gate = Gate(settings.gate)
+    log_head = LogHead(database, settings.min_version_seconds_max)
     database.when_lost(gate.forget)
+    database.when_lost(log_head.forget)
     context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
@@ -74,7 +76,7 @@ def build_services(settings: Settings) -> Services:
         dispatcher=Dispatcher(
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
         ),
-        log_head=LogHead(database),
+        log_head=log_head,
         authority=load_authority(settings),
     )
 

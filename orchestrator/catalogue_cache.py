@@ -8,6 +8,7 @@ import time
 from orchestrator.placement.inventory import Catalogue
 from orchestrator.store.catalogue_rows import read_catalogue
 from orchestrator.store.database import Database
+from orchestrator.store.told_versions import AsOf, as_of, note_version
 
 REFUSAL_AGE_SECONDS_MAX = 0.05
 
@@ -20,6 +21,7 @@ class CatalogueCache:
         self._cache_seconds = cache_seconds
         self._read_at = float("-inf")
         self._catalogue: Catalogue | None = None
+        self._version = 0
         self._reading = asyncio.Lock()
 
     async def current(self) -> Catalogue:
@@ -35,12 +37,29 @@ class CatalogueCache:
         self._read_at = float("-inf")
 
     async def _not_older_than(self, age_seconds: float) -> Catalogue:
-        if self._catalogue is not None and time.monotonic() - self._read_at <= age_seconds:
-            return self._catalogue
-        async with self._reading:
-            if self._catalogue is None or time.monotonic() - self._read_at > age_seconds:
-                began = time.monotonic()
-                async with self._database.reading() as reading:
-                    self._catalogue = await read_catalogue(reading)
-                self._read_at = began
-            return self._catalogue
+        if not self._is_good(age_seconds):
+            async with self._reading:
+                if not self._is_good(age_seconds):
+                    await self._read()
+        assert self._catalogue is not None
+        note_version(self._version)
+        return self._catalogue
+
+    def _is_good(self, age_seconds: float) -> bool:
+        """Whether the copy is young enough, and as new as the answer has to be that it serves."""
+        asked = as_of.get()
+        new_enough = asked is None or self._version >= asked.at_least
+        return self._catalogue is not None and new_enough and time.monotonic() - self._read_at <= age_seconds
+
+    async def _read(self) -> None:
+        began = time.monotonic()
+        own = AsOf()
+        before = as_of.set(own)
+        try:
+            async with self._database.reading() as reading:
+                self._catalogue = await read_catalogue(reading)
+        finally:
+            as_of.reset(before)
+        assert own.version is not None
+        self._version = own.version
+        self._read_at = began

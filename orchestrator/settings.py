@@ -52,6 +52,9 @@ class Settings(BaseSettings):
 
     body_bytes_max: int = Field(262_144, ge=1024, description="largest request body")
     body_seconds_max: float = Field(10.0, gt=0, description="longest time for a request's body to come whole")
+    min_version_seconds_max: float = Field(
+        5.0, ge=0, le=60, description="longest wait of a read for the version that it is to include"
+    )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
     credential_cache_seconds: float = Field(
         1.0, ge=0, description="how long a checked API key, or a token's tenant, is trusted without asking"

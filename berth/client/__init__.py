@@ -58,6 +58,7 @@ from berth.client.errors import (
     Unauthenticated,
     Unavailable,
     UnreadableAnswer,
+    VersionNotReached,
     WaitTimeout,
     WindowInvalid,
 )
@@ -167,6 +168,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnreadableAnswer",
+    "VersionNotReached",
     "WaitTimeout",
     "WindowInvalid",
     "parse_key",

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from berth.client.calls import Call
 from berth.client.client_ids import kept_client_id
 from berth.client.clocks import ServerClock
-from berth.client.errors import Invalid, UnreadableAnswer, error_from_problem
+from berth.client.errors import Invalid, UnreadableAnswer
 from berth.client.keys import AskedKey, AsyncKeySource, require_sendable
 from berth.client.operation_keys import KEY_LENGTH_MAX, KeySequence, encoded_client_id
+from berth.client.problems import error_from_problem
 
 Result = TypeVar("Result")
 

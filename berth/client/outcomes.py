@@ -6,8 +6,9 @@ import json
 from typing import TypeVar
 
 from berth.client.calls import Call
-from berth.client.errors import BerthError, OperationInProgress, OutcomeUnknown, Unavailable, error_from_problem
+from berth.client.errors import BerthError, OperationInProgress, OutcomeUnknown, Unavailable
 from berth.client.exchange import validated
+from berth.client.problems import error_from_problem
 from berth.client.reservation_models import Operation
 
 Result = TypeVar("Result")

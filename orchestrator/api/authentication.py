@@ -17,6 +17,7 @@ from orchestrator.domain.errors import Forbidden, Unauthenticated
 from orchestrator.domain.states import Principal
 from orchestrator.queries.find_principal import find_principal
 from orchestrator.store.database import Database
+from orchestrator.store.told_versions import as_of
 from orchestrator.trust.tokens import is_token
 
 KEY_LENGTH_MAX = 200
@@ -68,10 +69,17 @@ def tenants_own(principal: Principal) -> Principal:
 
 
 async def authenticate(request: Request) -> Principal:
-    """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know."""
-    credentials = request.app.state.services.credentials
-    principal = await principal_behind(credentials, request.headers.get("authorization", ""))
+    """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know.
+
+    Returns when the log has come to the version that the client wants its answer to include, or raises what
+    `LogHead.reach` raises: here, because strangers are not waited for.
+    """
+    services = request.app.state.services
+    principal = await principal_behind(services.credentials, request.headers.get("authorization", ""))
     refuse_unknown_parameters(request)
+    asked = as_of.get()
+    if asked is not None and asked.at_least > 0:
+        await services.log_head.reach(asked.at_least)
     return principal
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from orchestrator.api import wanted_versions
+
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "description": "RFC 9457 problem document; some codes carry further members.",
@@ -93,8 +95,10 @@ def _complete(document: dict[str, Any]) -> None:
     schemas.pop("ValidationError", None)
     components["securitySchemes"] = _SECURITY_SCHEMES
     for path, operations in document["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             operation["security"] = _security(path)
+            if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
+                wanted_versions.describe(operation, path)
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:

@@ -19,8 +19,10 @@ from starlette.datastructures import Headers
 
 from orchestrator.api import metrics
 from orchestrator.api.problems import problem_response
+from orchestrator.api.wanted_versions import VERSION_HEADER, asked_version
 from orchestrator.domain.errors import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 from orchestrator.store.database import ending
+from orchestrator.store.told_versions import AsOf, as_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -69,16 +71,25 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if asked is not None and asked.version is not None:
+                    message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
             await send(message)
 
+        asked: AsOf | None = None
+        refusal: Problem | None = None
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
-            refusal: Problem | None = Malformed("X-Request-Id must be 1 to 128 printable characters")
+            refusal = Malformed("X-Request-Id must be 1 to 128 printable characters")
         else:
-            refusal = self._refusal(scope, headers)
+            try:
+                self._require_acceptable(scope, headers)
+                asked = asked_version(scope, headers) if self._zone == PUBLIC_ZONE else None
+            except Problem as problem:
+                refusal = problem
         scope.setdefault("state", {})["request_id"] = request_id
         self._in_flight += 1
         self._gauge.inc()
+        version = as_of.set(asked)
         ends = ending.set(NEVER_SHED.search(scope["path"]) is not None)
         try:
             if refusal is not None:
@@ -87,6 +98,7 @@ class Edge:
                 await self._serve(scope, receive, send_on)
         finally:
             ending.reset(ends)
+            as_of.reset(version)
             self._in_flight -= 1
             self._gauge.dec()
             elapsed = time.perf_counter() - started
@@ -106,15 +118,14 @@ class Edge:
             seconds=round(seconds, 4), request_id=state["request_id"], **told,
         )  # fmt: skip
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
+    def _require_acceptable(self, scope: Scope, headers: Headers) -> None:
         length = headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length) > self._body_bytes_max):
-            return TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+            raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
         if len(headers.getlist("idempotency-key")) > 1:
-            return Malformed("the request has more than one Idempotency-Key; send one")
+            raise Malformed("the request has more than one Idempotency-Key; send one")
         if self._in_flight >= self._in_flight_max and not NEVER_SHED.search(scope["path"]):
-            return Overloaded("too many requests at once; try again")
-        return None
+            raise Overloaded("too many requests at once; try again")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from orchestrator.store.told_versions import as_of
+
 ENTRIES_MAX = 10_000
 
 Key = TypeVar("Key")
@@ -37,6 +39,7 @@ class Remembered(Generic[Key, Value]):
         return (await asyncio.shield(asking))[1]
 
     async def _put(self, key: Key) -> tuple[float, Value]:
+        as_of.set(None)  # in this task: what is remembered is no answer's content
         asked_at = time.monotonic()
         return asked_at + self._seconds, await self._ask(key)
 

@@ -46,6 +46,7 @@ async def ask_operation(context: Context, question: Question) -> Told:
     """
 
     async def work(tx: Transaction) -> Told | None:
+        await tx.tell_version()
         return await _ask(tx, question, context.limits.operation_retention_seconds)
 
     for _ in range(TRIES_MAX):

@@ -15,11 +15,12 @@ from typing import Any
 
 import psycopg
 import sqlalchemy.exc
-from sqlalchemy import CursorResult, Executable, TextClause, event, text
+from sqlalchemy import CursorResult, Executable, Result, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from orchestrator.domain.errors import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.domain.reservation_refusals import OperationTableFull, SlotOverflow
+from orchestrator.store.told_versions import HEAD, AsOf, as_of, with_head, without_head
 
 LOCK_NOT_AVAILABLE = "55P03"
 OUT_OF_RESOURCES = "53"
@@ -53,22 +54,49 @@ def _parsed(statement: str) -> TextClause:
     return text(statement)
 
 
+Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
 class Reading:
-    """A read-only transaction: one snapshot for everything asked through it."""
+    """A read-only transaction: one snapshot for everything asked through it.
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    Where an answer tells its version (`told_versions`), the first statement brings it along.
+    """
+
+    def __init__(self, connection: AsyncConnection, asked: AsOf | None = None) -> None:
         self._connection = connection
+        self._asked = asked
 
-    async def execute(
-        self, statement: Executable | str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
-    ) -> CursorResult[Any]:
+    async def execute(self, statement: Executable | str, parameters: Values = None) -> Result[Any]:
         """Run one statement; text is taken as SQL with :name parameters."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return await self._run(statement, parameters)
+        assert isinstance(statement, str), "ours are text"
+        return without_head(await self._run(with_head(statement), parameters), asked)
+
+    async def _run(self, statement: Executable | str, parameters: Values) -> CursorResult[Any]:
         sql = _parsed(statement) if isinstance(statement, str) else statement
         return await self._connection.execute(sql, parameters)
 
 
 class Transaction(Reading):
-    """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3)."""
+    """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3).
+
+    `tells_operation`: whether one of its events carries the key of the operation that it is for.
+    """
+
+    tells_operation: bool = False
+
+    async def execute(self, statement: Executable | str, parameters: Values = None) -> CursorResult[Any]:
+        """Run one statement; text is taken as SQL with :name parameters."""
+        return await self._run(statement, parameters)
+
+    async def tell_version(self) -> None:
+        """If the answer tells its version, it is the head's now: what is read after this shows at least as much."""
+        asked = as_of.get()
+        if asked is not None:
+            asked.note((await self._run(HEAD, None)).scalar_one())
 
 
 ending: ContextVar[bool] = ContextVar("ending", default=False)
@@ -162,7 +190,7 @@ class Database:
             async with self._connection() as connection:
                 await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
-                    yield Reading(connection)
+                    yield Reading(connection, as_of.get())
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=False) from error
 
@@ -172,7 +200,7 @@ class Database:
         try:
             async with self._connection() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                yield Reading(connection)
+                yield Reading(connection, as_of.get())
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=False) from error
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from berth import client as berth
 from berth.client import AsyncClient, Client
-from berth.client.errors import BY_CODE, error_from_problem
+from berth.client.problems import BY_CODE, error_from_problem
 from berth.local.servers import free_port
 from tests.berth.scripted import LOST, Reply, ScriptedServer
 

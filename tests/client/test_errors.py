@@ -10,7 +10,7 @@ import pytest
 
 import orchestrator
 from berth import client as berth
-from berth.client.errors import BY_CODE, error_from_problem
+from berth.client.problems import BY_CODE, error_from_problem
 from orchestrator.domain.errors import Problem
 
 OWN = {"unreachable", "unreadable_answer", "wait_timeout", "state_unreachable"}

@@ -10,6 +10,7 @@ from orchestrator.api.answers import json_response
 from orchestrator.api.authentication import Caller
 from orchestrator.api.documents import PROBLEM_RESPONSES
 from orchestrator.api.services import Parts
+from orchestrator.store.told_versions import note_version
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 
@@ -25,4 +26,5 @@ class Version(BaseModel):
 async def version(caller: Caller, parts: Parts) -> Response:
     """The newest version and the leader. It sequences what is waiting."""
     head = await parts.log_head.fresh()
+    note_version(head.version)
     return json_response({"version": head.version, "leader_id": head.leader_id})

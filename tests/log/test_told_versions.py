@@ -1,0 +1,198 @@
+"""Every read tells a version that it includes, in the snapshot of its content, and waits for the one that it is to include."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, event
+
+from orchestrator.api.documents import _OPEN_PATHS
+from orchestrator.app import build_services, public_application
+from orchestrator.settings import Settings
+from orchestrator.store.database import Database, connect_database
+from orchestrator.store.told_versions import AsOf, as_of
+from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, problem, rent
+from tests.api.conftest import PublicApi
+from tests.api.processes import public_process
+from tests.log.test_versions import registered, version
+
+FEED = "/v1/subscribe"
+"""An answer without an end; its own tests tell of its version."""
+
+
+def read_paths() -> list[str]:
+    """Every GET that the OpenAPI document lists, but those that say nothing of the log's world."""
+    document = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+    return [path for path, of in document["paths"].items() if "get" in of and path not in {*_OPEN_PATHS, FEED}]
+
+
+@pytest.fixture(scope="module")
+def stage(api: PublicApi) -> tuple[Caller, dict[str, str]]:
+    """A tenant and the ids of what there is."""
+    tenant = new_tenant(api.admin)
+    place = new_place(api.admin, api.database)
+    body = {"resources": [f"slot:{place.node['id']}:7"], "holder_id": "somebody"}
+    made = tenant.call("POST", "/reservations", body, key="the-hold").json()
+    return tenant, {
+        "allocation_id": rent(tenant, place)["allocation_id"],
+        "reservation_id": made["reservation_id"],
+        "resource_id": registered(api.admin),
+        "key_id": tenant.get("/ssh-keys")["items"][0]["id"],
+        "key": "the-hold",
+        "node": place.node["name"],
+        "node_id": place.node["id"],
+        "tenant_id": str(tenant.tenant_id),
+    }
+
+
+def ask(caller: Caller, path: str, *, headers: dict[str, str] | None = None) -> httpx.Response:
+    """A GET of a path from the root."""
+    return caller.http.get(path, headers={"authorization": f"Bearer {caller.key}", **(headers or {})})
+
+
+@pytest.mark.parametrize("path", read_paths())
+def test_every_get_tells_its_version_and_takes_a_least_one(
+    api: PublicApi, stage: tuple[Caller, dict[str, str]], path: str
+) -> None:
+    tenant, ids = stage
+    caller = api.admin if "/admin/" in path else tenant
+    real = re.sub(r"\{(\w+)(:path)?\}", lambda found: ids.get(found[1], "00000000-0000-7000-8000-000000000000"), path)
+    # An event nobody has sequenced yet: to include its version, the read has to see to that.
+    wanted = version(api.admin)["version"] + 1
+    registered(api.admin)
+    for answer in (
+        ask(caller, f"{real}?min_version={wanted}"),
+        ask(caller, real, headers={"Berth-Min-Version": str(wanted)}),
+        ask(caller, real),
+    ):
+        assert answer.status_code in (200, 404), answer.text
+        assert (answer.status_code == 200) == (set(re.findall(r"\{(\w+)", path)) <= ids.keys()), answer.text
+        assert wanted <= int(answer.headers["berth-version"]) <= version(api.admin)["version"]
+    for bad in ("-1", "x", "", "1.5", str(2**63), "9" * 30, "%31%30%00", "1&min_version=2"):
+        refused = problem(ask(caller, f"{real}?min_version={bad}"), 422, "invalid")
+        assert refused["errors"][0]["field"] == "min_version"
+    problem(ask(Caller(caller.http, "berth_unknown"), f"{real}?min_version=1"), 401, "unauthenticated")
+
+
+def test_a_version_is_of_the_same_snapshot_as_the_content(api: PublicApi) -> None:
+    """While others write, no list shows less than its version promises: events of resources name what was made."""
+
+    def write() -> list[int]:
+        for _ in range(25):
+            registered(api.admin)
+            version(api.admin)
+        return []
+
+    def read() -> list[int]:
+        found = []
+        for _ in range(40):
+            answer = ask(api.admin, "/api/v1/resources?kind=registered&limit=500")
+            told = int(answer.headers["berth-version"])
+            shown = {item["id"] for item in answer.json()["items"]}
+            rows = api.database.execute(
+                "select payload ->> 'resource_id' from log where event_type = 'resource.created' and version <= %s",
+                (told,),
+            )
+            assert {row[0] for row in rows.fetchall()} <= shown
+            found.append(told)
+        return found
+
+    read_versions = at_once(write, read, write)[1]
+    assert len(set(read_versions)) > 5, "the log moved on meanwhile"
+
+
+def test_a_version_that_is_not_reached_is_said_so(database_url: str, tmp_path: Path) -> None:
+    key = insert_admin_key(database_url)
+    with public_process(database_url, tmp_path / "api", {"BERTH_MIN_VERSION_SECONDS_MAX": "0.2"}) as http:
+        admin = Caller(http, key)
+        registered(admin)
+        head = version(admin)["version"]
+        for wanted in (head + 1, 2**63 - 1):
+            answer = ask(admin, f"/api/v1/resources?min_version={wanted}")
+            document = problem(answer, 409, "version_not_reached")
+            assert (document["version"], document["min_version"], document["outcome"]) == (head, wanted, "not_done")
+            assert answer.headers["retry-after"] == "1"
+        assert ask(admin, f"/api/v1/resources?min_version={head}").status_code == 200
+
+
+def test_a_version_that_comes_in_time_is_waited_for(api: PublicApi) -> None:
+    wanted = version(api.admin)["version"] + 3
+
+    def write() -> httpx.Response | None:
+        for _ in range(3):
+            registered(api.admin)
+        return None
+
+    waited, _ = at_once(lambda: ask(api.admin, f"/api/v1/resources?kind=registered&min_version={wanted}"), write)
+    assert waited is not None
+    assert waited.status_code == 200, waited.text
+    assert int(waited.headers["berth-version"]) >= wanted
+
+
+def test_what_is_remembered_is_read_again_for_a_version_that_it_lacks(api: PublicApi) -> None:
+    """The catalogue is kept for a second; an answer about a region made meanwhile must know it."""
+    region = fresh("region")
+    problem(ask(api.admin, f"/api/v1/availability?starts_at=2030-01-01T00:00:00Z&region={region}"), 404, "not_found")
+    api.admin.put(f"/admin/regions/{region}", {"display_name": "New"})
+    registered(api.admin)
+    wanted = version(api.admin)["version"]
+    answer = ask(api.admin, f"/api/v1/availability?starts_at=2030-01-01T00:00:00Z&region={region}&min_version={wanted}")
+    assert answer.status_code == 200, answer.text
+    assert int(answer.headers["berth-version"]) >= wanted
+
+
+def test_what_writes_and_what_tells_nothing_has_no_version(api: PublicApi) -> None:
+    made = api.admin.call("POST", "/admin/resources", {"id": fresh("seat")})
+    assert "berth-version" not in made.headers
+    for path in ("/ok", "/metrics", "/openapi.json"):
+        assert "berth-version" not in ask(api.admin, path).headers
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Everything that is sent to any database meanwhile."""
+    sent: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        del connection, cursor, rest
+        sent.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def read_as_of(url: str, *asked: str) -> tuple[list[list[tuple[Any, ...]]], int | None, int]:
+    """Rows of each statement in one reading (one in a glance), the version told, and how many statements it took."""
+
+    async def read() -> tuple[list[list[tuple[Any, ...]]], int | None, int]:
+        database: Database = connect_database(
+            url, pool_size=1, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=5, application="test"
+        )
+        own = AsOf()
+        as_of.set(own)
+        with statements() as sent:
+            async with database.reading() if len(asked) > 1 else database.glance() as reading:
+                rows = [[tuple(row) for row in await reading.execute(sql)] for sql in asked]
+        await database.close()
+        return rows, own.version, len([sql for sql in sent if "pg_catalog" not in sql and "show " not in sql])
+
+    return asyncio.run(read())
+
+
+def test_rows_are_the_same_with_a_version_and_cost_no_statement_more(database_url: str) -> None:
+    upside_down = "select n, 7 - n as m, null as nothing from generate_series(1, 5) n order by n desc"
+    assert read_as_of(database_url, upside_down) == ([[(n, 7 - n, None) for n in (5, 4, 3, 2, 1)]], 0, 1)
+    assert read_as_of(database_url, "select 1 as a where false") == ([[]], 0, 1), "no row is no row"
+    assert read_as_of(database_url, "select null as a") == ([[(None,)]], 0, 1), "an empty row is one"
+    twice = "with two as (select 1 as a, 2 as a) select * from two -- and a comment"
+    assert read_as_of(database_url, twice, "select 3", "select 4") == ([[(1, 2)], [(3,)], [(4,)]], 0, 3)
