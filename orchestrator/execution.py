@@ -191,7 +191,8 @@ async def remember_refusals(context: Context, refused: Sequence[Refused]) -> lis
     """Store refusals under their keys, each with its event; answers what each client is told.
 
     They share a transaction; if that waits too long for one of the keys, or has no room for one of them, each is stored
-    alone, so that only that one suffers. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    alone, so that only that one suffers. Trouble with the database is the answer to each and is not raised: whoever asks has
+    others to answer, whose effects stand.
     """
     if not refused:
         return []
@@ -208,6 +209,8 @@ async def remember_refusals(context: Context, refused: Sequence[Refused]) -> lis
             if len(refused) == 1:
                 return [unstorable]
             return [(await remember_refusals(context, [one]))[0] for one in refused]
+        except Problem as trouble:
+            return [trouble] * len(refused)
     return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.errors import OperationInProgress
+from orchestrator.domain.errors import OperationInProgress, Problem
 from orchestrator.domain.reservation_refusals import OperationTableFull
 from orchestrator.execution import TRIES_MAX, Context
 from orchestrator.store.database import TransactionConflict
@@ -22,15 +22,24 @@ from orchestrator.store.windows import find_room
 async def place_in_windows(context: Context, placements: dict[int, Placement]) -> dict[int, dict[str, Any]]:
     """What became of each that a window could help, in the words of `place_allocations`, and of no other.
 
-    `contended`: others were faster each time. Without an end, only holds that are past their deadline can make room.
+    `contended`: others were faster each time. `trouble`: the `Problem` that ended the search; it is told to those that were
+    not tried yet as well, and to none that has its place. Without an end, only overdue holds can make room.
     """
     endless = {one.admitted.pool.pool_id for one in placements.values() if one.create.ends_at is None}
     overdue = {pool for pool in endless if await _has_overdue_holds(context, pool)}
-    return {
-        index: await _place(context, placement)
-        for index, placement in placements.items()
-        if placement.create.ends_at is not None or placement.admitted.pool.pool_id in overdue
-    }
+    outcomes: dict[int, dict[str, Any]] = {}
+    trouble: Problem | None = None
+    for index, placement in placements.items():
+        if placement.create.ends_at is None and placement.admitted.pool.pool_id not in overdue:
+            continue
+        if trouble is None:
+            try:
+                outcomes[index] = await _place(context, placement)
+                continue
+            except Problem as problem:
+                trouble = problem
+        outcomes[index] = {"outcome": "trouble", "trouble": trouble}
+    return outcomes
 
 
 async def _has_overdue_holds(context: Context, pool_id: int) -> bool:

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.exc import DBAPIError
+
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain import reservations
 from orchestrator.domain.errors import InvalidState, OperationInProgress, Overloaded, Problem
@@ -81,7 +83,7 @@ async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[d
                 outcomes = await confirm_together(tx, confirms)
             reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
             return outcomes
-        except (TransactionConflict, OperationInProgress):
+        except (TransactionConflict, OperationInProgress, DBAPIError):
             pass  # for the sake of one of them: each goes alone
     return [{"outcome": "again"}] * len(confirms)
 

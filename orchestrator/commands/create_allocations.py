@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import structlog
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue_cache import CatalogueCache
@@ -27,6 +28,8 @@ from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look
 from orchestrator.store.refusals import Refused
 from orchestrator.window_placing import place_in_windows
 
+log = structlog.get_logger("orchestrator.api")
+
 
 async def create_allocations(context: Context, catalogue: CatalogueCache, creates: Sequence[Create]) -> list[Result]:
     """What became of each create, in order: an answer to send (201, or a stored one), or a problem that leaves no record.
@@ -38,36 +41,68 @@ async def create_allocations(context: Context, catalogue: CatalogueCache, create
     open_items = dict(enumerate(creates))
     waiting: set[int] = set()
     for _ in range(TRIES_MAX):
-        placements, refusals = await _admit_all(context, catalogue, open_items, waiting)
-        outcomes = dict(zip(placements, await _place(context, list(placements.values())), strict=True))
-        rooms = await _look_again(context, placements, outcomes)
-        roomless = {index: placements[index] for index, room in rooms.items() if not room.fits}
-        outcomes |= await place_in_windows(context, roomless)
-        again: dict[int, Create] = {}
-        for index, outcome in outcomes.items():
-            word, create = outcome["outcome"], open_items[index]
-            if word in ("created", "existing"):
-                results[index] = _answer(create, outcome)
-            elif word in ("stale", "lost"):
-                catalogue.forget()
-                again[index] = create
-            elif word == "contended":
-                refusals[index] = contended()
-            elif word != "no_room":
-                refusals[index] = refusal_of(outcome)
-            elif rooms[index].fits:
-                waiting.add(index)
-                again[index] = create
-            elif create.ends_at is not None:
-                refusals[index] = no_room_in_window(placements[index].admitted)
-            else:
-                refusals[index] = no_room(placements[index].admitted, rooms[index].free_gpus)
-        results |= await _refuse(context, open_items, refusals)
-        open_items = again
+        try:
+            open_items = await _try_all(context, catalogue, open_items, waiting, results)
+        except Problem as trouble:
+            if not results:
+                raise
+            # Some have their place, which stands whatever happened since.
+            results |= {index: trouble for index in open_items if index not in results}
+            open_items = {}
         if not open_items:
             break
     results |= await _refuse(context, open_items, {index: contended() for index in open_items})
     return [results[index] for index in range(len(creates))]
+
+
+async def _try_all(
+    context: Context,
+    catalogue: CatalogueCache,
+    open_items: dict[int, Create],
+    waiting: set[int],
+    results: dict[int, Result],
+) -> dict[int, Create]:
+    """Which are to be tried again, `waiting` for busy nodes where that may help; the others' results are written down.
+
+    Each as soon as it is known: what raises later is about those that have none yet.
+    """
+    placements, refusals = await _admit_all(context, catalogue, open_items, waiting)
+    outcomes = dict(zip(placements, await _place(context, list(placements.values())), strict=True))
+    _settle(open_items, outcomes, results)
+    rooms = await _look_again(context, placements, outcomes)
+    roomless = {index: placements[index] for index, room in rooms.items() if not room.fits}
+    placed = await place_in_windows(context, roomless)
+    _settle(open_items, placed, results)
+    again: dict[int, Create] = {}
+    for index, outcome in (outcomes | placed).items():
+        word, create = outcome["outcome"], open_items[index]
+        if index in results:
+            continue
+        if word in ("stale", "lost"):
+            catalogue.forget()
+            again[index] = create
+        elif word == "contended":
+            refusals[index] = contended()
+        elif word != "no_room":
+            refusals[index] = refusal_of(outcome)
+        elif rooms[index].fits:
+            waiting.add(index)
+            again[index] = create
+        elif create.ends_at is not None:
+            refusals[index] = no_room_in_window(placements[index].admitted)
+        else:
+            refusals[index] = no_room(placements[index].admitted, rooms[index].free_gpus)
+    results |= await _refuse(context, open_items, refusals)
+    return again
+
+
+def _settle(creates: dict[int, Create], outcomes: dict[int, dict[str, Any]], results: dict[int, Result]) -> None:
+    """Write down what became of those that have their place, or had it before, or met trouble of their own."""
+    for index, outcome in outcomes.items():
+        if outcome["outcome"] in ("created", "existing"):
+            results[index] = _answer(creates[index], outcome)
+        elif outcome["outcome"] == "trouble":
+            results[index] = outcome["trouble"]
 
 
 async def _admit_all(
@@ -102,13 +137,24 @@ async def _place(context: Context, placements: list[Placement]) -> list[dict[str
         return await _place_together(context, placements)
     except (OperationInProgress, OperationTableFull, DBAPIError) as error:
         if len(placements) > 1:
-            alone = await asyncio.gather(*(_place(context, [placement]) for placement in placements))
-            return [outcome for outcomes in alone for outcome in outcomes]
+            return list(await asyncio.gather(*(_place_alone(context, placement) for placement in placements)))
         if isinstance(error, OperationInProgress):
             return [{"outcome": "lost" if placements[0].wait else "in_progress"}]
         if isinstance(error, OperationTableFull):
             return [{"outcome": "operations_full"}]
         raise
+
+
+async def _place_alone(context: Context, placement: Placement) -> dict[str, Any]:
+    """One of a list that failed; its trouble is its own, as the others may have their places by now."""
+    try:
+        (outcome,) = await _place(context, [placement])
+        return outcome
+    except Problem as trouble:
+        return {"outcome": "trouble", "trouble": trouble}
+    except DBAPIError as error:
+        log.error("a create failed", operation_key=placement.create.operation.key, exc_info=error)
+        return {"outcome": "trouble", "trouble": Problem("something failed that should not have; it has been logged")}
 
 
 async def _place_together(context: Context, placements: list[Placement]) -> list[dict[str, Any]]:

@@ -13,10 +13,13 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.exc import DBAPIError
+
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import (
     Forbidden,
+    Invalid,
     OperationInProgress,
     Problem,
     QuotaExceeded,
@@ -35,7 +38,8 @@ from orchestrator.domain.reservation_refusals import (
     WindowInvalid,
 )
 from orchestrator.domain.reservations import MOMENT_MAX
-from orchestrator.domain.resource_names import parse_resources
+from orchestrator.domain.resource_names import RESOURCES_MAX, parse_resources
+from orchestrator.domain.states import Shape
 from orchestrator.execution import TRIES_MAX, Context, Later, Limits, Result, remember_refusals, remembered
 from orchestrator.overdue_holds import end_overdue_holds
 from orchestrator.placement import admission
@@ -59,6 +63,8 @@ FOR_ONES_SAKE = (
     OperationTableFull,
     OperationInProgress,
     SlotOverflow,
+    Invalid,
+    DBAPIError,
 )
 """Why a list may fail for the sake of one of its holds: each is tried alone."""
 REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
@@ -150,15 +156,7 @@ async def _try_together(context: Context, holds: Sequence[tuple[Hold, Wanted]]) 
                 outcomes = await hold_together(tx, holds, _bounds(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
             return outcomes
-        except (
-            TransactionConflict,
-            ReservationTableFull,
-            ExpirationIndexFull,
-            OperationInProgress,
-            OperationTableFull,
-        ):
-            pass  # for the sake of one of them: each goes alone
-        except SlotOverflow:
+        except FOR_ONES_SAKE:
             pass
     return [{"outcome": "again"}] * len(holds)
 
@@ -249,6 +247,11 @@ async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpu
         units: AdmittedUnits = judge(await catalogue.current(), wanted)
     except Problem:
         units = judge(await catalogue.before_refusing(), wanted)
+    if units.sku.shape == Shape.GPU_SLICE and asked.gpus * asked.count > RESOURCES_MAX:
+        message = (
+            f"{asked.count} times {asked.gpus} slots are more than the {RESOURCES_MAX} of one reservation; make several"
+        )
+        raise Invalid(f"count: {message}", errors=[{"field": "count", "message": message}])
     return AdmittedGpus(units, asked.count)
 
 

@@ -12,6 +12,8 @@ from uuid import UUID
 
 from orchestrator.domain.reservation_refusals import ResourceNotFound
 
+RESOURCES_MAX = 1_024
+"""How many one reservation may name (migrations)."""
 RESOURCE_ID_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 _REGISTERED = re.compile(RESOURCE_ID_PATTERN.removesuffix("$"))
 _NODE = re.compile(r"node:([0-9a-f-]{36})")

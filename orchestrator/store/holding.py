@@ -13,8 +13,10 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import psycopg
 import sqlalchemy.exc
 
+from orchestrator.domain.errors import Invalid
 from orchestrator.domain.reservation_refusals import ExpirationIndexFull, ReservationTableFull
 from orchestrator.domain.resource_names import NamedResources
 from orchestrator.placement.admission import AdmittedUnits
@@ -25,6 +27,8 @@ from orchestrator.store.operations import Operation
 TABLE_FULL = "BF001"
 RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
 """The quota moved, somebody else has the units, or the key: another look tells."""
+BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
+"""Constraints that a reservation passes when it holds more, or names it at greater length, than its event can tell."""
 _ALONE = "select hold_once(cast(:item as jsonb))"
 _TOGETHER = "select hold_together(cast(:item as jsonb))"
 
@@ -74,7 +78,8 @@ Wanted = NamedResources | AdmittedGpus
 async def hold_once(tx: Transaction, hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
     """What became of it, in the words of `hold_once` (migrations). Everything but `held` leaves nothing behind.
 
-    Raises `ReservationTableFull`, `ExpirationIndexFull`, and `TransactionConflict` when rivals came between.
+    Raises `ReservationTableFull`, `ExpirationIndexFull`, `Invalid` for more than one reservation can tell of, and
+    `TransactionConflict` when rivals came between.
     """
     outcome: dict[str, Any] = await _call(tx, _ALONE, _item(hold, wanted, bounds), bounds)
     return outcome
@@ -101,6 +106,9 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
             raise TransactionConflict(state) from error
         if state == TABLE_FULL:
             raise _full(error, bounds) from error
+        if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in BOUNDS_OF_ONE:
+            message = "these are too many, or their names too long, for one reservation; make several"
+            raise Invalid(f"resources: {message}", errors=[{"field": "resources", "message": message}]) from error
         raise
     return result.scalar_one()
 

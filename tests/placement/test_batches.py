@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +46,42 @@ def test_a_fit_that_lies_costs_nobody_a_place_and_is_corrected(database_url: str
     assert fleet.one(FITS_THAT_LIE) == 0
     assert fleet.one("select count(*) from operations where status = 201") == 8
     assert fleet.one("select sum(gpus_used) from tenant_quotas") == 16
+
+
+TROUBLE = """
+create function trouble() returns trigger language plpgsql as $$ begin
+    raise exception 'trouble' using errcode = tg_argv[0];
+end $$;
+create trigger refusals before insert on operations for each row when (new.status >= 400)
+    execute function trouble('disk_full');
+create trigger windows before insert on allocations for each row when (new.ends_at is not null)
+    execute function trouble('disk_full');
+create trigger bugs before insert on allocations for each row when (new.name = 'odd') execute function trouble('P0001');
+"""
+FREE_TODAY_ONLY = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fence)
+    select id, gen_random_uuid(), 'reservation', gen_random_uuid(),
+           int8multirange(int8range(unit_base, unit_base + 1)), tstzrange(clock_timestamp() + interval '1 day', null), 1
+    from nodes
+"""
+
+
+def test_what_has_its_place_is_told_so_whatever_happens_to_the_rest_of_the_list(database_url: str) -> None:
+    """A refusal that cannot be stored, a window in which placing fails, and a failure that nobody foresaw."""
+    fleet = Fleet(database_url, slice_nodes=2)
+    tenant = fleet.tenant()
+    fleet.connection.execute(TROUBLE)
+    fleet.connection.execute(FREE_TODAY_ONLY)
+    fleet.connection.execute("select refresh_node_fit(id) from nodes")
+    window = replace(create_of(tenant, gpus=8), ends_at=datetime.now(UTC) + timedelta(hours=1))
+    odd = replace(create_of(tenant), name="odd")
+
+    refused = run(database_url, [create_of(tenant), create_of(tenant, region="nowhere")])
+    assert sorted(map(word_of, refused)) == ["201", "database_unavailable"]
+    windowed = run(database_url, [window, create_of(tenant)])
+    assert sorted(map(word_of, windowed)) == ["201", "database_unavailable"]
+    unforeseen = run(database_url, [create_of(tenant), odd, create_of(tenant)])
+    assert sorted(map(word_of, unforeseen)) == ["201", "201", "internal"]
 
 
 def test_a_creation_from_long_ago_is_answered_among_new_ones(database_url: str) -> None:

@@ -19,9 +19,8 @@ from orchestrator.api.schemas.allocations import (
 from orchestrator.api.schemas.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request, Sentence
 from orchestrator.api.schemas.moments import Moment
 from orchestrator.domain.reservations import ReservationState, ResourceState
-from orchestrator.domain.resource_names import RESOURCE_ID_PATTERN
+from orchestrator.domain.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
 
-RESOURCES_MAX = 1_024
 TTL_SECONDS_DEFAULT = 900
 HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]

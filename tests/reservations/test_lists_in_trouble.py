@@ -1,0 +1,71 @@
+"""What a list has done stands and is told, whatever happens to the rest of it; what one of it meets is its own (P12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.commands.confirm_reservation import confirm_reservations
+from orchestrator.commands.hold_resources import WantedGpus
+from tests.lifecycle.driving import rows_of
+from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
+from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
+from tests.reservations.test_lists import ask, confirm_of, hold_all, settled, told
+
+REFUSALS_FIND_NO_DISK = """
+create function disk_full() returns trigger language plpgsql as $$ begin
+    raise exception 'no space left on device' using errcode = 'disk_full';
+end $$;
+create trigger disk_full before insert on operations for each row when (new.status >= 400) execute function disk_full();
+"""
+LONG_NAMES = "insert into resources (id) select rpad(n::text, 128, 'x') from generate_series(1000, 2023) n returning id"
+
+
+def test_refusals_that_cannot_be_stored_take_no_answer_from_those_that_succeeded(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=3)
+
+    async def scene(desk: Desk) -> None:
+        held = await desk.held("seat-2")
+        with connect(database_url) as operator:
+            operator.execute(REFUSALS_FIND_NO_DISK)
+        results = await hold_all(desk, [ask(desk, "seat-0"), ask(desk, "seat-2"), ask(desk, "seat-1")])
+        assert [told(result) for result in results] == ["201", "database_unavailable", "201"]
+        results = await confirm_reservations(
+            desk.context, [confirm_of(desk, held), confirm_of(desk, held, holder="other")]
+        )
+        assert [told(result) for result in results] == ["200", "database_unavailable"]
+        assert desk.state(held) == "confirmed"
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_other(database_url: str) -> None:
+    """A thousand names of full length do not fit an event; more slots than a reservation can name are not even tried."""
+    seeded = seed_with_seats(database_url, seats=2)
+    names = [row[0] for row in rows_of(database_url, LONG_NAMES)]
+
+    async def scene(desk: Desk) -> None:
+        slots = replace(ask(desk, "seat-0"), wanted=WantedGpus(SLICE_SKU, 8, REGION, 129))
+        asked = [ask(desk, "seat-0"), ask(desk, *names), slots, ask(desk, "seat-1")]
+        results = await settled(await hold_all(desk, asked))
+        assert [told(result) for result in results] == ["201", "invalid", "invalid", "201"]
+        half = await desk.hold(*names[:512])
+        assert half.status == 201
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_a_failure_that_nobody_foresaw_is_met_by_its_own_request_alone(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=3)
+    with connect(database_url) as operator:
+        operator.execute("alter table reservations add check (holder_id <> 'unforeseen')")
+
+    async def scene(desk: Desk) -> list[str]:
+        odd = ask(desk, "seat-1")
+        odd = replace(odd, hold=replace(odd.hold, holder_id="unforeseen"))
+        results = await hold_all(desk, [ask(desk, "seat-0"), odd, ask(desk, "seat-2")])
+        assert [told(result) for result in results] == ["later"] * 3
+        return [told(result) for result in await settled([results[0], results[2]])]
+
+    assert at_desk(database_url, seeded, scene) == ["201", "201"]
