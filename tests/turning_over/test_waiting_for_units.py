@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import orchestrator.commands
+from berth.verification import run_checks
 from orchestrator.commands.begin_provisioning import begin_provisioning
 from orchestrator.commands.fail_unstarted import fail_unstarted
 from orchestrator.commands.force_cleanup import force_cleanup
@@ -66,6 +67,15 @@ def waits_of(url: str, allocation_id: UUID) -> str | None:
     return waits
 
 
+def broken(url: str) -> dict[str, list[str]]:
+    """What `berth verify` finds, by promise."""
+    with connect(url) as connection:
+        # Nodes report here without having asked; who looks for proof must find that something reached a node.
+        connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
+        connection.execute("select log_advance(1000)")
+    return {verdict.promise: verdict.violations for verdict in run_checks(url) if not verdict.kept}
+
+
 def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
@@ -115,13 +125,14 @@ def test_an_admins_word_passes_the_units_on_as_well(database_url: str) -> None:
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+    assert broken(database_url) == {}
 
 
 def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
     """A task of its own would bear a newer fence than those of whoever is on the units."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(desk: Desk) -> UUID:
         running, waiting = await back_to_back(desk)
         answer = await release(desk.context, seeded, waiting)
         assert (answer.status, json.loads(answer.body)["status"]) == (202, "released")
@@ -134,9 +145,15 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
         await release(desk.context, seeded, running)
         await clean_up(desk.context, database_url, running)
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 0
+        return waiting
 
-    at_desk(database_url, seeded, way)
+    waiting = at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+    assert broken(database_url) == {}
+    # Nobody but a worker or an admin may say so of one that was on its units.
+    with connect(database_url) as connection:
+        connection.execute("update claims set occupied_from = lower(during) where owner_id = %s", (waiting,))
+    assert f"allocation {waiting} was made released by system" in broken(database_url)["P8"]
 
 
 def test_past_its_deadline_it_fails_with_a_code_and_leaves_the_units_alone(database_url: str) -> None:
@@ -155,6 +172,7 @@ def test_past_its_deadline_it_fails_with_a_code_and_leaves_the_units_alone(datab
 
     at_desk(database_url, seeded, way, limits=Limits(units_seconds_max=5))
     assert violations(database_url) == []
+    assert broken(database_url) == {}
 
 
 @pytest.mark.parametrize(("lasts", "bound"), [(600.0, 5.0), (4.0, 3_600.0)])
@@ -217,3 +235,4 @@ def test_two_that_wait_for_parts_of_one_both_start_and_rivals_never_deadlock(dat
     at_desk(database_url, seeded, way)
     assert deadlocks(database_url) == 0
     assert violations(database_url) == []
+    assert broken(database_url) == {}
