@@ -6,13 +6,17 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from uuid import UUID
 
 from berth.client import AsyncClient, BerthError, OperationInProgress
 from tests.campaign.history import History
+from tests.campaign.windows import next_step
 
-EVERY_SECONDS = (2.0, 10.0)
-OUT_SECONDS = (0.5, 5.0)
+EVERY_SECONDS = (1.0, 6.0)
+OUT_SECONDS = (1.0, 5.0)
+BEFORE_SECONDS = 0.3
+"""Half of the time a node goes so long before windows begin on it."""
 AGAIN_SECONDS = 0.5
 
 
@@ -32,6 +36,9 @@ class Operator:
         """Return when told to stop and every node is back."""
         for number in range(1_000_000):
             await _pause(stopping, self._chance.uniform(*EVERY_SECONDS))
+            if self._chance.random() < 0.5:
+                now = datetime.now(UTC)
+                await _pause(stopping, (next_step(now, 0) - now).total_seconds() - BEFORE_SECONDS)
             if stopping.is_set():
                 return
             node, key = self._chance.choice(self._nodes), f"{self._history.seed}.cordon.{number}"
@@ -73,4 +80,4 @@ class Operator:
 
 async def _pause(stopping: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), seconds)
+        await asyncio.wait_for(stopping.wait(), max(0.0, seconds))
