@@ -86,10 +86,10 @@ class Stage(Whole):
         (found,) = [node for node in plan_fleet(AGENTS) if f"agent {node.name}" == agent]
         return found
 
-    def start(self, name: str) -> None:
+    def start(self, *names: str) -> None:
         """As `Whole.start`; the play and whoever kills may both be at it, and the stack is one thread's at a time."""
         with self._starting:
-            super().start(name)
+            super().start(*names)
 
     def require_all_running(self) -> None:
         """Start whatever an earlier scenario that failed has left dead."""

@@ -23,6 +23,11 @@ from berth.verification.all_checks import run_checks
 from tests.whole.collector import Collector, collecting
 
 WAIT_SECONDS = 90.0
+WORKER = {
+    "BERTH_SWEEP_SECONDS": "0.5", "BERTH_CENSUS_SECONDS": "0.5", "BERTH_WORKER_POSITION_SECONDS": "0.3",
+    "BERTH_WORKER_STICKY_SECONDS": "1", "BERTH_WORKER_STEP_SECONDS": "2", "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
+}  # fmt: skip
+"""Short pauses, so that what is waited for comes soon; deadlines are those of production."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,13 @@ class Tenant:
     private_key: asyncssh.SSHKey
     ssh_key_id: uuid.UUID
 
-    def create(self, *, gpus: int = 1, sku: str = "h100.slice", region: str = "eu-1") -> CreatedAllocation:
+    def create(
+        self, *, gpus: int = 1, sku: str = "h100.slice", region: str = "eu-1", labels: dict[str, str] | None = None
+    ) -> CreatedAllocation:
         """Ask for GPUs."""
-        return self.client.create_allocation(sku=sku, gpus=gpus, region=region, ssh_key_ids=[self.ssh_key_id])
+        return self.client.create_allocation(
+            sku=sku, gpus=gpus, region=region, ssh_key_ids=[self.ssh_key_id], labels=labels
+        )
 
     def wait(self, allocation: CreatedAllocation | Allocation, *states: str) -> Allocation:
         """The allocation once it is in one of `states`."""
@@ -73,11 +82,14 @@ class Whole:
         found.process.kill()
         found.process.wait()
 
-    def start(self, name: str) -> None:
-        """Start a killed process again and wait until it is ready."""
-        (found,) = [child for child in self.stack._children if child.name == name]
-        found.spawn()
-        found.wait_ready()
+    def start(self, *names: str) -> None:
+        """Start killed processes again, all at once, and wait until they are ready."""
+        killed = [child for name in names for child in self.stack._children if child.name == name]
+        assert len(killed) == len(names)
+        for child in killed:
+            child.spawn()
+        for child in killed:
+            child.wait_ready()
 
     def server(self, name: str) -> LocalServer:
         """One of the servers."""
@@ -142,8 +154,9 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="session")
 def whole(server_directory: Path, collector: Collector) -> Iterator[Whole]:
     """Three nodes: a slice node in each region and a bare-metal one in eu-1."""
-    traced = {name: {"BERTH_OTLP_ENDPOINT": collector.url} for name in ("api", "node-api", "worker")}
-    options = StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None, environment=traced)
+    traced = {"BERTH_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    environment = {"api": traced, "node-api": traced, "worker": {**traced, **WORKER}}
+    options = StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None, environment=environment)
     with Stack(options) as stack:
         yield Whole(stack)
 

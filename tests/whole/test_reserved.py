@@ -13,7 +13,7 @@ from berth.client.reservation_models import Reservation
 from tests.whole.conftest import Tenant, Whole, eventually
 
 HOLDER = "whole"
-WINDOW_SECONDS = 20
+WINDOW_SECONDS = 10
 
 
 def reserve(tenant: Tenant, starts_at: datetime | None, ends_at: datetime) -> Reservation:

@@ -44,6 +44,19 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tena
     tenant.wait(fresh, "released")
 
 
+def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant: Tenant) -> None:
+    made = tenant.create(labels={"berth.fault/slow_phase": "boot", "berth.fault/slow_phase_seconds": "2"})
+    eventually(lambda: "image" in tenant.phases(made), "the node is in the middle of it")
+    control_plane = ("api", "node-api", "relay", "worker")
+    for name in control_plane:
+        whole.kill(name)
+    whole.start(*control_plane)
+    active = tenant.wait(made, "active", "failed")
+    assert (active.status, active.failure) == ("active", None)
+    tenant.client.release_allocation(made.allocation_id)
+    tenant.wait(made, "released")
+
+
 def test_nothing_was_broken_by_all_that(whole: Whole) -> None:
     eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []
