@@ -32,7 +32,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = structlog.get_logger("orchestrator.api")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-NEVER_SHED = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$|^/(ok|metrics)$")
+ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
+ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
 SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -90,7 +91,7 @@ class Edge:
         self._in_flight += 1
         self._gauge.inc()
         version = as_of.set(asked)
-        ends = ending.set(NEVER_SHED.search(scope["path"]) is not None)
+        ends = ending.set(_never_shed(scope))
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
@@ -124,7 +125,7 @@ class Edge:
             raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
-        if self._in_flight >= self._in_flight_max and not NEVER_SHED.search(scope["path"]):
+        if self._in_flight >= self._in_flight_max and not _never_shed(scope):
             raise Overloaded("too many requests at once; try again")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -167,6 +168,12 @@ class Edge:
             if began:
                 raise
             await problem_response(problem, scope["state"])(scope, receive, send)
+
+
+def _never_shed(scope: Scope) -> bool:
+    """Whether it ends something. Names of things may be verbs as well (an operation's key is whatever its client likes)."""
+    path: str = scope["path"]
+    return path in ALWAYS_SERVED or (scope["method"] == "POST" and ENDING_VERBS.search(path) is not None)
 
 
 def _method(scope: Scope) -> str:

@@ -28,19 +28,23 @@ class Busy:
 
 
 @pytest.mark.parametrize(
-    ("path", "status"),
+    ("method", "path", "status"),
     [
-        ("/api/v1/allocations", 503),
-        ("/api/v1/skus", 503),
-        ("/api/v1/allocations/1/release", 200),
-        ("/api/v1/admin/allocations/1/force-release", 200),
-        ("/api/v1/reservations/1/cancel", 200),
-        ("/api/v1/reservations/1/confirm", 200),
-        ("/node/v1/tasks/1/result", 200),
-        ("/ok", 200),
+        ("POST", "/api/v1/allocations", 503),
+        ("POST", "/api/v1/reservations", 503),
+        ("GET", "/api/v1/skus", 503),
+        ("GET", "/api/v1/operations/release", 503),
+        ("GET", "/api/v1/operations/order-17/confirm", 503),
+        ("GET", "/api/v1/resources/cancel", 503),
+        ("POST", "/api/v1/allocations/1/release", 200),
+        ("POST", "/api/v1/admin/allocations/1/force-release", 200),
+        ("POST", "/api/v1/reservations/1/cancel", 200),
+        ("POST", "/api/v1/reservations/1/confirm", 200),
+        ("POST", "/node/v1/tasks/1/result", 200),
+        ("GET", "/ok", 200),
     ],
 )
-def test_only_what_begins_something_is_shed(path: str, status: int) -> None:
+def test_only_what_ends_something_is_never_shed(method: str, path: str, status: int) -> None:
     async def scene() -> httpx.Response:
         busy = Busy()
         edge = Edge(busy, zone="test", body_bytes_max=1024, in_flight_max=1)
@@ -49,7 +53,7 @@ def test_only_what_begins_something_is_shed(path: str, status: int) -> None:
             first = asyncio.create_task(http.get("/api/v1/skus"))
             await busy.began.wait()
             busy.began.clear()
-            second = asyncio.create_task(http.post(path))
+            second = asyncio.create_task(http.request(method, path))
             if status == 200:
                 await busy.began.wait()
                 busy.go.set()
