@@ -21,6 +21,7 @@ from orchestrator.api.log import asyncapi
 from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.commands.commit_transactions import commit_transactions
 from orchestrator.commands.confirm_reservation import confirm_reservations
 from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.commands.hold_resources import hold_for_many
@@ -72,6 +73,12 @@ def build_services(settings: Settings) -> Services:
         ),
         confirms=Gatherer(
             "confirms", lambda confirms: confirm_reservations(context, confirms), queue_max=None, **combined
+        ),
+        commits=Gatherer(
+            "commits",
+            lambda commits: commit_transactions(context, commits),
+            queue_max=settings.combining_queue_max,
+            **combined,
         ),
         dispatcher=Dispatcher(
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max

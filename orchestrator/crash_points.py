@@ -30,6 +30,8 @@ class CrashPoint(StrEnum):
     HOLD_RESOURCES_AFTER_COMMIT = "hold_resources.after_commit"
     CONFIRM_RESERVATION_BEFORE_COMMIT = "confirm_reservation.before_commit"
     CONFIRM_RESERVATION_AFTER_COMMIT = "confirm_reservation.after_commit"
+    COMMIT_TRANSACTIONS_BEFORE_COMMIT = "commit_transactions.before_commit"
+    COMMIT_TRANSACTIONS_AFTER_COMMIT = "commit_transactions.after_commit"
     CANCEL_RESERVATION_BEFORE_COMMIT = "cancel_reservation.before_commit"
     CANCEL_RESERVATION_AFTER_COMMIT = "cancel_reservation.after_commit"
     EXPIRE_RESERVATION_BEFORE_COMMIT = "expire_reservation.before_commit"

@@ -112,6 +112,19 @@ class Settings(BaseSettings):
         4_000, ge=1, description="creates (or holds) waiting for their transaction; beyond it 503"
     )
 
+    kv_key_bytes_max: int = Field(1_024, ge=1, le=2_047, description="longest key of a transaction")
+    kv_value_bytes_max: int = Field(65_536, ge=0, le=180_000, description="largest value of a key")
+    kv_operations_max: int = Field(1_000, ge=1, le=10_000, description="most operations of a transaction")
+    kv_preconditions_max: int = Field(1_000, ge=1, le=10_000, description="most preconditions of a transaction")
+    kv_transaction_bytes_max: int = Field(
+        200_000, ge=1_000, le=250_000, description="largest transaction: its operations as its event tells them"
+    )
+    kv_namespace_keys_max: int = Field(
+        100_000, ge=1, description="keys of a tenant, deleted ones that the log still tells of included"
+    )
+    kv_namespace_bytes_max: int = Field(268_435_456, ge=1, description="bytes of a tenant's keys and values")
+    kv_request_id_length_min: int = Field(20, ge=1, le=255, description="shortest request_id of a commit")
+
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
 

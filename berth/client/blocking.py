@@ -11,7 +11,7 @@ from uuid import UUID
 
 import httpx
 
-from berth.client import admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls
+from berth.client import admin_calls, kv_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls
 from berth.client.calls import Call
 from berth.client.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
 from berth.client.errors import BerthError
@@ -197,6 +197,11 @@ class Client:
     get_availability = _now(reservation_calls.list_availability)
     iterate_availability = _each(reservation_calls.list_availability)
     get_operation = _now(operation_calls.get_operation)
+
+    commit_transaction = _now(kv_calls.commit_transaction)
+    get_commit_status = _now(kv_calls.get_commit_status)
+    get_key = _now(kv_calls.get_key)
+    list_keys = _now(kv_calls.list_keys)
 
     create_tenant = _now(admin_calls.create_tenant)
     list_tenants = _now(admin_calls.list_tenants)

@@ -18,10 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.api.authentication import principal_behind
 from orchestrator.api.edge import App, Message, Receive, Scope, Send
+from orchestrator.api.log.commits import commit_for
 from orchestrator.api.operation_keys import KEY_HEADER_LENGTH_MAX, answer_response
 from orchestrator.api.problems import problem_response
 from orchestrator.api.schemas.allocations import CreateAllocation
 from orchestrator.api.schemas.reservations import ByHolder, HoldResources
+from orchestrator.api.schemas.transactions import CommitTransaction
 from orchestrator.api.services import Services
 from orchestrator.api.tenant.allocations import place_create
 from orchestrator.api.tenant.reservations import confirm_held, hold_for
@@ -53,6 +55,7 @@ async def _confirm(parts: Services, scope: Scope, caller: Principal, body: ByHol
 WAYS = {
     "/api/v1/allocations": Way(TypeAdapter(CreateAllocation), place_create),
     "/api/v1/reservations": Way(TypeAdapter(HoldResources), hold_for),
+    "/v1/commit": Way(TypeAdapter(CommitTransaction), commit_for),
 }
 CONFIRM = Way(TypeAdapter(ByHolder), _confirm)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.commands.hold_resources import AskedHold
     from orchestrator.store.confirming import Confirm
     from orchestrator.store.placing import Create
+    from orchestrator.store.transactions import Commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Services:
     creates: Gatherer[Create]
     holds: Gatherer[AskedHold]
     confirms: Gatherer[Confirm]
+    commits: Gatherer[Commit]
     dispatcher: Dispatcher
     log_head: LogHead
     authority: NodeAuthority | None

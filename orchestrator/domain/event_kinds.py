@@ -214,6 +214,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.OPERATION_COMMITTED: EventKind(
         _T, "a write is remembered that no other event names", {"code": TEXT, "status": WHOLE, "judged_at": TIME}
     ),
+    EventType.TRANSACTION: EventKind(
+        _T, "keys and values of a namespace were changed by one transaction",
+        {"operations": {"type": "array", "items": OBJECT}, "judged_at": TIME}, {"principal_id": ID},
+    ),
     EventType.OPERATION_REFUSED: EventKind(
         _T, "a write was refused, and is remembered so",
         {"code": TEXT, "reason": nullable(TEXT), "status": WHOLE, "judged_at": TIME},

@@ -38,6 +38,9 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset(
         "ttl_out_of_range",
         "window_invalid",
         "slot_overflow",
+        "range_invalid",
+        "version_missing",
+        "version_in_future",
     }
 )
 # Nor that one number must not be larger than another, or a time not to come.

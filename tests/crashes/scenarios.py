@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import plays, reserving, turning
+from tests.crashes import committing, plays, reserving, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -52,6 +52,8 @@ SCENARIOS = [
     Scenario(ControlPoint.HOLD_RESOURCES_AFTER_COMMIT, API, reserving.a_reservation, seed=True),
     Scenario(ControlPoint.CONFIRM_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.CONFIRM_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
+    Scenario(ControlPoint.COMMIT_TRANSACTIONS_BEFORE_COMMIT, API, committing.a_transaction),
+    Scenario(ControlPoint.COMMIT_TRANSACTIONS_AFTER_COMMIT, API, committing.a_transaction, seed=True),
     Scenario(ControlPoint.CANCEL_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.CANCEL_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.EXPIRE_RESERVATION_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.log import versions
+from orchestrator.api.log import commits, keys, versions
 
 router = APIRouter(prefix="/v1")
-for part in (versions,):
+for part in (versions, commits, keys):
     router.include_router(part.router)

@@ -1,0 +1,11 @@
+drop function kv_forget(integer);
+drop function kv_versions(uuid[], bigint, integer);
+drop function kv_commit(jsonb);
+drop function kv_told_before(uuid, text);
+drop function kv_apply(uuid, bigint, uuid, jsonb, jsonb);
+drop function kv_conflicts(uuid, bigint, text, jsonb);
+drop function require_accepted_leader(text);
+drop index log_transaction_keys;
+drop index log_transactions;
+drop table kv_keys;
+drop table kv_namespaces;
