@@ -86,7 +86,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         clients += _at_windows(options, reservers, history)
         for number in range(options.starters):
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
-        clients.append(Operator(admins, sorted(history.nodes.values()), history))
+        clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # Nothing but the library stands between this one and a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
