@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from orchestrator.store.database import ending
 from orchestrator.store.told_versions import as_of
 
 ENTRIES_MAX = 10_000
@@ -23,19 +24,21 @@ class Remembered(Generic[Key, Value]):
         self._ask = ask
         self._seconds = seconds
         self._known: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
-        self._asking: dict[Key, asyncio.Task[tuple[float, Value]]] = {}
+        self._asking: dict[tuple[Key, bool], asyncio.Task[tuple[float, Value]]] = {}
 
     async def answer_for(self, key: Key) -> Value:
         """The answer, at most `seconds` old. Raises what `ask` raises, which is not remembered."""
         found = self._known.get(key)
         if found is not None and found[0] > time.monotonic():
             return found[1]
-        asking = self._asking.get(key)
+        # What ends something has connections of its own, so it does not join a question that waits for another (P13).
+        question = (key, ending.get())
+        asking = self._asking.get(question)
         if asking is None:
             # One question for all who come with this key meanwhile; it goes on when the first of them goes away.
             asking = asyncio.create_task(self._put(key))
-            self._asking[key] = asking
-            asking.add_done_callback(lambda ended: self._asked(key, ended))
+            self._asking[question] = asking
+            asking.add_done_callback(lambda ended: self._asked(question, ended))
         return (await asyncio.shield(asking))[1]
 
     async def _put(self, key: Key) -> tuple[float, Value]:
@@ -43,13 +46,14 @@ class Remembered(Generic[Key, Value]):
         asked_at = time.monotonic()
         return asked_at + self._seconds, await self._ask(key)
 
-    def _asked(self, key: Key, ended: asyncio.Task[tuple[float, Value]]) -> None:
+    def _asked(self, question: tuple[Key, bool], ended: asyncio.Task[tuple[float, Value]]) -> None:
         """Remember the answer, unless `forget` was called since the question was put."""
-        if self._asking.get(key) is not ended:
+        if self._asking.get(question) is not ended:
             return
-        del self._asking[key]
+        del self._asking[question]
         if ended.cancelled() or ended.exception() is not None:
             return
+        key = question[0]
         self._known[key] = ended.result()
         self._known.move_to_end(key)
         while len(self._known) > ENTRIES_MAX:
