@@ -20,7 +20,7 @@ from tests.campaign.reserving import ReservingClient
 STEP_SECONDS = 4
 """Windows begin and end at multiples of this, so that they are back to back."""
 STEPS_AHEAD_MAX = 1
-TAKE_AGAIN_SECONDS = 0.1
+TAKE_AGAIN_SECONDS = 0.25
 EARLY_SHARE = 0.3
 WATCH_SECONDS = 0.03
 
@@ -64,7 +64,8 @@ class WindowClient(ReservingClient):
     async def _use(self, reservation_id: UUID, asked: dict[str, Any]) -> None:
         """Take what is reserved from the moment at which its window begins, or a little before."""
         early = self._chance.random() < EARLY_SHARE
-        await self.until(asked["starts_at"], -0.3 if early else self._chance.uniform(-0.02, 0.2))
+        late = self._chance.uniform(-2.0, -0.1) if early else self._chance.uniform(-0.02, 0.2)
+        await self.until(asked["starts_at"], late)
         async with beside(resource_watch=lambda: self._watch(asked.get("resources", ()))):
             taken = await self._take_all(reservation_id, asked)
             for allocation_id in taken:
