@@ -13,6 +13,7 @@ MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
     "holds": "benchmarks.holds",
+    "kv": "benchmarks.kv",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
     "relay": "benchmarks.relay_figures",

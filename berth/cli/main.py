@@ -11,6 +11,7 @@ from berth.cli import (
     deployment,
     doctor,
     events,
+    kv,
     nodes,
     operations,
     orphans,
@@ -56,6 +57,7 @@ app.add_typer(catalogue.skus, name="sku")
 app.add_typer(catalogue.images, name="image")
 app.add_typer(catalogue.regions, name="region")
 app.add_typer(events.app, name="events")
+app.add_typer(kv.app, name="kv")
 app.add_typer(deployment.admin_keys, name="admin-key")
 
 

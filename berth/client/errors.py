@@ -352,6 +352,37 @@ class VersionNotReached(BerthError):
     codes = ("version_not_reached",)
 
 
+class RangeInvalid(BerthError):
+    """A range's end is not beyond its begin."""
+
+    codes = ("range_invalid",)
+
+
+class VersionMissing(BerthError):
+    """A precondition names no version, and the commit no `read_version`."""
+
+    codes = ("version_missing",)
+
+
+class VersionInFuture(BerthError):
+    """A version that nobody was told; `extra` tells the `version` at which the log ends."""
+
+    codes = ("version_in_future",)
+
+
+class NamespaceFull(Refused):
+    """The namespace of keys would pass its bound on keys or on bytes."""
+
+    codes = ("namespace_full",)
+    kept = True
+
+
+class LeaderUnaccepted(BerthError):
+    """Nobody has accepted this Postgres as the one that the log is written by; nothing is committed until then."""
+
+    codes = ("leader_unaccepted",)
+
+
 class WaitTimeout(BerthError):
     """The state waited for did not come in time; `extra` holds the last answer and its `state`."""
 

@@ -17,7 +17,7 @@ import orjson
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, OutcomeUnknown, Overloaded, Problem
 from orchestrator.domain.reservation_refusals import OperationTableFull
-from orchestrator.domain.transaction_refusals import NamespaceFull, VersionInFuture, VersionUntold
+from orchestrator.domain.transaction_refusals import NamespaceFull, VersionInFuture
 from orchestrator.execution import TRIES_MAX, Context, Later, Result, remembered
 from orchestrator.store.database import TransactionConflict
 from orchestrator.store.operations import Answer, answer_of_call
@@ -43,7 +43,7 @@ async def commit_transactions(context: Context, commits: Sequence[Commit]) -> li
 
     One that looks at ranges, or whose namespace could come to be full, is for the caller to try alone, later. Keys within
     the list must be distinct per principal; the caller sees to it. Refusals, remembered with the key: `NamespaceFull`. Told
-    and not remembered: `VersionInFuture`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`, `VersionUntold`:
+    and not remembered: `VersionInFuture`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`, `OutcomeUnknown`:
     it was committed, and its version cannot be told now. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list.
     """
     light = [n for n, commit in enumerate(commits) if not commit.is_heavy]
@@ -114,11 +114,11 @@ def _settled(commit: Commit, outcome: dict[str, Any]) -> Settled:
 
 
 async def _with_versions(context: Context, head: int, settled: Sequence[Settled]) -> list[Answer | Problem]:
-    """The answers, complete; `VersionUntold` where the version cannot be told."""
+    """The answers, complete; `OutcomeUnknown` where the version cannot be told."""
     try:
         versions = await _versions(context, head, settled)
     except Problem as problem:
-        untold = VersionUntold(
+        untold = OutcomeUnknown(
             f"it was stored, and its version cannot be told now: {problem.detail}; retry with the same key"
         )
         return [untold if one.event_id is not None else one.answer for one in settled]
@@ -129,7 +129,7 @@ def _complete(settled: Settled, versions: dict[str, tuple[int, str]]) -> Answer 
     if settled.event_id is None or settled.answer.status >= 400:
         return settled.answer
     if settled.event_id not in versions:
-        return VersionUntold("it was stored so long ago that the log does not keep its version any more")
+        return OutcomeUnknown("it was stored so long ago that the log does not keep its version any more")
     stored = orjson.loads(settled.answer.body)
     version, leader_id = versions[settled.event_id]
     told = {

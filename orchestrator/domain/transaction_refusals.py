@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.domain.errors import Outcome, Problem
+from orchestrator.domain.errors import Problem
 
 
 class RangeInvalid(Problem):
@@ -34,11 +34,3 @@ class LeaderUnaccepted(Problem):
 
     status, code, title = 503, "leader_unaccepted", "Leader unaccepted"
     retry_after_seconds = 5
-
-
-class VersionUntold(Problem):
-    """The transaction was stored, and its version cannot be told now."""
-
-    status, code, title = 503, "outcome_unknown", "Outcome unknown"
-    outcome = Outcome.UNKNOWN
-    retry_after_seconds = 1

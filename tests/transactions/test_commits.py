@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.api.calling import new_tenant, problem
 from tests.api.conftest import PublicApi
+from tests.api.processes import wait_for
 from tests.transactions.committing import (
     Keys,
     b64,
@@ -214,6 +220,31 @@ def counted(api: PublicApi, keys: Keys) -> tuple[object, ...]:
     assert row is not None
     assert row[:2] == row[2:]
     return row[:2]
+
+
+def test_a_commit_is_judged_after_the_one_before_it_has_ended(api: PublicApi, keys: Keys) -> None:
+    version = keys.committed([put(b"k", b"1")])
+    info = api.database.info
+    item = {
+        "scope": keys.caller.tenant_id, "key": new_request_id(), "fingerprint": "ab" * 32, "request_id": None,
+        "retention_seconds": 60, "correlation_id": keys.caller.tenant_id, "namespace": keys.caller.tenant_id,
+        "leader_id": None, "version_max": None, "preconditions": [], "conflicts": [], "ranges": [],
+        "puts": [[b64(b"k"), b64(b"rival")]], "put_bytes": 6, "payload": {"operations": [put(b"k", b"rival")]},
+        "keys_max": 10, "bytes_max": 1_000, "alone": False,
+    }  # fmt: skip
+    told: list[dict[str, Any]] = []
+    with psycopg.connect(info.dsn, password=info.password) as rival:
+        rival.execute("select kv_commit(%s)", (Jsonb([item]),))
+        second = threading.Thread(
+            target=lambda: told.append(keys.commit([put(b"k", b"2")], [unchanged(b"k", version)]))
+        )
+        second.start()
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like %s"
+        wait_for(lambda: api.database.execute(waiting, ("%from kv_commit%",)).fetchone() == (1,), "the second to wait")
+        rival.commit()
+        second.join()
+    assert told[0]["status"] == "not_committed"
+    assert keys.value(b"k") == b"rival"
 
 
 def test_what_is_kept_is_counted(api: PublicApi, keys: Keys) -> None:
