@@ -77,6 +77,7 @@ async def _run(settings: Settings, listen: str) -> None:
 
     def stop() -> None:
         services.dispatcher.close()
+        services.feed.close()
         for listener in listeners:
             listener.server.should_exit = True
 

@@ -18,6 +18,7 @@ from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.lane import Lane
 from orchestrator.api.log import asyncapi
+from orchestrator.api.log.feed import Feed
 from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
@@ -84,8 +85,22 @@ def build_services(settings: Settings) -> Services:
             context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
         ),
         log_head=log_head,
+        feed=_feed(settings),
         authority=load_authority(settings),
     )
+
+
+def _feed(settings: Settings) -> Feed:
+    limits = settings.feed_limits()
+    database = connect_database(
+        settings.database_url,
+        pool_size=limits.readers_max + 1,
+        reserve_size=1,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-orchestrator-feed",
+    )
+    return Feed(database, limits)
 
 
 def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | None:
@@ -144,7 +159,7 @@ def public_application(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with tokens.keys.running() if tokens is not None else nullcontext():
+        async with services.feed.running(), tokens.keys.running() if tokens is not None else nullcontext():
             yield
 
     app = _application(services, "Berth", lifespan)

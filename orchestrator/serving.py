@@ -34,8 +34,9 @@ class PromptProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def on_message_begin(self) -> None:
-        """Another request's headers are due."""
+        """Another request's headers are due. It may be cut off: a closed transport waits for whoever does not read."""
         super().on_message_begin()
+        self.scope["state"]["abort"] = self.transport.abort
         if self._head_timer is None:
             self._expect_head()
 

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
+from orchestrator.feed_limits import FeedLimits
 from orchestrator.gate_settings import GateSettings
 from orchestrator.server_addresses import DatabaseUrl
 from orchestrator.trust.addresses import is_trustworthy_url
@@ -54,6 +55,19 @@ class Settings(BaseSettings):
     body_seconds_max: float = Field(10.0, gt=0, description="longest time for a request's body to come whole")
     min_version_seconds_max: float = Field(
         5.0, ge=0, le=60, description="longest wait of a read for the version that it is to include"
+    )
+    feed_subscribers_max: int = Field(2_000, ge=1, description="open streams of the log in a process; beyond it 503")
+    feed_tenant_subscribers_max: int = Field(200, ge=1, description="of one tenant")
+    feed_buffer_bytes_max: int = Field(
+        8_388_608, ge=1_024, description="what may wait for a subscriber; beyond it its connection is closed"
+    )
+    feed_stall_seconds: float = Field(30.0, gt=0, description="how long a subscriber may take nothing")
+    feed_keepalive_seconds: float = Field(
+        15.0, gt=0, description="silence before a sign of life; as often is looked whether a subscriber may still read"
+    )
+    feed_checkpoint_seconds: float = Field(1.0, ge=0, description="least time between checkpoints of a silent stream")
+    feed_readers_max: int = Field(
+        2, ge=1, le=32, description="subscribers that read the log at once to catch up; each has a connection"
     )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
     credential_cache_seconds: float = Field(
@@ -175,6 +189,18 @@ class Settings(BaseSettings):
         if audience is None and info.data.get("oidc_issuer") is not None:
             raise ValueError("an issuer's tokens are for many; name the audience that is this deployment")
         return audience
+
+    def feed_limits(self) -> FeedLimits:
+        """The bounds that the feed obeys."""
+        return FeedLimits(
+            subscribers_max=self.feed_subscribers_max,
+            tenant_subscribers_max=self.feed_tenant_subscribers_max,
+            buffer_bytes_max=self.feed_buffer_bytes_max,
+            keepalive_seconds=self.feed_keepalive_seconds,
+            stall_seconds=self.feed_stall_seconds,
+            checkpoint_seconds=self.feed_checkpoint_seconds,
+            readers_max=self.feed_readers_max,
+        )
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

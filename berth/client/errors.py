@@ -352,6 +352,12 @@ class VersionNotReached(BerthError):
     codes = ("version_not_reached",)
 
 
+class LogTruncated(BerthError):
+    """Events after the version named are not kept any more; `extra` tells the `first_version` that is."""
+
+    codes = ("log_truncated",)
+
+
 class RangeInvalid(BerthError):
     """A range's end is not beyond its begin."""
 

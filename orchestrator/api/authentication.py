@@ -74,8 +74,13 @@ async def authenticate(request: Request) -> Principal:
     Returns when the log has come to the version that the client wants its answer to include, or raises what
     `LogHead.reach` raises: here, because strangers are not waited for.
     """
+    return await admit(request, request.headers.get("authorization", ""))
+
+
+async def admit(request: Request, authorization: str) -> Principal:
+    """As `authenticate`, whatever header or parameter the credential came in."""
     services = request.app.state.services
-    principal = await principal_behind(services.credentials, request.headers.get("authorization", ""))
+    principal = await principal_behind(services.credentials, authorization)
     refuse_unknown_parameters(request)
     asked = as_of.get()
     if asked is not None and asked.at_least > 0:

@@ -34,6 +34,8 @@ log = structlog.get_logger("orchestrator.api")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
 ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
+LASTING = frozenset({"/v1/subscribe"})
+"""Answers that last as long as their clients like: they have bounds and metrics of their own."""
 SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -88,8 +90,9 @@ class Edge:
             except Problem as problem:
                 refusal = problem
         scope.setdefault("state", {})["request_id"] = request_id
-        self._in_flight += 1
-        self._gauge.inc()
+        counted = scope["path"] not in LASTING
+        self._in_flight += counted
+        self._gauge.inc(counted)
         version = as_of.set(asked)
         ends = ending.set(_never_shed(scope))
         try:
@@ -100,10 +103,11 @@ class Edge:
         finally:
             ending.reset(ends)
             as_of.reset(version)
-            self._in_flight -= 1
-            self._gauge.dec()
-            elapsed = time.perf_counter() - started
-            self._seconds.observe(elapsed)
+            self._in_flight -= counted
+            self._gauge.dec(counted)
+            elapsed = time.perf_counter() - started if counted else 0.0
+            if counted:
+                self._seconds.observe(elapsed)
             metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
             self._write_log(scope, status, elapsed)
 

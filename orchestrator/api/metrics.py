@@ -35,3 +35,6 @@ ISSUER_KEYS_FETCHED_AT = Gauge(
     "berth_api_issuer_keys_fetched_timestamp_seconds", "When the issuer's keys were last fetched, in Unix time"
 )
 NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")
+FEED_SUBSCRIBERS = Gauge("berth_api_feed_subscribers", "Open streams of the log")
+FEED_EVENTS = Counter("berth_api_feed_events_total", "Events that the tail of the log has read")
+FEED_ENDED = Counter("berth_api_feed_ended_total", "Streams of the log that ended, by why", ["reason"])

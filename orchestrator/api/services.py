@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.api.dispatching import Dispatcher
     from orchestrator.api.gate import Gate
     from orchestrator.api.gathering import Gatherer
+    from orchestrator.api.log.feed import Feed
     from orchestrator.api.log.head import LogHead
     from orchestrator.catalogue_cache import CatalogueCache
     from orchestrator.commands.hold_resources import AskedHold
@@ -39,6 +40,7 @@ class Services:
     commits: Gatherer[Commit]
     dispatcher: Dispatcher
     log_head: LogHead
+    feed: Feed
     authority: NodeAuthority | None
 
 

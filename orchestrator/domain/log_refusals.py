@@ -12,3 +12,9 @@ class VersionNotReached(Problem):
 
     status, code, title = 409, "version_not_reached", "Version not reached"
     retry_after_seconds = 1
+
+
+class LogTruncated(Problem):
+    """Events after the version named are gone; `first_version` is the lowest that is kept."""
+
+    status, code, title = 410, "log_truncated", "Log truncated"

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.log import commits, keys, versions
+from orchestrator.api.log import commits, keys, subscribing, versions
 
 router = APIRouter(prefix="/v1")
-for part in (versions, commits, keys):
+for part in (versions, subscribing, commits, keys):
     router.include_router(part.router)

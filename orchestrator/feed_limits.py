@@ -1,0 +1,19 @@
+"""Bounds of the feed of events (docs/feed.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """Bounds; each is a setting of the same name with `feed_` before it."""
+
+    subscribers_max: int = 2_000
+    tenant_subscribers_max: int = 200
+    buffer_bytes_max: int = 8_388_608
+    keepalive_seconds: float = 15.0
+    stall_seconds: float = 30.0
+    tick_seconds: float = 0.02
+    checkpoint_seconds: float = 1.0
+    readers_max: int = 2
