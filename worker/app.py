@@ -35,7 +35,7 @@ from worker.sweepers.lost_workflows import LostWorkflows
 from worker.sweepers.overdue import sweep_overdue
 from worker.sweepers.reconciliation import Reconciler
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
-from worker.sweepers.retirement import sweep_operations
+from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
 from worker.sweepers.silence import sweep_silent_nodes
 from worker.workflows.provisioning import ProvisioningWorkflow
@@ -165,6 +165,7 @@ async def _supervise(
         "windows_over": lambda: sweep_windows_over(context, batch),
         "retired_reservations": lambda: sweep_retired_reservations(context, batch),
         "operations": lambda: sweep_operations(context),
+        "deleted_keys": lambda: sweep_deleted_keys(context),
         "dead_letters": lambda: retry_dead_letters(
             context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds
         ),

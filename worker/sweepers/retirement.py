@@ -1,7 +1,9 @@
-"""Answers of operations whose window is over are forgotten, and the counts of tables are kept short."""
+"""Answers of operations whose window is over are forgotten, and deleted keys that the log does not tell of any more; the counts
+of tables are kept short."""
 
 from __future__ import annotations
 
+from orchestrator.commands.forget_deleted_keys import forget_deleted_keys
 from orchestrator.commands.gather_counts import gather_counts
 from orchestrator.commands.retire_operations import retire_operations
 from orchestrator.execution import Context
@@ -19,3 +21,9 @@ async def sweep_operations(context: Context) -> None:
         if retired < BATCH_MAX:
             break
     await gather_counts(context)
+
+
+async def sweep_deleted_keys(context: Context) -> None:
+    """Forget some, if the earliest is old enough."""
+    if await forget_deleted_keys(context, 1) > 0:
+        SWEPT.labels("key").inc(await forget_deleted_keys(context, BATCH_MAX))
