@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
 from orchestrator.domain.event_kinds import EVENT_KINDS, Audience
 from orchestrator.domain.events import EventType
