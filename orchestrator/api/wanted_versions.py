@@ -17,7 +17,7 @@ VERSION_HEADER: Final = b"berth-version"
 MIN_VERSION: Final = "min_version"
 MIN_VERSION_HEADER: Final = "Berth-Min-Version"
 VERSION_MAX: Final = 2**63 - 1
-OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/openapi.json"})
+OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/openapi.json", "/asyncapi.json"})
 """These answer nothing of the log's world."""
 OWN_MEANING: Final = frozenset({"/v1/status"})
 """Where `min_version` is a parameter of the endpoint's own; the header means the same everywhere."""
@@ -60,6 +60,8 @@ _MEANING: Final = "The answer includes this version; waits for it, bounded, else
 
 def describe(operation: dict[str, Any], path: str) -> None:
     """Complete a GET in the OpenAPI document."""
+    if path in OPEN_PATHS:
+        return
     parameters = operation.setdefault("parameters", [])
     if path not in OWN_MEANING:
         parameters.append({"name": MIN_VERSION, "in": "query", "description": _MEANING, "schema": _SCHEMA})
