@@ -1,9 +1,9 @@
 """P1: a unit has at most one holder at any instant, by right and in fact, past, present and future.
 
 The constraints look at live rows only. This looks at all of history, unit by unit: sorted by start, no claim may begin
-before the running maximum of the ends before it. A right ends with its window, when its claim was closed, or when its
-allocation's release or failure ended it, whichever is first; occupation is recorded to the instant. Ends are answered as
-text: an open one is `infinity`, which is no datetime of Python.
+before the running maximum of the ends before it. A right ends with its window, when its claim was closed, or at the instant by
+which its reservation's end was judged, or its allocation's release or failure, whichever is first; occupation is recorded to
+the instant. Ends are answered as text: an open one is `infinity`, which is no datetime of Python.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ with moves as (
 ), spans as (
     select unit, c.id, greatest(lower(c.during), m.at) as starts,
            least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
-                 case when not c.booked then coalesce(a.releasing_at, a.failed_at, 'infinity') else 'infinity' end) as ends
+                 case when not c.booked then coalesce(a.releasing_at, a.failed_at, r.ended_at, 'infinity')
+                      else 'infinity' end) as ends
     from claims c left join allocations a on a.claim_id = c.id
+         left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
          left join moves m on m.reservation_id = case c.owner_kind when 'reservation' then c.owner_id else a.reservation_id end
              and m.units = (select jsonb_agg(jsonb_build_array(lower(r), upper(r)) order by r) from unnest(c.units) r)
          cross join lateral unnest(c.units) part

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from berth.verification import run_checks
 from orchestrator.commands.end_window import end_window
 from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.domain.errors import Problem
@@ -40,6 +41,29 @@ def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: 
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+
+
+def test_who_ends_an_overdue_hold_has_its_units_from_that_instant_on(database_url: str) -> None:
+    """Both are judged by one look at the clock; `berth verify` sees no instant with two owners, and none if there was one."""
+    seeded = seed_with_seats(database_url, seats=1)
+
+    async def way(desk: Desk) -> None:
+        overdue = await desk.held("seat-0", desk.slot(0))
+        desk.set_deadline(overdue, -1)
+        await desk.held("seat-0", desk.slot(0))
+
+    at_desk(database_url, seeded, way)
+    assert two_rights(database_url) == []
+    with connect(database_url) as connection:
+        connection.execute(
+            "update reservations set ended_at = ended_at + interval '1 microsecond' where state = 'expired'"
+        )
+    assert len(two_rights(database_url)) == 2
+
+
+def two_rights(url: str) -> list[str]:
+    """What `berth verify` says of units that had two owners at one instant."""
+    return [sentence for verdict in run_checks(url) if verdict.promise == "P1" for sentence in verdict.violations]
 
 
 def test_nothing_ends_before_its_time(database_url: str) -> None:
