@@ -196,6 +196,7 @@ def test_the_place_that_it_is_moved_to_may_have_been_another_s(database_url: str
         assert check_rights(database_url) == []
         # If the earlier right had lasted until after the move:
         execute(database_url, "update claims set closed_at = clock_timestamp() where owner_id = %s", earlier)
+        execute(database_url, "update reservations set ended_at = clock_timestamp() where id = %s", earlier)
         assert len(check_rights(database_url)) == 1
 
     at_desk(database_url, seeded, way)
