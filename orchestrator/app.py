@@ -23,9 +23,9 @@ from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.commit_transactions import commit_transactions
-from orchestrator.commands.confirm_reservation import confirm_reservations
+from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.commands.hold_resources import hold_for_many
+from orchestrator.commands.hold_resources import hold_resources
 from orchestrator.execution import Context
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database, connect_database
@@ -68,12 +68,12 @@ def build_services(settings: Settings) -> Services:
         ),
         holds=Gatherer(
             "holds",
-            lambda holds: hold_for_many(context, catalogue, holds),
+            lambda holds: hold_resources(context, catalogue, holds),
             queue_max=settings.combining_queue_max,
             **combined,
         ),
         confirms=Gatherer(
-            "confirms", lambda confirms: confirm_reservations(context, confirms), queue_max=None, **combined
+            "confirms", lambda confirms: confirm_reservation(context, confirms), queue_max=None, **combined
         ),
         commits=Gatherer(
             "commits",

@@ -21,6 +21,8 @@ from orchestrator.execution import Later, Result
 from orchestrator.store.operations import Answer, Operation
 
 log = structlog.get_logger("orchestrator.api")
+TURN_SECONDS_MAX = 10.0
+"""How long one that goes alone waits for its turn."""
 UNFORESEEN = "something failed that should not have; it has been logged"
 
 
@@ -55,6 +57,7 @@ class Gatherer(Generic[Item]):
         self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._waiting_alone: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(batches_in_flight_max)
         self._keys_in_flight: set[tuple[UUID, str]] = set()
         self._waiting = COMBINING_QUEUE.labels(kind)
         self._sizes = COMBINED_LIST_SIZE.labels(kind)
@@ -124,12 +127,21 @@ class Gatherer(Generic[Item]):
                 task.add_done_callback(self._waiting_alone.discard)
 
     async def _run_later(self, item: Item, answered: asyncio.Future[Answer], later: Later) -> None:
-        """What has to wait for somebody waits in no list's place."""
+        """What has to wait for somebody waits in no list's place, and a few at a time: the rest need connections too."""
+        result: Result
         try:
-            result = await later()
-        except Exception as error:
-            log.error("a request failed", kind=self._kind, exc_info=error)
-            result = Problem(UNFORESEEN)
+            async with asyncio.timeout(TURN_SECONDS_MAX):
+                await self._turn.acquire()
+        except TimeoutError:
+            result = Overloaded(f"too many {self._kind} wait for what others hold; try again")
+        else:
+            try:
+                result = await later()
+            except Exception as error:
+                log.error("a request failed", kind=self._kind, exc_info=error)
+                result = Problem(UNFORESEEN)
+            finally:
+                self._turn.release()
         self._answer(item, answered, result)
         self._start()
 

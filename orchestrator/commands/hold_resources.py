@@ -96,28 +96,13 @@ class AskedHold:
 
 
 async def hold_resources(
-    context: Context, catalogue: CatalogueCache, hold: Hold, wanted: tuple[str, ...] | WantedGpus
-) -> Answer:
-    """Answer 201 with the reservation, a hold until its deadline; or the first answer that its key was given.
-
-    Refusals, remembered with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
-    `ImageUnavailable`, `SshKeyNotFound`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Raises, not
-    remembered: `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database`
-    raises.
-    """
-    try:
-        _require_representable(hold, context.limits)
-        if hold.template is not None:
-            await _require_startable(context, hold, hold.template)
-        return await _hold(context, catalogue, hold, wanted)
-    except Problem as refusal:
-        return await remembered(context, hold.operation, refusal, hold.tenant_id)
-
-
-async def hold_for_many(
     context: Context, catalogue: CatalogueCache, asked: Sequence[AskedHold]
 ) -> list[Result | Later]:
-    """What became of each, in order.
+    """What became of each: 201 with the reservation, a hold until its deadline, or its key's first answer; in order.
+
+    Refusals, remembered with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
+    `ImageUnavailable`, `SshKeyNotFound`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Not remembered:
+    `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
 
     One transaction tries them together; they do not see each other. Whatever is not settled by it (units that somebody has
     locked, no room at the first look, a quota, an overdue hold in the way) is for the caller to try alone, later. Keys within
@@ -183,8 +168,15 @@ async def _remember(context: Context, asked: Sequence[AskedHold], results: list[
 
 
 async def _alone(context: Context, catalogue: CatalogueCache, one: AskedHold) -> Result:
+    hold = one.hold
     try:
-        return await hold_resources(context, catalogue, one.hold, one.wanted)
+        try:
+            _require_representable(hold, context.limits)
+            if hold.template is not None:
+                await _require_startable(context, hold, hold.template)
+            return await _hold(context, catalogue, hold, one.wanted)
+        except Problem as refusal:
+            return await remembered(context, hold.operation, refusal, hold.tenant_id)
     except Problem as problem:
         return problem
 

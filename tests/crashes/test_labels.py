@@ -26,6 +26,8 @@ DOORS = {"run_once", "transact"}
 UNLABELLED = {
     # What these lose is told again by itself within seconds, and nothing waits for it.
     "record_heartbeat", "record_task_progress", "repeat_tasks",
+    # What waits for its place in the log gets it from the relay as well.
+    "sequence_events",
 }  # fmt: skip
 
 

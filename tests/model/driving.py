@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -19,14 +19,14 @@ import psycopg
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.cancel_reservation import cancel_reservation
-from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.commands.end_window import end_window
 from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.commands.hold_resources import WantedGpus
 from orchestrator.domain.errors import Problem
 from orchestrator.domain.states import Actor, ActorKind
 from orchestrator.execution import Context
+from orchestrator.store.confirming import Confirm
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.placing import QUOTA_MOVED
@@ -37,6 +37,7 @@ from tests.model.answers import Asked, Wish, judge_answers
 from tests.model.log import read_log, sequence
 from tests.model.replaying import Replay, replay
 from tests.model.tables import beginning, differences, read_tables
+from tests.reservations.holding import confirm_alone, hold_alone
 
 Step = tuple[str, int, int, int]
 """A verb and three numbers that choose among what there is."""
@@ -280,11 +281,11 @@ class Run:
                 operation, tenant, wish.holder, wish.starts_at, wish.ends_at, wish.ttl_seconds, None, None, uuid.uuid4()
             )
             wanted = WantedGpus(wish.sku, wish.gpus, REGION, wish.count) if wish.sku else wish.resources
-            return hold_resources(context, self.catalogue, hold, wanted)
-        verbs: dict[str, Callable[..., Awaitable[Answer]]] = {
-            "confirm": confirm_reservation, "cancel": cancel_reservation,
-        }  # fmt: skip
-        return verbs[wish.verb](context, operation, TENANT, tenant, uuid.UUID(wish.reservation), wish.holder)
+            return hold_alone(context, self.catalogue, hold, wanted)
+        reservation_id = uuid.UUID(wish.reservation)
+        if wish.verb == "confirm":
+            return confirm_alone(context, Confirm(operation, tenant, reservation_id, wish.holder))
+        return cancel_reservation(context, operation, TENANT, tenant, reservation_id, wish.holder)
 
 
 def _fingerprint(wish: Wish) -> bytes:

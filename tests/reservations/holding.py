@@ -14,9 +14,11 @@ from uuid import UUID
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.cancel_reservation import cancel_reservation
 from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.commands.hold_resources import AskedHold, WantedGpus, hold_resources
+from orchestrator.domain.errors import Problem
 from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import Context, Limits
+from orchestrator.execution import Context, Later, Limits, Result
+from orchestrator.store.confirming import Confirm
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
 from tests.event_payloads import unpromised
@@ -76,6 +78,26 @@ def deadlocks(url: str) -> int:
     return int(row[0])
 
 
+async def hold_alone(
+    context: Context, catalogue: CatalogueCache, hold: Hold, wanted: tuple[str, ...] | WantedGpus
+) -> Answer:
+    """The answer to a hold that shares its transaction with none. Raises its refusal if that is not remembered."""
+    return await _only(await hold_resources(context, catalogue, [AskedHold(hold, wanted)]))
+
+
+async def confirm_alone(context: Context, confirm: Confirm) -> Answer:
+    """The answer to a confirm that shares its transaction with none. Raises its refusal if that is not remembered."""
+    return await _only(await confirm_reservation(context, [confirm]))
+
+
+async def _only(results: list[Result | Later]) -> Answer:
+    (result,) = results
+    became = result if isinstance(result, Answer | Problem) else await result()
+    if isinstance(became, Problem):
+        raise became
+    return became
+
+
 @dataclass
 class Desk:
     """Where a tenant reserves: commands over one context."""
@@ -95,7 +117,7 @@ class Desk:
         hold = Hold(
             self.operation(tenant, key), tenant, holder, starts_at, ends_at, ttl_seconds, None, None, uuid.uuid4()
         )
-        return await hold_resources(self.context, self.catalogue, hold, wanted or names)
+        return await hold_alone(self.context, self.catalogue, hold, wanted or names)
 
     async def held(self, *names: str, **options: Any) -> UUID:
         """The id of a hold that succeeds."""
@@ -107,7 +129,7 @@ class Desk:
         """The holder's confirm."""
         tenant = self.seeded.tenant_id
         operation = self.operation(tenant, key, ending=True)
-        return await confirm_reservation(self.context, operation, TENANT, tenant, reservation_id, holder)
+        return await confirm_alone(self.context, Confirm(operation, tenant, reservation_id, holder))
 
     async def cancel(self, reservation_id: UUID, *, key: str | None = None, holder: str = HOLDER) -> Answer:
         """The holder's cancel."""

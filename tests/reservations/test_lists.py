@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from orchestrator.commands.confirm_reservation import confirm_reservations
-from orchestrator.commands.hold_resources import AskedHold, hold_for_many
+from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.commands.hold_resources import AskedHold, hold_resources
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import Later, Result
 from orchestrator.store.confirming import Confirm
@@ -37,7 +37,7 @@ def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: s
 
 async def hold_all(desk: Desk, asked: Sequence[AskedHold]) -> list[Result | Later]:
     """The list's way through the command."""
-    return await hold_for_many(desk.context, desk.catalogue, asked)
+    return await hold_resources(desk.context, desk.catalogue, asked)
 
 
 def told(result: Result | Later) -> str:
@@ -159,7 +159,7 @@ def test_a_list_of_confirms(database_url: str) -> None:
         with connect(database_url) as rival:
             rival.execute("begin")
             rival.execute("select from reservations where id = %s for no key update", (locked,))
-            results = await confirm_reservations(desk.context, confirms)
+            results = await confirm_reservation(desk.context, confirms)
             rival.execute("rollback")
         codes = [told(result) for result in results]
         assert codes == [
@@ -170,7 +170,7 @@ def test_a_list_of_confirms(database_url: str) -> None:
         late = await settled(results)
         assert [told(result) for result in late[5:]] == ["invalid_state", "200"]
         assert [desk.state(one) for one in (fresh, overdue, locked)] == ["confirmed", "expired", "confirmed"]
-        again = await settled(await confirm_reservations(desk.context, confirms))
+        again = await settled(await confirm_reservation(desk.context, confirms))
         assert [told(result) for result in again] == [told(result) for result in late]
         assert all(isinstance(result, Answer) and result.replayed for result in again)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.commands.confirm_reservation import confirm_reservations
+from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.hold_resources import WantedGpus
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
@@ -29,7 +29,7 @@ def test_refusals_that_cannot_be_stored_take_no_answer_from_those_that_succeeded
             operator.execute(REFUSALS_FIND_NO_DISK)
         results = await hold_all(desk, [ask(desk, "seat-0"), ask(desk, "seat-2"), ask(desk, "seat-1")])
         assert [told(result) for result in results] == ["201", "database_unavailable", "201"]
-        results = await confirm_reservations(
+        results = await confirm_reservation(
             desk.context, [confirm_of(desk, held), confirm_of(desk, held, holder="other")]
         )
         assert [told(result) for result in results] == ["200", "database_unavailable"]

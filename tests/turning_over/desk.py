@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.commands.consume_reservation import Consume, consume_reservation
-from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.commands.hold_resources import WantedGpus
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer
 from orchestrator.store.turning_over import Start
@@ -20,7 +20,7 @@ from tests.lifecycle import invariants
 from tests.lifecycle.driving import TENANT, rows_of
 from tests.lifecycle.seeding import IMAGE, REGION, SLICE_SKU
 from tests.reservations import holding
-from tests.reservations.holding import HOLDER, Desk
+from tests.reservations.holding import HOLDER, Desk, hold_alone
 
 
 async def consume(
@@ -73,7 +73,7 @@ async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool =
         operation, desk.seeded.tenant_id, HOLDER, times.get("starts_at"), times.get("ends_at"), 900, template, None,
         uuid.uuid4(),
     )  # fmt: skip
-    answer = await hold_resources(desk.context, desk.catalogue, hold, gpus(count, each, starts=True))
+    answer = await hold_alone(desk.context, desk.catalogue, hold, gpus(count, each, starts=True))
     assert answer.status == 201, answer.body
     made = UUID(json.loads(answer.body)["reservation_id"])
     assert not confirm or (await desk.confirm(made)).status == 200

@@ -6,7 +6,7 @@ import os
 import uuid
 from typing import Any
 
-from orchestrator.commands.hold_resources import AskedHold, hold_for_many
+from orchestrator.commands.hold_resources import AskedHold, hold_resources
 from orchestrator.domain.errors import Problem
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer
@@ -28,7 +28,7 @@ def test_a_template_is_checked_among_others(database_url: str) -> None:
 
     async def way(desk: Desk) -> None:
         together = [asked(desk, key) for key in (None, uuid.uuid4(), seeded.ssh_key_id, None)]
-        found = await hold_for_many(desk.context, desk.catalogue, together)
+        found = await hold_resources(desk.context, desk.catalogue, together)
         answers = [one if isinstance(one, Answer | Problem) else await one() for one in found]
         assert all(isinstance(answer, Answer) for answer in answers)
         plain, wrong, right, other = (answer for answer in answers if isinstance(answer, Answer))

@@ -28,7 +28,7 @@ from orchestrator.api.services import Parts, Services
 from orchestrator.api.tenant.allocation_reads import tenant_meant
 from orchestrator.api.writes import AnyWrite, TenantWrite
 from orchestrator.commands.cancel_reservation import cancel_reservation
-from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.commands.confirm_for_tenant import confirm_for_tenant
 from orchestrator.commands.hold_resources import AskedHold, WantedGpus
 from orchestrator.domain.errors import Invalid
 from orchestrator.domain.fault_labels import fault_labels
@@ -134,7 +134,7 @@ async def confirm_held(
     """The answer to a confirm of that tenant's reservation. Raises the `Problem` that it met."""
     operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
     if caller.tenant_id is None:
-        return await confirm_reservation(
+        return await confirm_for_tenant(
             parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id
         )
     asked = Confirm(operation, tenant_id, reservation_id, body.holder_id)

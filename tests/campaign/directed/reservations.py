@@ -15,14 +15,14 @@ from sqlalchemy.exc import IntegrityError
 from berth.client import Reservation
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.ask_operation import Question, ask_operation
-from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.consume_reservation import Consume, consume_reservation
 from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.hold_resources import WantedGpus, hold_resources
+from orchestrator.commands.hold_resources import WantedGpus
 from orchestrator.commands.release_at_end import release_at_end
 from orchestrator.commands.start_reservation import start_reservation
 from orchestrator.domain.errors import OperationFenced
 from orchestrator.execution import Context
+from orchestrator.store.confirming import Confirm
 from orchestrator.store.holding import Hold
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.turning_over import Start
@@ -33,6 +33,7 @@ from tests.campaign.history import Question as KeyQuestion
 from tests.campaign.reading import hold_sight_of
 from tests.lifecycle.driving import TENANT, operation, release
 from tests.lifecycle.seeding import IMAGE, REGION, SLICE_SKU, Seeded, connect
+from tests.reservations.holding import confirm_alone, hold_alone
 from tests.testbuild.planting import rewritten_function
 
 SEAT = "seat-0"
@@ -71,7 +72,7 @@ def a_confirm_behind_a_lock(scene: Scene) -> None:
             holding.execute("select from reservations where id = %s for update", (reservation_id,))
             asked = operation(seeded)
             confirming = asyncio.create_task(
-                confirm_reservation(context, asked, TENANT, seeded.tenant_id, reservation_id, HOLDER)
+                confirm_alone(context, Confirm(asked, seeded.tenant_id, reservation_id, HOLDER))
             )
             await _until_a_lock_is_waited_for(scene.url)
             await _until_it_is_late(scene.url, reservation_id)
@@ -147,7 +148,7 @@ def a_start_before_its_time(scene: Scene) -> None:
         hold = Hold(asked, seeded.tenant_id, HOLDER, later, None, 900, template, None, uuid4())
         catalogue = CatalogueCache(context.database, 0.0)
         wanted = WantedGpus(SLICE_SKU, 1, REGION, 1, IMAGE, True)
-        answer = await hold_resources(context, catalogue, hold, wanted)
+        answer = await hold_alone(context, catalogue, hold, wanted)
         reservation_id = UUID(json.loads(answer.body)["reservation_id"])
         _note(scene, "hold", asked.key, answer, reservation_id)
         await _confirm(scene, context, seeded, reservation_id)
@@ -192,7 +193,7 @@ async def _window(
 
 async def _confirm(scene: Scene, context: Context, seeded: Seeded, reservation_id: UUID) -> None:
     asked = operation(seeded)
-    answer = await confirm_reservation(context, asked, TENANT, seeded.tenant_id, reservation_id, HOLDER)
+    answer = await confirm_alone(context, Confirm(asked, seeded.tenant_id, reservation_id, HOLDER))
     _note(scene, "confirm", asked.key, answer, reservation_id)
 
 
@@ -235,7 +236,7 @@ async def _try_hold(
     asked = asked or operation(seeded)
     hold = Hold(asked, seeded.tenant_id, HOLDER, starts_at, ends_at, ttl_seconds, None, None, uuid4())
     began = time.monotonic()
-    answer = await hold_resources(context, CatalogueCache(context.database, 0.0), hold, names)
+    answer = await hold_alone(context, CatalogueCache(context.database, 0.0), hold, names)
     found = json.loads(answer.body).get("reservation_id")
     reservation_id = None if found is None else UUID(found)
     _note(scene, "hold", asked.key, answer, reservation_id, began)
