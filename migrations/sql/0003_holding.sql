@@ -377,6 +377,7 @@ begin
         resources text[], nodes uuid[], slots jsonb, registered text[],
         sku text, gpus integer, region text, quantity integer, pool_id integer, shape text, classes smallint[],
         lows smallint[], highs smallint[], wait boolean, picks jsonb, together boolean);
+    item.together := coalesce(item.together, false);  -- null and a look that locks: the look would be taken to settle it
     answer := told_before(item.tenant_id, item.key);
     if answer is not null then
         return answer;
