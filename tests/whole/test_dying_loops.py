@@ -39,7 +39,9 @@ NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve"},
     "orchestrator/api/gathering.py": {"self._run_later"},
     "orchestrator/api/issuer_keys.py": {"self._fetch_once"},
+    "orchestrator/api/log/feed.py": {"self._follow"},
     "orchestrator/api/log/head.py": {"self._ask_after"},
+    "orchestrator/api/log/streams.py": {"_watch"},
     "orchestrator/api/remembering.py": {"self._put"},
     "outbox_relay/feed.py": {"self._read"},
     "outbox_relay/health.py": {"server.serve_forever"},
@@ -56,7 +58,8 @@ NEVER_ALONE = {
     "node_agent/progress.py": {"self._send_waiting"},
 }
 """Started beside something else, and no loop of its own: whoever started it, or a group of tasks, waits for its end, or
-it only shows what others do."""
+it only shows what others do. The feed's tail lasts as long as it has subscribers: when it dies their streams end, and
+whoever comes again starts it anew."""
 
 OIDC = {"BERTH_OIDC_ISSUER": "https://issuer.invalid", "BERTH_OIDC_AUDIENCE": "berth"}
 AT_ONCE = {"BERTH_SWEEP_SECONDS": "0.1", "BERTH_WORKER_POSITION_SECONDS": "0.1"}
