@@ -13,7 +13,8 @@ from tests.lifecycle.seeding import connect
 
 _READ = """
 select event_type, tenant_id is not null, payload from outbox
-union all select event_type, tenant_id is not null, payload from log where event_type <> 'log.version_lost'
+union all select event_type, tenant_id is not null, payload from log
+where event_type <> 'log.version_lost' and event_type not like 'test.%'
 """
 
 

@@ -30,7 +30,7 @@ _ADMINS_TOO = frozenset({EventType.OPERATION_REFUSED, EventType.OPERATION_COMMIT
 """Tenants' writes leave these for the tenant, operators' for operators."""
 
 
-@router.get("/asyncapi.json", tags=["log"], response_class=Response)
+@router.get("/asyncapi.json", include_in_schema=False)
 async def asyncapi() -> Response:
     """The events as they are published, for those who generate consumers."""
     return json_response(document())
