@@ -14,6 +14,7 @@ import pytest
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
+from tests.databases import copied_database
 from tests.distribution import LongestFirst, rank
 
 MEMORY = "/dev/shm"
@@ -58,6 +59,12 @@ def _memory_with_room() -> str | None:
     return MEMORY if found.f_bavail * found.f_frsize >= 8 * 2**30 else None
 
 
+@pytest.fixture
+def data_directory(server_directory: Path) -> Path:
+    """A place for the data of a server of this test's own."""
+    return server_directory / uuid.uuid4().hex
+
+
 @pytest.fixture(scope="session")
 def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
     """A running PostgreSQL 18. Its commits need not survive a power failure here, so they do not wait for the disk."""
@@ -80,13 +87,8 @@ def migrated_template(postgres_server: LocalPostgres) -> str:
 @pytest.fixture
 def database_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
     """A database of this test's own, empty and migrated."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        # Copying files costs a fraction of writing each page to the log as well, which is the default.
-        connection.execute(f"create database {name} template {migrated_template} strategy file_copy")
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)")
+    with copied_database(postgres_server, migrated_template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

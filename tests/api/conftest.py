@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_listener
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key
+from tests.databases import copied_database
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,13 @@ def api(
 
     Requests run in one event loop, as in a server: calls from several threads are served at the same time.
     """
-    name = f"api_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    url = postgres_server.url(name)
-    settings = settings_over(url, tmp_path_factory.mktemp("authority"))
-    services = build_services(settings)
-    with TestClient(public_listener(services), raise_server_exceptions=False) as http:
-        with psycopg.connect(url, autocommit=True) as database:
-            yield PublicApi(Caller(http, insert_admin_key(url)), database)
-        assert http.portal is not None
-        http.portal.call(services.context.database.close)
+    with copied_database(postgres_server, migrated_template) as url:
+        services = build_services(settings_over(url, tmp_path_factory.mktemp("authority")))
+        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+            with psycopg.connect(url, autocommit=True) as database:
+                yield PublicApi(Caller(http, insert_admin_key(url)), database)
+            assert http.portal is not None
+            http.portal.call(services.context.database.close)
 
 
 def settings_over(url: str, directory: Path) -> Settings:

@@ -6,7 +6,6 @@ type or a shape that the document does not list, and nothing is ever a 5xx.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent, signing_request, ssh_key
 from tests.api.processes import public_process
+from tests.databases import copied_database
 
 # What no schema can express: which things exist, which cursor a list gave out, which key was used before, what time it is
 # and how long a deployment lets a hold last.
@@ -72,15 +72,15 @@ def contract(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Contract]:
     """One process and one database for the module."""
-    name = f"contract_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    key = insert_admin_key(postgres_server.url(name))
     settings = {"BERTH_MIN_VERSION_SECONDS_MAX": "0"}  # nobody writes what a generated version waits for
-    with public_process(postgres_server.url(name), tmp_path_factory.mktemp("contract"), settings) as http:
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, tmp_path_factory.mktemp("contract"), settings) as http,
+    ):
+        key = insert_admin_key(url)
         admin = Caller(http, key)
         tenant = new_tenant(admin)
-        with psycopg.connect(postgres_server.url(name), autocommit=True) as database:
+        with psycopg.connect(url, autocommit=True) as database:
             place = new_place(admin, database)
         hold = {"resources": [f"slot:{place.node['id']}:7"], "holder_id": "somebody"}
         existing = {

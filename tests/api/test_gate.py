@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, ssh_key
 from tests.api.processes import public_process, wait_for
+from tests.databases import copied_database
 
 TRUSTING = {"BERTH_CREDENTIAL_CACHE_SECONDS": "600"}
 """So that a request needs no statement to know who sends it."""
@@ -96,12 +97,16 @@ class Two:
     """Two processes over one database, an operator, a tenant with a place, and the database."""
 
     def __init__(self, url: str, first: httpx.Client, second: httpx.Client) -> None:
+        self.url = url
         self.admin = Caller(first, insert_admin_key(url))
         self.database: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
         self.place = new_place(self.admin, self.database)
         self.here = new_tenant(self.admin)
         self.there = Caller(second, self.here.key, self.here.tenant_id)
         self.body = one_gpu(self.here, self.place)
+
+    def close(self) -> None:
+        self.database.close()
 
     def create(self, caller: Caller, key: str) -> httpx.Response:
         return caller.call("POST", "/allocations", self.body, key=key)
@@ -112,7 +117,9 @@ class Two:
         return int(row[0])
 
     def made(self, key: str) -> int:
-        return self.count("select count(*) from allocations where operation_key = %s", key)
+        return self.count(
+            "select count(*) from allocations where operation_key = %s and tenant_id = %s", key, self.here.tenant_id
+        )
 
     def waiting_sessions(self) -> int:
         return self.count(
@@ -121,14 +128,25 @@ class Two:
         )
 
 
-@contextmanager
-def two_processes(url: str, directory: Path, **settings: str) -> Iterator[Two]:
-    """Both with the same settings."""
-    given = {name.upper(): value for name, value in settings.items()}
-    with public_process(url, directory / "a", given) as first, public_process(url, directory / "b", given) as second:
-        two = Two(url, first, second)
-        yield two
-        two.database.close()
+@pytest.fixture(scope="module")
+def pair(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, httpx.Client, httpx.Client]]:
+    """A database and two processes for the module."""
+    directory = tmp_path_factory.mktemp("gate")
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, directory / "a") as first,
+        public_process(url, directory / "b") as second,
+    ):
+        yield url, first, second
+
+
+@pytest.fixture
+def two(pair: tuple[str, httpx.Client, httpx.Client]) -> Iterator[Two]:
+    """The two processes, and a tenant of the test's own."""
+    with closing(Two(*pair)) as made:
+        yield made
 
 
 @contextmanager
@@ -140,26 +158,24 @@ def creates_held(two: Two) -> Iterator[None]:
         holder.rollback()
 
 
-def test_two_processes_and_a_restart_give_one_answer(database_url: str, tmp_path: Path) -> None:
-    with two_processes(database_url, tmp_path) as two:
-        for turn in range(5):
-            key = f"at once {turn}"
-            callers = [two.here, two.there] * 4
-            answers = at_once(*(partial(two.create, caller, key) for caller in callers))
-            assert {answer.status_code for answer in answers} == {201}, [answer.text for answer in answers]
-            assert len({answer.content for answer in answers}) == 1
-            assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
-            assert two.made(key) == 1
-        first = two.create(two.here, "kept")
-        refused = two.here.call("POST", "/allocations", {**two.body, "gpus": 3}, key="refused")
-        other = {**two.body, "name": "other"}
-        problem(two.there.call("POST", "/allocations", other, key="kept"), 422, "operation_conflict")
-        secret, body, tenant_id = two.here.key, two.body, two.here.tenant_id
-    with public_process(database_url, tmp_path / "c") as http:
-        again = Caller(http, secret, tenant_id)
+def test_two_processes_and_one_just_started_give_one_answer(two: Two, tmp_path: Path) -> None:
+    for turn in range(5):
+        key = f"at once {turn}"
+        callers = [two.here, two.there] * 4
+        answers = at_once(*(partial(two.create, caller, key) for caller in callers))
+        assert {answer.status_code for answer in answers} == {201}, [answer.text for answer in answers]
+        assert len({answer.content for answer in answers}) == 1
+        assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+        assert two.made(key) == 1
+    first = two.create(two.here, "kept")
+    refused = two.here.call("POST", "/allocations", {**two.body, "gpus": 3}, key="refused")
+    other = {**two.body, "name": "other"}
+    problem(two.there.call("POST", "/allocations", other, key="kept"), 422, "operation_conflict")
+    with public_process(two.url, tmp_path / "c") as http:
+        again = Caller(http, two.here.key, two.here.tenant_id)
         for _ in range(2):
-            repeated(first, again.call("POST", "/allocations", body, key="kept"))
-            repeated(refused, again.call("POST", "/allocations", {**body, "gpus": 3}, key="refused"))
+            repeated(first, again.call("POST", "/allocations", two.body, key="kept"))
+            repeated(refused, again.call("POST", "/allocations", {**two.body, "gpus": 3}, key="refused"))
             problem(again.call("POST", "/allocations", other, key="kept"), 422, "operation_conflict")
 
 
@@ -167,8 +183,10 @@ def sending(pool: ThreadPoolExecutor, action: Callable[[], httpx.Response]) -> F
     return pool.submit(action)
 
 
-def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(database_url: str, tmp_path: Path) -> None:
-    with two_processes(database_url, tmp_path) as two, ThreadPoolExecutor(12) as pool:
+def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(two: Two) -> None:
+    waited = 'berth_api_gate_waits_total{end="answered"}'
+    before = metric(two.here.http, waited), metric(two.there.http, waited)
+    with ThreadPoolExecutor(12) as pool:
         with creates_held(two):
             here = [sending(pool, lambda: two.create(two.here, "k")) for _ in range(6)]
             wait_for(lambda: two.waiting_sessions() == 1, "the first to wait for the lock")
@@ -183,18 +201,22 @@ def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(database
         assert {answer.status_code for answer in answers} == {201}
         assert len({answer.content for answer in answers}) == 1
         assert two.made("k") == 1
-        assert metric(two.here.http, 'berth_api_gate_waits_total{end="answered"}') == 5
-        assert metric(two.there.http, 'berth_api_gate_waits_total{end="answered"}') == 3
+        assert metric(two.here.http, waited) - before[0] == 5
+        assert metric(two.there.http, waited) - before[1] == 3
 
 
 @pytest.mark.parametrize(
-    "settings", [{"idempotency_pending_wait_timeout": "0.3"}, {"idempotency_wait_for_pending": "false"}]
+    "settings", [{"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0.3"}, {"IDEMPOTENCY_WAIT_FOR_PENDING": "false"}]
 )
 def test_a_wait_is_bounded_and_never_ends_in_a_second_run(
     database_url: str, tmp_path: Path, settings: dict[str, str]
 ) -> None:
-    bound = {"berth_lock_timeout_seconds": "20", **settings}
-    with two_processes(database_url, tmp_path, **bound) as two, ThreadPoolExecutor(4) as pool:
+    bound = {"BERTH_LOCK_TIMEOUT_SECONDS": "20", **settings}
+    with (
+        public_process(database_url, tmp_path / "api", bound) as http,
+        closing(Two(database_url, http, http)) as two,
+        ThreadPoolExecutor(4) as pool,
+    ):
         with creates_held(two):
             first = sending(pool, lambda: two.create(two.here, "k"))
             wait_for(lambda: two.waiting_sessions() == 1, "the first to wait for the lock")
@@ -207,9 +229,9 @@ def test_a_wait_is_bounded_and_never_ends_in_a_second_run(
         assert two.made("k") == 1
 
 
-def test_who_goes_away_leaves_the_key_to_the_table(database_url: str, tmp_path: Path) -> None:
+def test_who_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
     """The first client hangs up; what it began ends all the same, and the next one is told of it."""
-    with two_processes(database_url, tmp_path) as two, ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(4) as pool:
         impatient = Caller(httpx.Client(base_url=two.here.http.base_url, timeout=0.5), two.here.key)
         with creates_held(two):
             with pytest.raises(httpx.ReadTimeout):
@@ -223,30 +245,29 @@ def test_who_goes_away_leaves_the_key_to_the_table(database_url: str, tmp_path: 
         impatient.http.close()
 
 
-def test_a_question_at_one_process_and_creates_at_another_agree(database_url: str, tmp_path: Path) -> None:
+def test_a_question_at_one_process_and_creates_at_another_agree(two: Two) -> None:
     """In both orders, and at the same moment; what is unknown never runs, whichever process it comes to."""
     seen = set()
-    with two_processes(database_url, tmp_path) as two:
-        for turn in range(30):
-            key = f"race {turn}"
-            start = threading.Barrier(3)
+    for turn in range(30):
+        key = f"race {turn}"
+        start = threading.Barrier(3)
 
-            def ask(key: str = key, start: threading.Barrier = start) -> httpx.Response:
-                start.wait()
-                return two.there.call("GET", f"/operations/{key}")
+        def ask(key: str = key, start: threading.Barrier = start) -> httpx.Response:
+            start.wait()
+            return two.there.call("GET", f"/operations/{key}")
 
-            def create(caller: Caller, key: str = key, start: threading.Barrier = start) -> httpx.Response:
-                start.wait()
-                return caller.call("POST", "/allocations", {**two.body, "gpus": 3}, key=key)
+        def create(caller: Caller, key: str = key, start: threading.Barrier = start) -> httpx.Response:
+            start.wait()
+            return caller.call("POST", "/allocations", {**two.body, "gpus": 3}, key=key)
 
-            asked, *answers = at_once(ask, lambda: create(two.here), lambda: create(two.there))
-            state = asked.json()["state"]
-            seen.add(state)
-            answers += [two.here.call("POST", "/allocations", {**two.body, "gpus": 3}, key=key)]
-            if state == "unknown":
-                assert {answer.json()["code"] for answer in answers} == {"operation_fenced"}
-            else:
-                assert state == "rejected"
-                assert {answer.content for answer in answers} == {answers[0].content}
-                assert asked.json()["result"] == answers[0].json()
+        asked, *answers = at_once(ask, lambda: create(two.here), lambda: create(two.there))
+        state = asked.json()["state"]
+        seen.add(state)
+        answers += [two.here.call("POST", "/allocations", {**two.body, "gpus": 3}, key=key)]
+        if state == "unknown":
+            assert {answer.json()["code"] for answer in answers} == {"operation_fenced"}
+        else:
+            assert state == "rejected"
+            assert {answer.content for answer in answers} == {answers[0].content}
+            assert asked.json()["result"] == answers[0].json()
     assert seen == {"unknown", "rejected"}, "one order never happened"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
-import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from pydantic import ValidationError
 
@@ -30,6 +28,7 @@ from tests.api.issuer import (
 )
 from tests.api.processes import wait_for
 from tests.api.token_api import NEVER_SECONDS, TokenApi, token_api
+from tests.databases import copied_database
 
 BYTES_MAX = 20_000
 
@@ -42,12 +41,10 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> str:
+def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
     """A database for the module; each test makes its own tenant."""
-    name = f"issuer_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    return postgres_server.url(name)
+    with copied_database(postgres_server, migrated_template) as url:
+        yield url
 
 
 def unavailable(api: TokenApi, token: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +29,7 @@ from tests.api.calling import (
 )
 from tests.api.conftest import PublicApi
 from tests.api.processes import public_process
+from tests.databases import copied_database
 
 ODD_KEYS = [
     "a/b", "/", "//", "a/", "/a", ".", "..", "../x", "a/../b", "%", "%2F", "%00", "a%20b", "a b", "?", "a?since=1", "#", "a#b",
@@ -43,16 +43,13 @@ def api(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
     """A process of its own, because a test client decodes paths twice. A question waits a second for a key."""
-    name = f"operations_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    url = postgres_server.url(name)
-    key = insert_admin_key(url)
-    with (
-        public_process(url, tmp_path_factory.mktemp("operations"), {"BERTH_LOCK_TIMEOUT_SECONDS": "1"}) as http,
-        psycopg.connect(url, autocommit=True) as database,
-    ):
-        yield PublicApi(Caller(http, key), database)
+    with copied_database(postgres_server, migrated_template) as url:
+        key = insert_admin_key(url)
+        with (
+            public_process(url, tmp_path_factory.mktemp("operations"), {"BERTH_LOCK_TIMEOUT_SECONDS": "1"}) as http,
+            psycopg.connect(url, autocommit=True) as database,
+        ):
+            yield PublicApi(Caller(http, key), database)
 
 
 @pytest.fixture(scope="module")

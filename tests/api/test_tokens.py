@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 from structlog.testing import capture_logs
 
@@ -29,6 +28,7 @@ from tests.api.issuer import (
 )
 from tests.api.processes import wait_for
 from tests.api.token_api import TokenApi, token_api
+from tests.databases import copied_database
 
 import jwt  # isort: skip
 
@@ -43,12 +43,10 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> str:
+def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
     """A database for the module."""
-    name = f"tokens_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    return postgres_server.url(name)
+    with copied_database(postgres_server, migrated_template) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.api.calling import insert_admin_key, ssh_key
 from tests.api.processes import public_process
 from tests.berth.commands import assert_one_sentence, berth
 from tests.berth.scripted import LOST, Reply, ScriptedServer, problem
+from tests.databases import copied_database
 
 RUNNER = CliRunner()
 
@@ -172,11 +173,10 @@ def api(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str, str]]:
     """The address of a real API, an admin key, and its database."""
-    name = f"cli_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}".encode())
-    url = postgres_server.url(name)
-    with public_process(url, tmp_path_factory.mktemp("cli")) as http:
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, tmp_path_factory.mktemp("cli")) as http,
+    ):
         yield str(http.base_url), insert_admin_key(url), url
 
 

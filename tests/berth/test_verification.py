@@ -20,6 +20,7 @@ from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_facts import FACTS
 from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
+from tests.databases import copied_database
 from tests.lifecycle.driving import run_with
 
 PROMISES = {
@@ -32,13 +33,9 @@ VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED]
 @pytest.fixture(scope="module")
 def busy_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
     """One busy database for the module; tests change it in transactions that they take back."""
-    name = f"busy_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}".encode())
-    make_busy(postgres_server.url(name))
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)".encode())
+    with copied_database(postgres_server, migrated_template) as url:
+        make_busy(url)
+        yield url
 
 
 @pytest.fixture

@@ -97,9 +97,9 @@ def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
 
 
 @pytest.fixture
-def own_nats(tmp_path: Path) -> Iterator[LocalNats]:
+def own_nats(data_directory: Path) -> Iterator[LocalNats]:
     """A NATS of this test's own, because the stream's name is fixed."""
-    server = LocalNats(tmp_path / "nats", free_port(), free_port())
+    server = LocalNats(data_directory / "nats", free_port(), free_port())
     server.start()
     yield server
     server.stop()

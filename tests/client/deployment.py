@@ -18,6 +18,7 @@ from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, Place, fresh, insert_admin_key, new_place, new_tenant, ssh_key
 from tests.api.processes import public_process
 from tests.cutting import CuttingProxy
+from tests.databases import copied_database
 
 RETRY_SECONDS = 10.0
 
@@ -81,11 +82,11 @@ def running_deployment(
     postgres_server: LocalPostgres, template: str, directory: Path, **settings: str
 ) -> Iterator[Deployment]:
     """An API process over a database of its own."""
-    name = f"client_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template}".encode())
-    url = postgres_server.url(name)
-    with public_process(url, directory, settings) as http, psycopg.connect(url, autocommit=True) as database:
+    with (
+        copied_database(postgres_server, template) as url,
+        public_process(url, directory, settings) as http,
+        psycopg.connect(url, autocommit=True) as database,
+    ):
         address = str(http.base_url)
         port = urlsplit(address).port
         assert port is not None

@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import threading
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import public_process, wait_for
+from tests.databases import copied_database
 from tests.log.streaming import Told, events_of, leave, parsed, refused, subscribed
 from tests.log.test_versions import version
 
@@ -52,10 +52,7 @@ def feed(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Feed]:
     """One process over one database for the module, without a relay: the feed sequences by itself."""
-    name = f"feed_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    url, directory = postgres_server.url(name), tmp_path_factory.mktemp("feed")
+    directory = tmp_path_factory.mktemp("feed")
     settings = {
         "BERTH_FEED_BUFFER_BYTES_MAX": "200000",
         "BERTH_FEED_KEEPALIVE_SECONDS": "0.3",
@@ -63,7 +60,11 @@ def feed(
         "BERTH_FEED_TENANT_SUBSCRIBERS_MAX": "4",
         "BERTH_CREDENTIAL_CACHE_SECONDS": "0.1",
     }
-    with public_process(url, directory, settings) as http, psycopg.connect(url, autocommit=True) as database:
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, directory, settings) as http,
+        psycopg.connect(url, autocommit=True) as database,
+    ):
         yield Feed(Caller(http, insert_admin_key(url)), database, directory / "api.log")
 
 

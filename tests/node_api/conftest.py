@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -20,6 +19,7 @@ from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port
 from orchestrator.settings import Settings
 from orchestrator.trust.certificates import IssuedCertificate, load_authority
+from tests.databases import copied_database
 from tests.placement.fleet import ADD_NODES, Fleet
 
 
@@ -87,7 +87,7 @@ class NodeListener:
         context = ssl.create_default_context(cafile=str(self.files.ca_certificate))
         if certificate is not None:
             context.load_cert_chain(certificate)
-        return httpx.Client(base_url=self.url, verify=context, timeout=20)
+        return httpx.Client(base_url=self.url, verify=context, timeout=60)
 
     def node(self, node_id: uuid.UUID) -> NodeClient:
         """An enrolled node."""
@@ -125,12 +125,10 @@ def listener(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: LocalPostgres, migrated_template: str
 ) -> Iterator[NodeListener]:
     """A running node listener, shared by the tests of a module: each makes nodes of its own."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name} template {migrated_template}")
-    found = NodeListener(tmp_path_factory.mktemp("node-api"), postgres_server.url(name))
-    found.process.spawn()
-    found.process.wait_ready()
-    yield found
-    found.process.terminate()
-    found.process.wait_ended()
+    with copied_database(postgres_server, migrated_template) as url:
+        found = NodeListener(tmp_path_factory.mktemp("node-api"), url)
+        found.process.spawn()
+        found.process.wait_ready()
+        yield found
+        found.process.terminate()
+        found.process.wait_ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,9 +18,9 @@ StartRelay = Callable[..., RelayProcess]
 
 
 @pytest.fixture(scope="module")
-def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNats]:
+def own_nats(server_directory: Path) -> Iterator[LocalNats]:
     """A NATS that may be killed."""
-    server = LocalNats(tmp_path_factory.mktemp("relay") / "nats", free_port(), free_port())
+    server = LocalNats(server_directory / uuid.uuid4().hex / "nats", free_port(), free_port())
     server.start()
     yield server
     server.stop()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from berth.local.servers import LocalPostgres
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.expire_reservation import expire_reservation
+from tests.databases import copied_database
 from tests.lifecycle.seeding import connect, make_context
 from tests.reservations.holding import Desk, seed_with_seats, violations
 
@@ -62,15 +63,11 @@ class Stories(RuleBasedStateMachine):
 
     server: LocalPostgres
     template: str
-    number = 0
 
     @initialize()
     def begin(self) -> None:
-        Stories.number += 1
-        self.name = f"stories_{Stories.number}"
-        with psycopg.connect(self.server.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"create database {self.name} template {self.template}")
-        self.url = self.server.url(self.name)
+        self.opened = ExitStack()
+        self.url = self.opened.enter_context(copied_database(self.server, self.template))
         self.runner = asyncio.Runner()
         seeded = seed_with_seats(self.url, seats=len(SEATS), gpus_limit=GPUS_LIMIT)
         context = make_context(self.url)
@@ -85,8 +82,7 @@ class Stories(RuleBasedStateMachine):
         finally:
             self.runner.run(self.desk.context.database.close())
             self.runner.close()
-            with psycopg.connect(self.server.url("postgres"), autocommit=True) as connection:
-                connection.execute(f"drop database {self.name} with (force)")
+            self.opened.close()
 
     @rule(wanted=things, holder=holders)
     def hold(self, wanted: set[str | int], holder: str) -> None:

@@ -12,9 +12,9 @@ from tests.worker.harness import Processes
 
 
 @pytest.fixture
-def own_nats(tmp_path: Path) -> Iterator[LocalNats]:
+def own_nats(data_directory: Path) -> Iterator[LocalNats]:
     """A NATS that a test may kill."""
-    server = LocalNats(tmp_path / "nats", free_port(), free_port())
+    server = LocalNats(data_directory / "nats", free_port(), free_port())
     server.start()
     yield server
     server.stop()

@@ -50,9 +50,9 @@ class Own:
 
 
 @pytest.fixture
-def own(database_url: str, own_nats: LocalNats, tmp_path: Path) -> Iterator[Own]:
+def own(database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: Path) -> Iterator[Own]:
     """Relay and worker not started yet."""
-    directory = tmp_path / "temporal"
+    directory = data_directory / "temporal"
     temporal = LocalTemporal(directory, free_port(), free_port())
     temporal.start()
     processes = Processes(database_url, own_nats, temporal.address, tmp_path)
