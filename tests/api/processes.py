@@ -13,7 +13,7 @@ from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 90.0
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -36,7 +36,7 @@ def public_process(
     process.spawn(settings)
     try:
         process.wait_ready()
-        with httpx.Client(base_url=endpoints.api_url, timeout=20) as http:
+        with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:
             yield http
     finally:
         process.terminate()

@@ -24,7 +24,7 @@ from orchestrator.api.edge import Receive, Scope, Send
 from orchestrator.queries.find_schema_revision import REVISION_NEEDED
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
 
 
 def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: str, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> 
         connection.execute(f"create database {name}")
     migrations.upgrade(postgres_server.url(name), "0001")
     process = listening(postgres_server.url(name), 0.2)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     assert process.returncode == 1
     assert told.splitlines()[-1].endswith(
         f"the database's schema is 0001 and this Berth needs {REVISION_NEEDED}; run `berth migrate`"
@@ -99,7 +99,7 @@ def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen
 
 def test_a_database_that_does_not_come_ends_the_start_with_one_sentence() -> None:
     process = listening("postgresql://nobody:x@127.0.0.1:1/none", 0.2)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     *log, sentence = told.splitlines()
     assert process.returncode == 1
     assert {json.loads(line)["for_what"] for line in log} == {"database"}
@@ -118,7 +118,7 @@ def test_a_database_that_comes_late_is_waited_for(postgres_server: LocalPostgres
         assert any(json.loads(line)["event"] == "serving" for line in process.stderr)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=WAIT_SECONDS_MAX)
 
 
 def waits_for_lock(database: psycopg.Connection[tuple[object, ...]], statement: str) -> int | None:
@@ -200,19 +200,19 @@ def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str
 
 
 def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.3)
     settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
     server = serving.public_server(answers_hello, settings)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_for(lambda: server.started, "the listener")
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as silent:
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as silent:
             assert silent.recv(1) == b"", "nothing sent at all"
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as half:
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as half:
             half.sendall(b"GET / HTTP/1.1\r\nhost: here\r\nx-slow: ")
             assert half.recv(1) == b"", "half a head"
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=20) as second:
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as second:
             second.sendall(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
             assert second.recv(1_000).startswith(b"HTTP/1.1 200")
             second.sendall(b"GET / HT")

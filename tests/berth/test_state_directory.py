@@ -139,7 +139,7 @@ def test_leftovers_end_and_a_stranger_with_their_pid_does_not(state: StateDirect
         records.add(Record("gone", 2**22 - 1, 0.0, [], int(signal.SIGTERM)))
         assert Records(state).end_leftovers() == ["left"]
         assert still_run([psutil.Process(stranger.pid)]) != []
-        assert left.wait(10) == -signal.SIGTERM
+        assert left.wait(60) == -signal.SIGTERM
         assert json.loads((state.path / "processes.json").read_text()) == {"processes": []}
     finally:
         for process in (left, stranger):

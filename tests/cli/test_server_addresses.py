@@ -43,12 +43,18 @@ def test_a_command_refuses_before_it_starts_anything(command: str, name: str, ad
 
 @pytest.mark.parametrize(
     ("process", "name", "address"),
-    [(process, name, address) for process, names in READ_BY.items() for name, address in WRONG if name in names],
+    [
+        # Each address once: a process takes a second to start, and what can be none is tried below.
+        pytest.param(process, name, address, marks=pytest.mark.full if (name, address) == WRONG[1] else ())
+        for process, names in READ_BY.items()
+        for name, address in WRONG
+        if name in names
+    ],
 )
 def test_a_process_refuses_at_start(process: str, name: str, address: str) -> None:
     settings = {**GOOD, name: address}
     done = subprocess.run(
-        [sys.executable, "-m", process], env=environment(**settings), capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", process], env=environment(**settings), capture_output=True, text=True, timeout=90
     )
     assert done.returncode == 1, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr

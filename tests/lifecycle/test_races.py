@@ -126,7 +126,7 @@ def test_the_time_of_a_task_begins_when_its_locks_were_had(database_url: str) ->
 
 
 async def _until_waiting(url: str, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'")) < count:
             await asyncio.sleep(0.01)
 

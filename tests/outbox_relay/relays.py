@@ -25,7 +25,7 @@ from psycopg.rows import dict_row
 from berth.local.servers import free_port
 
 STREAM = "BERTH_LOG"
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 90.0
 
 
 def wait_for(holds: Callable[[], bool], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> None:

@@ -129,11 +129,11 @@ def test_a_part_of_the_stream_is_kept_to_by_whoever_makes_it_next(
 
 
 def test_a_killed_rebuild_is_repeated(database: psycopg.Connection, database_url: str, nats_url: str) -> None:
-    leave_log(database, 30_000)
+    leave_log(database, 10_000)
     command = [sys.executable, "-m", "berth.cli", "events", "rebuild", "--output", "json"]
     # Small batches, so that the kill finds it in the middle.
     settings = {
-        "BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": nats_url, "BERTH_RELAY_PUBLISH_BATCH_MAX": "20",
+        "BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": nats_url, "BERTH_RELAY_PUBLISH_BATCH_MAX": "5",
     }  # fmt: skip
     for _ in range(2):
         end = stream_end(nats_url)
@@ -141,12 +141,12 @@ def test_a_killed_rebuild_is_repeated(database: psycopg.Connection, database_url
         wait_for(lambda end=end: stream_end(nats_url) > end, "some to be published")  # type: ignore[misc]
         running.kill()
         running.wait()
-    assert 0 < stream_end(nats_url) < 30_000
+    assert 0 < stream_end(nats_url) < 10_000
     done = berth("events", "rebuild", "--output", "json", **settings)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["because"], told["first_version"], told["last_version"]) == (None, 1, 30_000)
-    assert 0 < told["published"] < 30_000
+    assert (told["because"], told["first_version"], told["last_version"]) == (None, 1, 10_000)
+    assert 0 < told["published"] < 10_000
     require_stream_is_log(nats_url, database)
 
 

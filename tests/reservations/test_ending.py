@@ -91,7 +91,7 @@ def test_a_confirmed_one_never_expires_and_its_window_ends_as_released(database_
         await sweep_overdue_holds(desk.context, 10)
         await sweep_windows_over(desk.context, 10)
         assert [desk.state(one) for one in (short, open_ended)] == ["confirmed", "confirmed"]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while desk.state(short) == "confirmed":
                 await sweep_windows_over(desk.context, 10)
         assert [desk.state(one) for one in (short, open_ended)] == ["released", "confirmed"]

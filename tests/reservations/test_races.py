@@ -197,7 +197,7 @@ def test_a_rival_that_waited_sees_the_confirm(database_url: str) -> None:
 
 
 async def _until_waiting(url: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'"):
             await asyncio.sleep(0.01)
 

@@ -39,7 +39,7 @@ class Watcher:
             self._seen[name] = now
 
     async def until(self, name: str, state: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 await self.look()
                 if self.states[name][-1] == state:

@@ -87,14 +87,14 @@ def soon(seconds: float = 1.5) -> datetime:
 
 async def until(moment: datetime) -> None:
     """Wait for it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while datetime.now(UTC) <= moment:
             await asyncio.sleep(0.02)
 
 
 async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
     """Wait until it is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await found():
             await asyncio.sleep(0.02)
 

@@ -23,7 +23,7 @@ from orchestrator.execution import Context, Limits
 from tests.lifecycle.driving import PROVISIONED, WIPED, completed, release, report, run_with
 from tests.lifecycle.seeding import Seeded, connect, make_context, write_signing_key
 
-WAIT_SECONDS_MAX = 40.0
+WAIT_SECONDS_MAX = 90.0
 T = TypeVar("T")
 
 Answering = Callable[[dict[str, Any]], ResultReport | None]

@@ -18,7 +18,7 @@ from orchestrator.execution import Context
 from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
-from tests.worker.harness import Processes, play_nodes, wait_until
+from tests.worker.harness import WAIT_SECONDS_MAX, Processes, play_nodes, wait_until
 
 STREAM = "BERTH_LOG"
 CONSUMER = "berth-worker"
@@ -149,7 +149,7 @@ def test_a_settled_letter_stays_settled_when_its_message_comes_again(processes: 
 
     run_with(url, discard)
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(WAIT_SECONDS_MAX) == 0
     with connect(url) as connection:
         connection.execute("delete from consumer_positions")
     asyncio.run(_forget_consumer(processes.nats))

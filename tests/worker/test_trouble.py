@@ -15,7 +15,15 @@ from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
-from tests.worker.harness import Processes, answer_what_is_queued, play_nodes, release_all, state_of, wait_until
+from tests.worker.harness import (
+    WAIT_SECONDS_MAX,
+    Processes,
+    answer_what_is_queued,
+    play_nodes,
+    release_all,
+    state_of,
+    wait_until,
+)
 
 CONSUMER = "berth-worker"
 STREAM = "BERTH_LOG"
@@ -56,7 +64,7 @@ def test_events_that_come_again_are_absorbed(processes: Processes) -> None:
     play_nodes(url, {allocation_id: "released"})
     wait_until(lambda: _position(url) == _last_version(url, "task.finished"), "the position to be saved")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(20) == 0
+    assert worker.wait(WAIT_SECONDS_MAX) == 0
     before = _everything(url)
 
     asyncio.run(_forget_consumer(processes.nats))
@@ -157,8 +165,10 @@ def test_nats_restarted_in_the_middle(processes: Processes) -> None:
     assert violations(url) == []
 
 
-def test_temporal_restarted_in_the_middle(database_url: str, own_nats: LocalNats, tmp_path: Path) -> None:
-    temporal = LocalTemporal(tmp_path / "temporal", free_port(), free_port())
+def test_temporal_restarted_in_the_middle(
+    database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: Path
+) -> None:
+    temporal = LocalTemporal(data_directory / "temporal", free_port(), free_port())
     temporal.start()
     processes = Processes(database_url, own_nats, temporal.address, tmp_path)
     try:
@@ -215,6 +225,6 @@ def test_it_says_what_it_waits_for_and_gives_up(processes: Processes) -> None:
         command = [sys.executable, "-m", "worker"]
         running[said] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     for said, process in running.items():
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
         assert process.returncode == 1
         assert said in told.strip().splitlines()[-1]

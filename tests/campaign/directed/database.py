@@ -29,7 +29,7 @@ from tests.campaign.history import Outcome
 from tests.lifecycle.driving import ADMIN, PROVISIONED, WIPED, completed, failed, operation, release, report, task_of
 from tests.lifecycle.seeding import connect, create_allocation, try_create
 
-CONDITION_SECONDS_MAX = 20.0
+CONDITION_SECONDS_MAX = 90.0
 
 
 def two_creates_at_once(scene: Scene) -> None:

@@ -30,7 +30,7 @@ from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events
 from tests.worker.harness import Processes, play_nodes, release_all
 
-SECONDS_MAX = 40.0
+SECONDS_MAX = 90.0
 STREAM, CONSUMER = "BERTH_LOG", "berth-worker"
 
 
@@ -172,7 +172,7 @@ def events_that_come_again(processes: TestbuildProcesses) -> list[Violation]:
     release_all(url, seeded, [allocation_id])
     play_nodes(url, {allocation_id: "released"})
     worker.terminate()
-    worker.wait(20)
+    worker.wait(SECONDS_MAX)
 
     async def forget() -> None:
         connection = await nats.connect(processes.nats.url)
