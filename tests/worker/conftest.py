@@ -1,13 +1,17 @@
-"""Relay, worker and a NATS of its own for each test; Temporal is the session's, with a task queue for each test."""
+"""Relay, worker and a NATS of its own for each test, or for a module's; Temporal is the session's, with a task queue for
+each of them.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from berth.local.servers import LocalNats, LocalTemporal, free_port
+from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port
+from tests.databases import copied_database
 from tests.worker.harness import Processes
 
 
@@ -28,3 +32,20 @@ def processes(
     started = Processes(database_url, own_nats, temporal_server.address, tmp_path)
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="module")
+def at_work(
+    postgres_server: LocalPostgres, migrated_template: str, server_directory: Path, temporal_server: LocalTemporal,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Processes]:  # fmt: skip
+    """A relay and a worker for those tests of a module that need no settings of their own and kill nothing."""
+    nats = LocalNats(server_directory / uuid.uuid4().hex / "nats", free_port(), free_port())
+    nats.start()
+    with copied_database(postgres_server, migrated_template) as url:
+        started = Processes(url, nats, temporal_server.address, tmp_path_factory.mktemp("at-work"))
+        started.start_relay()
+        started.start_worker()
+        yield started
+        started.stop()
+    nats.stop()

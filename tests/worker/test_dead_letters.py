@@ -196,7 +196,6 @@ def test_retention_forgets_only_what_is_settled(processes: Processes) -> None:
             " select 'berth-worker', n, 'refused', '', '', 1, case when n = 1 then 'dead' else 'discarded' end, now(),"
             " case when n > 1 then now() - make_interval(hours => n) end from generate_series(1, 3) n"
         )
-    processes.start_relay()
     processes.start_worker(**IMPATIENT, worker_dead_letter_retention_seconds=9_000)
     wait_until(lambda: [letter["version"] for letter in letters(url)] == [1, 2], "the old one to be forgotten")
 
