@@ -326,7 +326,7 @@ begin
 end $$;
 
 -- Holds units, all or nothing, and answers what became of it (`outcome`):
---   held          status, body; everything is written, the operation included
+--   held          status, body; everything is written, the operation included; what tenants use more or less: tenants, changes
 --   existing      the key was used before: fingerprint, status, body
 --   in_progress   its first use has just ended without effect
 --   busy          conflicts: what of the caller's own is in the way
@@ -401,10 +401,11 @@ begin
             end if;
             perform from nodes n where n.id = any (nodes_ || far_nodes) order by n.id for no key update;
             if item.together and (
-                cardinality(overdue) > 0
-                or (select count(*) from (select from resources r where r.id = any (seats)
-                                          for no key update skip locked) locked) < cardinality(seats)
-            ) then
+                (select count(*) from (select from resources r where r.id = any (seats || far_seats)
+                                       order by r.id for no key update skip locked) locked)
+                + (select count(*) from (select from reservations r where r.id = any (overdue)
+                                         order by r.id for no key update skip locked) locked)
+            ) < (select count(distinct id) from unnest(seats || far_seats) wanted(id)) + cardinality(overdue) then
                 delete from operations where scope = item.tenant_id and key = item.key and status is null;
                 return '{"outcome": "again"}';
             end if;
@@ -597,14 +598,13 @@ begin
     if not coalesce(item.together, false) then
         perform change_quotas(tenants_ || item.tenant_id, changes || gpus_);
     end if;
-    return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id,
-                              'body', told, 'overdue_ended', cardinality(due), 'gpus', gpus_);
+    return jsonb_build_object('outcome', 'held', 'status', 201, 'reservation_id', made.id, 'body', told,
+                              'tenants', tenants_ || item.tenant_id, 'changes', changes || gpus_);
 end $$;
 
 -- Holds for a list, each as if it were alone, in the order of their keys, and answers them in the order of the list. None of
 -- them waits for a rival's lock except for its key's, so lists cannot wait for each other in a circle: one that would have to
--- wait, or to end somebody's overdue hold, is answered `again` and is for its caller to repeat alone. Quotas come last, all
--- together. Raises what `hold_once` raises, for the list as a whole.
+-- wait is answered `again` and is for its caller to repeat alone. Quotas come last, all together. Raises what `hold_once` raises, for the list as a whole.
 create function hold_together(p_items jsonb) returns jsonb language plpgsql as $$
 declare
     item     record;
@@ -618,8 +618,8 @@ begin
         answer := hold_once(item.one || '{"together": true}');
         answers[item.n] := answer;
         if answer ->> 'outcome' = 'held' then
-            tenants_ := tenants_ || (item.one ->> 'tenant_id')::uuid;
-            changes := changes || (answer ->> 'gpus')::integer;
+            tenants_ := tenants_ || array(select jsonb_array_elements_text(answer -> 'tenants')::uuid);
+            changes := changes || array(select jsonb_array_elements_text(answer -> 'changes')::integer);
         end if;
     end loop;
     perform change_quotas(tenants_, changes);

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -40,10 +41,28 @@ Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Later]]]
 """Carries out a list and answers each, in order; what it raises is told to all of them."""
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[Item]):
+    """A request, and the future of its answer; `came_back` once a list has left it, `task` where it goes alone."""
+
+    item: Item
+    answered: asyncio.Future[Answer]
+    came_back: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        """Its operation's."""
+        return self.item.operation.scope, self.item.operation.key
+
+
 class Gatherer(Generic[Item]):
     """The queue between an endpoint and a command that takes a list.
 
     Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for what ends something (P13).
+
+    What a list leaves to go alone takes turns. Where all turns are taken it waits until one of them ends, and is tried in a
+    list once more: it is what the first of many rivals does alone that all the others were waiting for.
     """
 
     def __init__(
@@ -54,9 +73,10 @@ class Gatherer(Generic[Item]):
         self._batch_max = batch_max
         self._batches_in_flight_max = batches_in_flight_max
         self._queue_max = queue_max
-        self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._queue: deque[_Waiting[Item]] = deque()
+        self._back: list[_Waiting[Item]] = []
         self._running: set[asyncio.Task[None]] = set()
-        self._waiting_alone: set[asyncio.Task[None]] = set()
+        self._alone: set[_Waiting[Item]] = set()
         self._turn = asyncio.Semaphore(batches_in_flight_max)
         self._keys_in_flight: set[tuple[UUID, str]] = set()
         self._waiting = COMBINING_QUEUE.labels(kind)
@@ -67,7 +87,7 @@ class Gatherer(Generic[Item]):
         if self._queue_max is not None and len(self._queue) >= self._queue_max:
             raise Overloaded(f"too many {self._kind} are waiting; try again")
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append((item, answered))
+        self._queue.append(_Waiting(item, answered))
         self._waiting.set(len(self._queue))
         self._start()
         return await answered
@@ -81,20 +101,19 @@ class Gatherer(Generic[Item]):
             self._running.add(task)
             task.add_done_callback(self._ended)
 
-    def _take(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+    def _take(self) -> list[_Waiting[Item]]:
         """The next ones in order of arrival, leaving back those whose key is under way."""
-        taken: list[tuple[Item, asyncio.Future[Answer]]] = []
-        left: list[tuple[Item, asyncio.Future[Answer]]] = []
+        taken: list[_Waiting[Item]] = []
+        left: list[_Waiting[Item]] = []
         while self._queue and len(taken) < self._batch_max:
-            item, answered = self._queue.popleft()
-            key = (item.operation.scope, item.operation.key)
-            if answered.done():
+            one = self._queue.popleft()
+            if one.answered.done():
                 continue
-            if key in self._keys_in_flight:
-                left.append((item, answered))
+            if one.key in self._keys_in_flight:
+                left.append(one)
                 continue
-            self._keys_in_flight.add(key)
-            taken.append((item, answered))
+            self._keys_in_flight.add(one.key)
+            taken.append(one)
         self._queue.extendleft(reversed(left))
         self._waiting.set(len(self._queue))
         return taken
@@ -107,8 +126,8 @@ class Gatherer(Generic[Item]):
             raise SystemExit(1)
         self._start()
 
-    async def _run(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        items = [item for item, _ in batch]
+    async def _run(self, batch: list[_Waiting[Item]]) -> None:
+        items = [one.item for one in batch]
         self._sizes.observe(len(items))
         results: Sequence[Result | Later]
         try:
@@ -118,15 +137,17 @@ class Gatherer(Generic[Item]):
         except Exception as error:
             log.error("a list of requests failed", kind=self._kind, count=len(batch), exc_info=error)
             results = [Problem(UNFORESEEN)] * len(batch)
-        for (item, answered), result in zip(batch, results, strict=True):
+        for one, result in zip(batch, results, strict=True):
             if isinstance(result, Answer | Problem):
-                self._answer(item, answered, result)
+                self._answer(one, result)
+            elif len(self._alone) >= self._batches_in_flight_max and not one.came_back:
+                one.came_back = True
+                self._back.append(one)
             else:
-                task = asyncio.create_task(self._run_later(item, answered, result))
-                self._waiting_alone.add(task)
-                task.add_done_callback(self._waiting_alone.discard)
+                self._alone.add(one)
+                one.task = asyncio.create_task(self._run_alone(one, result))
 
-    async def _run_later(self, item: Item, answered: asyncio.Future[Answer], later: Later) -> None:
+    async def _run_alone(self, one: _Waiting[Item], later: Later) -> None:
         """What has to wait for somebody waits in no list's place, and a few at a time: the rest need connections too."""
         result: Result
         try:
@@ -142,16 +163,24 @@ class Gatherer(Generic[Item]):
                 result = Problem(UNFORESEEN)
             finally:
                 self._turn.release()
-        self._answer(item, answered, result)
+        self._answer(one, result)
+        self._alone.discard(one)
+        self._try_again()
         self._start()
 
-    def _answer(self, item: Item, answered: asyncio.Future[Answer], result: Result) -> None:
-        self._keys_in_flight.discard((item.operation.scope, item.operation.key))
-        if answered.done():
+    def _try_again(self) -> None:
+        """Those that came back stand before those that came since."""
+        self._keys_in_flight.difference_update(one.key for one in self._back)
+        self._queue.extendleft(reversed(self._back))
+        self._back.clear()
+
+    def _answer(self, one: _Waiting[Item], result: Result) -> None:
+        self._keys_in_flight.discard(one.key)
+        if one.answered.done():
             return
         if isinstance(result, Answer):
             COMBINED.labels(self._kind, "replayed" if result.replayed else str(result.status)).inc()
-            answered.set_result(result)
+            one.answered.set_result(result)
         else:
             COMBINED.labels(self._kind, result.code).inc()
-            answered.set_exception(result)
+            one.answered.set_exception(result)

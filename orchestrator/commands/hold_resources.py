@@ -105,7 +105,7 @@ async def hold_resources(
     `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
 
     One transaction tries them together; they do not see each other. Whatever is not settled by it (units that somebody has
-    locked, no room at the first look, a quota, an overdue hold in the way) is for the caller to try alone, later. Keys within
+    locked, no room at the first look, a quota) is for the caller to try alone, later. Keys within
     the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list
     as a whole.
     """

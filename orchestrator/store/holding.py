@@ -88,7 +88,7 @@ async def hold_once(tx: Transaction, hold: Hold, wanted: Wanted, bounds: HoldBou
 async def hold_together(
     tx: Transaction, holds: Sequence[tuple[Hold, Wanted]], bounds: HoldBounds
 ) -> list[dict[str, Any]]:
-    """The same for a list, in its order; `again` for one that would have to wait, or to end an overdue hold.
+    """The same for a list, in its order; `again` for one that would have to wait.
 
     Raises what `hold_once` raises, for the list as a whole.
     """

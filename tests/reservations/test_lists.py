@@ -113,16 +113,47 @@ def test_one_whose_node_is_locked_keeps_nobody_else_waiting(database_url: str) -
     assert violations(database_url) == []
 
 
-def test_an_overdue_hold_in_the_way_is_ended_by_the_one_that_needs_its_units(database_url: str) -> None:
-    seeded = seed_with_seats(database_url, slice_nodes=2)
+def test_an_overdue_hold_in_the_way_is_ended_by_the_list_and_gives_back_its_quota(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=1, slice_nodes=2, gpus_limit=3)
 
     async def scene(desk: Desk) -> None:
-        overdue = await desk.held(desk.slot(0))
-        desk.set_deadline(overdue, -1)
-        results = await hold_all(desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1))])
-        assert [told(result) for result in results] == ["later", "201"]
-        assert [told(result) for result in await settled(results)] == ["201", "201"]
-        assert desk.state(overdue) == "expired"
+        wide = await desk.held(desk.slot(0), desk.slot(1, node=1), "seat-0")
+        desk.set_deadline(wide, -1)
+        results = await hold_all(
+            desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1))]
+        )
+        assert sorted(told(result) for result in results[:2]) == ["201", "resource_busy"]
+        assert told(results[2]) == "201"
+        assert desk.state(wide) == "expired"
+        results = await hold_all(desk, [ask(desk, desk.slot(1, node=1)), ask(desk, "seat-0")])
+        assert [told(result) for result in results] == ["201", "201"], (
+            "all of it is free, also what nobody in that list wanted"
+        )
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+    assert rows_of(database_url, "select gpus_used from tenant_quotas") == [(3,)]
+
+
+def test_an_overdue_hold_that_somebody_has_locked_keeps_nobody_else_waiting(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=1, slice_nodes=3)
+
+    async def scene(desk: Desk) -> None:
+        ended, seated = await desk.held(desk.slot(0)), await desk.held(desk.slot(1, node=1), "seat-0")
+        for one in (ended, seated):
+            desk.set_deadline(one, -1)
+        with connect(database_url) as rival:
+            rival.execute("begin")
+            rival.execute("select from reservations where id = %s for no key update", (ended,))
+            rival.execute("select from resources where id = 'seat-0' for no key update")
+            results = await hold_all(
+                desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(1, node=1)), ask(desk, desk.slot(0, node=2))]
+            )
+            assert [told(result) for result in results] == ["later", "later", "201"]
+            assert [desk.state(one) for one in (ended, seated)] == ["hold", "hold"]
+            rival.execute("rollback")
+        assert [told(result) for result in await settled(results)] == ["201"] * 3
+        assert [desk.state(one) for one in (ended, seated)] == ["expired", "expired"]
 
     at_desk(database_url, seeded, scene)
     assert violations(database_url) == []
