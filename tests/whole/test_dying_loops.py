@@ -37,7 +37,7 @@ LOOPS = [
 
 NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve"},
-    "orchestrator/api/gathering.py": {"self._run_later"},
+    "orchestrator/api/gathering.py": {"self._run_alone"},
     "orchestrator/api/issuer_keys.py": {"self._fetch_once"},
     "orchestrator/api/log/feed.py": {"self._follow"},
     "orchestrator/api/log/head.py": {"self._ask_after"},
