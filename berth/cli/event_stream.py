@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Any
 
 import typer
@@ -17,12 +15,11 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from berth.cli.endings import UNREACHABLE, Refused
+from berth.cli.event_lines import line
 from berth.cli.session import Session
 from berth.verification.stream import STREAM, StreamUnreachable, connect_nats
 
 QUIET_SECONDS = 1.0
-TYPE_PREFIX = "berth."
-TYPE_WIDTH = len("provisioning.releasing.completed")
 
 
 def print_events(session: Session, url: str, subject: str, from_version: int, follow: bool) -> None:
@@ -50,20 +47,6 @@ async def _print_events(session: Session, url: str, subject: str, from_version: 
                 typer.echo(line(version, event))
     finally:
         await client.close()
-
-
-def line(version: int, event: dict[str, Any]) -> str:
-    """One event for a person: version, local time, type, subject, data; the columns stand under one another."""
-    time, type_ = event.get("time", "-"), event.get("type", "-").removeprefix(TYPE_PREFIX)
-    with contextlib.suppress(ValueError):
-        time = datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
-    data = "  ".join(f"{name}={_short(value)}" for name, value in (event.get("data") or {}).items())
-    return f"{version:>8}  {time}  {type_:<{TYPE_WIDTH}}  {event.get('subject', '-')}  {data}".rstrip()
-
-
-def _short(value: object) -> str:
-    plain = isinstance(value, str) and value.isprintable()  # else it could move the cursor or begin a line
-    return str(value) if plain else json.dumps(value, separators=(",", ":"))
 
 
 async def _events(

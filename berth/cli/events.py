@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -12,6 +12,9 @@ from berth.cli import dead_letters
 from berth.cli.endings import UNREACHABLE, USAGE, Refused
 from berth.cli.session import Session, command
 from orchestrator.domain.events import EventType
+
+if TYPE_CHECKING:
+    from berth.client import Event
 
 app = typer.Typer(no_args_is_help=True, help="Events of the log.")
 app.add_typer(dead_letters.app, name="dead-letters")
@@ -25,17 +28,30 @@ def tail(
     tenant: Annotated[str | None, typer.Option(help="only this tenant's (id or name), or `operator`")] = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="keep waiting, or end at the newest")] = True,
 ) -> None:
-    """Show events in their order, one per line; with --output json, CloudEvents."""
+    """Show events in their order, one per line; with --output json, CloudEvents. Without a NATS, from the API's feed."""
     if type_ is not None:
         _require_known(type_)
-    url = _nats_url(session)
     if tenant is not None and tenant != "operator":
         tenant = str(_tenant_id(session, tenant))
+    if session.nats_url() is None and session.settings.api_url is not None:
+        from berth.cli.event_feed import print_feed
+
+        print_feed(session, lambda event: _is_chosen(event, type_, tenant), from_version, follow)
+        return
+    url = _nats_url(session)
     subject = f"berth.events.{tenant or '*'}.{type_ or '>'}"
     # nats-py, for this command alone: start-up stays light for all others.
     from berth.cli.event_stream import print_events
 
     print_events(session, url, subject, from_version, follow)
+
+
+@command(app, "show")
+def show(session: Session, version: Annotated[int, typer.Argument(min=1)]) -> None:
+    """Show the event of one version, from the API's feed."""
+    from berth.cli.event_feed import print_event
+
+    print_event(session, version)
 
 
 @command(app, "rebuild")
@@ -74,6 +90,11 @@ def _covers(wanted: Sequence[str], known: Sequence[str]) -> bool:
         if place == len(known) or part not in ("*", known[place]):
             return False
     return len(wanted) == len(known)
+
+
+def _is_chosen(event: Event, type_: str | None, tenant: str | None) -> bool:
+    whose = "operator" if event.tenant_id is None else str(event.tenant_id)
+    return tenant in (None, whose) and (type_ is None or _covers(type_.split("."), event.event_type.split(".")))
 
 
 def _nats_url(session: Session) -> str:

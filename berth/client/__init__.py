@@ -68,6 +68,8 @@ from berth.client.errors import (
     WaitTimeout,
     WindowInvalid,
 )
+from berth.client.events import Event
+from berth.client.log_errors import EventStubbed, LogGap, PositionLost
 from berth.client.models import (
     FINAL_STATES,
     Allocation,
@@ -115,6 +117,8 @@ __all__ = [
     "DatabaseUnavailable",
     "DeadLetter",
     "EnrolmentToken",
+    "Event",
+    "EventStubbed",
     "ExpirationIndexFull",
     "Forbidden",
     "HolderMismatch",
@@ -126,6 +130,7 @@ __all__ = [
     "InvalidState",
     "IssuerUnavailable",
     "LeaderUnaccepted",
+    "LogGap",
     "LogTruncated",
     "Malformed",
     "MethodNotAllowed",
@@ -144,6 +149,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overloaded",
     "Page",
+    "PositionLost",
     "QuotaExceeded",
     "RangeInvalid",
     "Refused",

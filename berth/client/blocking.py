@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 import httpx
 
-from berth.client import admin_calls, kv_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls
+from berth.client import (
+    admin_calls,
+    kv_calls,
+    log_calls,
+    operation_calls,
+    orphan_calls,
+    reservation_calls,
+    tenant_calls,
+)
 from berth.client.calls import Call
 from berth.client.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
 from berth.client.errors import BerthError
+from berth.client.events import Event
 from berth.client.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
+from berth.client.following import follow
 from berth.client.keys import KeySource
 from berth.client.models import Allocation, Page
 from berth.client.reservation_models import Reservation
+from berth.client.subscription import Subscription
 from berth.client.waiting import Waiting
 
 Arguments = ParamSpec("Arguments")
@@ -117,6 +128,27 @@ class Client:
                 return
             call = call.after(page.next_cursor)
 
+    def events(
+        self,
+        after: int | None = None,
+        *,
+        types: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+        until: int | None = None,
+    ) -> Iterator[Event]:
+        """Events of the log behind the version `after`, as they come; default: what comes from now on. It ends
+        when everything up to the version `until` was told; default: never.
+
+        It comes again by itself, after pauses that grow, for as long as it takes. `types` (`provisioning.active`, or a
+        family, `provisioning.*`) and `subjects` (`allocations/<id>`, `allocations/*`) choose; without them `prev_version`
+        proves that none was missed. Raises `LogTruncated` where events behind `after` are gone, `LogGap` where one was
+        not told, and what any read raises.
+        """
+        if after is None:
+            after = self.run(log_calls.get_log_version()).version
+        for several in follow(self._http, Subscription(after, types, subjects, until)):
+            yield from several
+
     def wait_for(
         self,
         allocation_id: UUID,
@@ -197,6 +229,8 @@ class Client:
     get_availability = _now(reservation_calls.list_availability)
     iterate_availability = _each(reservation_calls.list_availability)
     get_operation = _now(operation_calls.get_operation)
+
+    get_log_version = _now(log_calls.get_log_version)
 
     commit_transaction = _now(kv_calls.commit_transaction)
     get_commit_status = _now(kv_calls.get_commit_status)

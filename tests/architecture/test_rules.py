@@ -17,6 +17,7 @@ NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "b
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
     "orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py",
+    "berth/client/consumer_positions.py",
 )  # fmt: skip
 MAY_BE_IMPORTED = {"node_agent": "node_agent.protocol", "berth": "berth.client"}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}

@@ -13,7 +13,15 @@ from berth import client as berth
 from berth.client.problems import BY_CODE, error_from_problem
 from orchestrator.domain.errors import Problem
 
-OWN = {"unreachable", "unreadable_answer", "wait_timeout", "state_unreachable"}
+OWN = {
+    "log_gap",
+    "event_stubbed",
+    "position_lost",
+    "unreachable",
+    "unreadable_answer",
+    "wait_timeout",
+    "state_unreachable",
+}
 """Codes of situations that only a client can be in."""
 KEPT_THOUGH_NO_BUSINESS = {"operation_conflict", "operation_fenced", "secret_not_shown_again"}
 """They follow from what is kept under the key, so a repetition gets them again, as what is kept itself."""

@@ -1,0 +1,255 @@
+"""The same consumer from the feed and from NATS, over real servers: switched, cut, restarted, behind what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nats
+import psycopg
+import pytest
+
+from berth.client import AsyncClient, Client, EventStubbed, Invalid, LogTruncated, Unauthenticated, VersionInFuture
+from berth.client.consumer import Source
+from berth.client.feed_source import FeedSource
+from berth.client.nats_source import NatsSource
+from berth.local.servers import LocalNats, LocalPostgres, free_port
+from tests.api.calling import Caller, insert_admin_key, new_tenant
+from tests.api.processes import public_process
+from tests.consumers.effects import consumer_of, effects, position, prepare, run_until
+from tests.databases import copied_database
+from tests.log.streaming import leave
+from tests.log.test_versions import version
+from tests.outbox_relay.relays import RelayProcess
+from tests.proxy import Mode, Proxies
+
+
+@dataclass(frozen=True)
+class Telling:
+    """A process with the feed, a relay with its NATS, and the database behind both."""
+
+    url: str
+    admin: Caller
+    nats_url: str
+    database: psycopg.Connection[Any]
+
+    @property
+    def address(self) -> str:
+        """The API's."""
+        return str(self.admin.http.base_url)
+
+    def head(self) -> int:
+        """The newest version, once nothing waits for its own."""
+        return int(version(self.admin)["version"])
+
+    def versions(self, tenant: Caller | None = None) -> list[int]:
+        """What the log has, of one tenant if named."""
+        self.head()
+        which = "" if tenant is None else "where tenant_id = %s"
+        values = () if tenant is None else (tenant.tenant_id,)
+        return [r[0] for r in self.database.execute(f"select version from log {which} order by 1".encode(), values)]
+
+    @asynccontextmanager
+    async def source(
+        self, kind: str, caller: Caller | None = None, address: str | None = None
+    ) -> AsyncIterator[Source]:
+        """The feed or NATS, all of it or one tenant's."""
+        if kind == "feed":
+            async with AsyncClient(address or self.address, (caller or self.admin).key) as client:
+                yield FeedSource(client)
+            return
+        connection = await nats.connect(self.nats_url)
+        try:
+            yield NatsSource(connection, tenant_id=None if caller is None else uuid.UUID(caller.tenant_id))
+        finally:
+            await connection.close()
+
+    def consume(
+        self, name: str, kind: str, until: int, caller: Caller | None = None, address: str | None = None
+    ) -> None:
+        """Run a consumer up to a version."""
+
+        async def run() -> None:
+            async with self.source(kind, caller, address) as source:
+                consumer = consumer_of(self.url, name, source, batch_max=7)
+                await run_until(consumer, lambda: (position(self.database, name) or 0) >= until)
+
+        asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def telling(
+    postgres_server: LocalPostgres, migrated_template: str, server_directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Telling]:  # fmt: skip
+    """Everything that the module's tests read from; the consumers' tables are in the same database."""
+    directory = tmp_path_factory.mktemp("sources")
+    own = LocalNats(server_directory / uuid.uuid4().hex / "nats", free_port(), free_port())
+    own.start()
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, directory) as http,
+        psycopg.connect(url, autocommit=True) as database,
+    ):
+        relay = RelayProcess(url, own.url, directory)
+        try:
+            relay.wait_until_ok()
+            prepare(url)
+            yield Telling(url, Caller(http, insert_admin_key(url)), own.url, database)
+        finally:
+            relay.kill()
+            own.stop()
+
+
+def test_one_consumer_switches_between_feed_and_nats_without_loss_or_double_effect(telling: Telling) -> None:
+    tenant = new_tenant(telling.admin)
+    names: dict[str, Caller | None] = {"switching": None, "tenant's switching": tenant}
+    for kind in itertools.islice(itertools.cycle(["feed", "nats"]), 5):
+        leave(telling.database, tenant, 20)
+        leave(telling.database, None, 5)
+        for name, caller in names.items():
+            telling.consume(name, kind, telling.versions(caller)[-1], caller)
+    for name, caller in names.items():
+        assert effects(telling.database, name) == telling.versions(caller)
+    ids = telling.database.execute(
+        "select count(*) from effects e join log l on l.version = e.version and l.event_id = e.event_id "
+        "and l.event_type = e.event_type where consumer = 'switching'"
+    ).fetchone()
+    assert ids == (len(telling.versions()),)
+
+
+def test_a_connection_that_is_cut_again_and_again_loses_nothing(telling: Telling) -> None:
+    tenant = new_tenant(telling.admin)
+    leave(telling.database, tenant, 3_000)
+    until, where = telling.head(), httpx.URL(telling.address)
+
+    proxies = Proxies()
+    proxy = proxies.make("feed", where.port or 80)
+
+    async def run() -> None:
+        async with telling.source("feed", tenant, f"http://127.0.0.1:{proxy.port}") as source:
+            consumer = consumer_of(telling.url, "cut", source, batch_max=100)
+            done = asyncio.create_task(run_until(consumer, lambda: position(telling.database, "cut") == until))
+            for reached in (1, 500, 1_500):
+                while len(effects(telling.database, "cut")) < reached:
+                    await asyncio.sleep(0.01)
+                proxy.set_mode(Mode.RESET)
+                proxy.set_mode(Mode.PASS)
+            await done
+
+    try:
+        asyncio.run(run())
+    finally:
+        proxies.close()
+    assert effects(telling.database, "cut") == telling.versions(tenant)
+
+
+def test_a_stream_made_anew_gives_nothing_twice(telling: Telling) -> None:
+    leave(telling.database, None, 10)
+    telling.consume("rebuilt", "nats", telling.head())
+
+    async def delete() -> None:
+        connection = await nats.connect(telling.nats_url)
+        await connection.jetstream().delete_stream("BERTH_LOG")
+        await connection.close()
+
+    def leave_more() -> int:
+        leave(telling.database, None, 10)
+        return telling.head()
+
+    async def run() -> None:
+        async with telling.source("nats") as source:
+            until = 0
+            consumer = consumer_of(telling.url, "rebuilt", source)
+            going = asyncio.create_task(run_until(consumer, lambda: 0 < until == position(telling.database, "rebuilt")))
+            while consumer.position is None:
+                await asyncio.sleep(0.01)
+            await delete()
+            until = leave_more()
+            await going
+
+    asyncio.run(run())
+    assert effects(telling.database, "rebuilt") == telling.versions()
+
+
+def test_events_come_as_an_iterator_of_either_client(telling: Telling) -> None:
+    tenant = new_tenant(telling.admin)
+    before = telling.head()
+    leave(telling.database, tenant, 30)
+    leave(telling.database, tenant, 3, "node.offline")
+    leave(telling.database, None, 4)
+    until = telling.head()
+
+    async def awaited(**chosen: Any) -> list[Any]:
+        async with AsyncClient(telling.address, tenant.key) as client:
+            return [event async for event in client.events(before, until=until, **chosen)]
+
+    with Client(telling.address, tenant.key) as client:
+        told = list(client.events(before, until=until))
+        assert [e.version for e in told] == [v for v in telling.versions(tenant) if v > before]
+        assert asyncio.run(awaited()) == told
+        offline = list(client.events(before, types=["node.offline"], until=until))
+        assert [e.event_type for e in offline] == ["node.offline"] * 3
+        assert asyncio.run(awaited(types=["node.offline"])) == offline
+        assert [e.data["n"] for e in client.events(before, subjects=["things/1"], until=until)] == [1, 1]
+        assert list(client.events(until, until=until)) == []
+        with pytest.raises(VersionInFuture):
+            next(client.events(until + 1_000))
+        with pytest.raises(Invalid):
+            next(client.events(before, types=["nonsense"]))
+        coming = client.events()
+        first = next(client.events(before))
+    assert (first.data["n"], first.tenant_id) == (1, uuid.UUID(tenant.tenant_id))
+    assert coming is not None
+    with Client(telling.address, "berth_aaaaaaaa_wrong") as stranger, pytest.raises(Unauthenticated):
+        next(stranger.events(before))
+
+
+def _one(telling: Telling, kind: str, name: str, begin_after: int) -> None:
+    async def run() -> None:
+        async with telling.source(kind) as source:
+            await run_until(consumer_of(telling.url, name, source, begin_after=begin_after), lambda: False)
+
+    asyncio.run(run())
+
+
+def test_an_event_that_nats_cannot_carry_is_told_by_the_feed(telling: Telling) -> None:
+    telling.database.execute(
+        "insert into outbox (event_type, correlation_id, subject, payload) values ('no token', uuidv7(), 'things/1', '{}')"
+    )
+    stub = telling.head()
+    leave(telling.database, None, 1)
+    with pytest.raises(EventStubbed) as raised:
+        _one(telling, "nats", "stub", stub - 1)
+    assert raised.value.extra == {"version": stub}
+    telling.consume("stub", "feed", stub + 1)
+    assert effects(telling.database, "stub") == [stub, stub + 1]
+
+
+def test_behind_what_is_kept_is_a_named_end(telling: Telling) -> None:
+    """Last, because it takes away what the others read."""
+    leave(telling.database, None, 20)
+    first = telling.head() - 5
+
+    async def purge() -> None:
+        connection = await nats.connect(telling.nats_url)
+        stream = connection.jetstream()
+        while (await stream.stream_info("BERTH_LOG")).state.last_seq < first:
+            await asyncio.sleep(0.01)
+        await stream.purge_stream("BERTH_LOG", seq=first)
+        await connection.close()
+
+    asyncio.run(purge())
+    telling.database.execute("update log_first set version = %s", (first,))
+    for kind in ("feed", "nats"):
+        with pytest.raises(LogTruncated) as raised:
+            _one(telling, kind, f"late {kind}", 2)
+        assert raised.value.extra["first_version"] == first
+        assert effects(telling.database, f"late {kind}") == []
