@@ -81,6 +81,16 @@ OPERATION_WITHOUT_EFFECT = """
 select o.scope, o.key, o.subject_id from operations o left join allocations a on a.id = o.subject_id
 where o.status = 201 and a.id is null and o.body::jsonb ? 'allocation_id'
 """
+# A tenant's is told to the tenant; what an operator does may be a tenant's event or none's. What retention has taken from the
+# log's beginning cannot be asked for.
+UNTOLD_OPERATION = """
+select o.scope, o.key, o.code from operations o left join tenants t on t.id = o.scope
+where o.status is not null and not exists (
+    select from (select operation_key, tenant_id from log union all select operation_key, tenant_id from outbox) e
+    where e.operation_key = o.key and (t.id is null or e.tenant_id = o.scope)
+) and (coalesce((select min(version) from log), 1) = 1
+       or o.created_at > (select occurred_at + make_interval(secs => %(spread_seconds)s) from log order by version limit 1))
+"""
 UNFINISHED_OPERATION = "select scope, key from operations where status is null"
 
 
@@ -110,6 +120,12 @@ def check_together(connection: Connection, bounds: Bounds) -> Verdict:
     )
     verdict.scan(
         connection, OPERATION_WITHOUT_EFFECT, "operation {1} of {0} answers with allocation {2}, which does not exist"
+    )
+    verdict.scan(
+        connection,
+        UNTOLD_OPERATION,
+        "operation {1} of {0} ({2}) has no event in the log",
+        spread_seconds=LOG_SPREAD_SECONDS,
     )
     verdict.scan(connection, UNFINISHED_OPERATION, "operation {1} of {0} was committed without an answer")
     return verdict

@@ -251,6 +251,7 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
     row_version: int | None = moved.scalar_one_or_none()
     if row_version is None:
         raise TransactionConflict("the allocation changed although it was locked")
+    tx.tells_operation |= change.event is not None and change.operation_key is not None
     if change.to_state in FINAL_STATES:
         await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus, "tenant_id": subject.tenant_id})
     return row_version

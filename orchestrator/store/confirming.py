@@ -12,10 +12,25 @@ import orjson
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Operation
 
+# What finds nothing left to do has its place in the log by an event of its own, as everywhere (`conclude`).
 _ALONE = """
-select confirm_once(:tenant_id, :key, decode(:fingerprint, 'hex'), :retention_seconds, :id, :holder_id, :request_id, false)
+with done as materialized (
+    select confirm_once(:tenant_id, :key, decode(:fingerprint, 'hex'), :retention_seconds, :id, :holder_id,
+                        cast(:request_id as text), false) as outcome
+)
+select outcome, case when outcome ->> 'outcome' = 'noop' then
+    tell_committed(cast(:tenant_id as uuid), cast(:key as text), 200, 'noop', cast(:request_id as text)) end
+from done
 """
-_TOGETHER = "select confirm_together(cast(:items as jsonb))"
+_TOGETHER = """
+with done as materialized (select confirm_together(cast(:items as jsonb)) as outcomes)
+select outcomes, case when outcomes @> '[{"outcome": "noop"}]' then (
+    select count(tell_committed((item ->> 'tenant_id')::uuid, item ->> 'key', 200, 'noop', item ->> 'request_id'))
+    from jsonb_array_elements(outcomes) with ordinality o(outcome, n)
+    join jsonb_array_elements(cast(:items as jsonb)) with ordinality i(item, n) using (n)
+    where outcome ->> 'outcome' = 'noop'
+) end from done
+"""
 
 
 @dataclass(frozen=True, slots=True)

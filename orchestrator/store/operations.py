@@ -44,6 +44,9 @@ class Answer:
     kept_seconds: float = field(default=0.0, compare=False)
 
 
+NOOP = "noop"
+"""The code of what found nothing left to do."""
+
 _CLAIM = """
 insert into operations (scope, key, fingerprint, ending, retire_after)
 values (:scope, :key, :fingerprint, :ending, clock_timestamp() + make_interval(secs => :retention))
@@ -60,6 +63,10 @@ from operations where scope = :scope and key = :key
 _CONCLUDE = """
 update operations set status = :status, code = :code, body = :body, subject_id = :subject
 where scope = :scope and key = :key
+"""
+_CONCLUDE_AND_TELL = f"""
+with stored as ({_CONCLUDE} returning scope, key, status, code)
+select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
 """
 _LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
 
@@ -125,9 +132,13 @@ def answer_of_call(operation: Operation, outcome: dict[str, Any]) -> Answer:
 async def conclude(
     tx: Transaction, operation: Operation, *, status: int, code: str, body: str, subject: UUID | None
 ) -> Answer:
-    """Store the answer with its key."""
+    """Store the answer with its key, and see to it that the operation has a place in the log (DESIGN §7).
+
+    Where none of the transaction's events carries the key, or there was nothing left to do, `operation.committed` does.
+    """
+    tells = tx.tells_operation and code != NOOP
     await tx.execute(
-        _CONCLUDE,
+        _CONCLUDE if tells else _CONCLUDE_AND_TELL,
         {
             "scope": operation.scope,
             "key": operation.key,
@@ -135,6 +146,7 @@ async def conclude(
             "code": code,
             "body": body,
             "subject": subject,
+            **({} if tells else {"request_id": operation.request_id}),
         },
     )
     return Answer(status, body, kept_seconds=operation.retention_seconds)

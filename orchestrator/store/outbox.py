@@ -15,6 +15,7 @@ values (:event_type, :correlation_id, :tenant_id, :subject, :operation_key, :req
 
 async def append_event(tx: Transaction, event: Event) -> None:
     """The event is in the log if and only if the caller's transaction commits."""
+    tx.tells_operation |= event.operation_key is not None
     await tx.execute(
         _INSERT,
         {

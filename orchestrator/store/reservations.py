@@ -187,6 +187,7 @@ async def advance_reservation_if(
     row_version: int | None = moved.scalar_one()
     if row_version is None:
         raise TransactionConflict("the reservation changed although it was locked")
+    tx.tells_operation |= change.operation_key is not None
     if change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over:
         await tx.execute("select close_reservation_claims(:id)", {"id": subject.id})
         if subject.gpus_held:

@@ -118,6 +118,7 @@ async def turn_over_claim(
         "units_seconds": bounds.units_seconds,
     }
     outcome: dict[str, Any] = (await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one()
+    tx.tells_operation |= outcome["outcome"] == "created" and start.key is not None
     return outcome
 
 

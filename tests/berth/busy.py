@@ -92,3 +92,6 @@ async def _second(context: Context, url: str, seeded: Seeded, own: dict[str, uui
     await clean_up(context, url, own["unstarted"])
     await release(context, seeded, own["early"])
     await clean_up(context, url, own["early"])
+    # An operation that found nothing left to do, and one that was refused.
+    await release(context, seeded, own["early"])
+    await release(context, seeded, own["cleaned"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from berth.verification import run_checks
 from orchestrator.commands.force_cleanup import force_cleanup
 from orchestrator.execution import Limits
-from tests.lifecycle.driving import ADMIN, operation
+from tests.lifecycle.driving import ADMIN
+from tests.lifecycle.reconciling import admin_operation
 from tests.lifecycle.seeding import add_node, connect, make_context, seed
 from tests.lifecycle.test_interleavings import COMMANDS, EVERY_END, GPUS_LIMIT, World
 
@@ -39,7 +40,7 @@ class Told(World):
 
     async def _act(self, command: str, allocation_id: uuid.UUID, notify: str) -> None:
         if command == "force_cleanup":
-            await force_cleanup(self.context, operation(self.seeded), ADMIN, allocation_id, "the node was scrapped")
+            await force_cleanup(self.context, admin_operation(), ADMIN, allocation_id, "the node was scrapped")
         else:
             await super()._act(command, allocation_id, notify)
 

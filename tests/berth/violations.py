@@ -142,6 +142,17 @@ P2 = [
         "insert into operations (scope, key, fingerprint, retire_after)"
         " values ({tenant}, 'half', decode(repeat('00', 32), 'hex'), clock_timestamp())",
     ),
+    planted(
+        "an operation that the log does not tell of", "P2", "has no event in the log",
+        "update log set operation_key = null where event_type = 'operation.committed'",
+    ),
+    planted(
+        "an operation told to another tenant", "P2", "has no event in the log",
+        "with other as (insert into tenants (name) values ('other') returning id), quota as (insert into tenant_quotas"
+        " (tenant_id) select id from other) insert into operations (scope, key, fingerprint, status, code, body,"
+        " retire_after) select other.id, key, fingerprint, status, code, body, retire_after from operations, other"
+        " where code = 'invalid_state' limit 1",
+    ),
     planted("an allocation vanished", "P2", "does not exist", "delete from allocations where name = 'early'"),
 ]  # fmt: skip
 P3 = [

@@ -80,7 +80,7 @@ RESERVED = [
         " update reservations set operation_key = 'hold held' where name = 'late'",
     ),
     planted(
-        "an answer that names another key's reservation", "P4", "which was made under the key",
+        "an answer that names another key's reservation", "P2 P4", "which was made under the key",
         "insert into operations (scope, key, fingerprint, status, code, body, subject_id, retire_after)"
         " select scope, 'other', fingerprint, status, code, body, subject_id, retire_after from operations"
         " where key = 'hold held'",

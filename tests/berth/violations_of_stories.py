@@ -34,7 +34,7 @@ P4 = [
         " (select operation_key from allocations where name = 'active') where name = 'heir'",
     ),
     planted(
-        "two keys made one allocation", "P4", "was created under the key",
+        "two keys made one allocation", "P2 P4", "was created under the key",
         "insert into operations (scope, key, fingerprint, status, code, body, subject_id, retire_after) select scope,"
         " 'another', fingerprint, status, code, body, subject_id, retire_after from operations"
         " where subject_id = {active} and status = 201",
@@ -290,7 +290,7 @@ UNITS = [
 ]  # fmt: skip
 COUNTS = [
     planted(
-        "operations written past their counters", "counts", "operations are counted as",
+        "operations written past their counters", "P2 counts", "operations are counted as",
         "alter table operations disable trigger operations_added; insert into operations (scope, key, fingerprint, status,"
         " code, body, retire_after) values ({tenant}, 'uncounted', decode(repeat('ab', 32), 'hex'), 200, 'ok', '{}',"
         " clock_timestamp() + interval '1 hour')",

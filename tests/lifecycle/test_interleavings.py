@@ -20,8 +20,9 @@ from orchestrator.commands.finish_provisioning import finish_provisioning
 from orchestrator.commands.finish_release import finish_release
 from orchestrator.commands.force_release import force_release
 from orchestrator.execution import Context, Limits
-from tests.lifecycle.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, operation, release, report
+from tests.lifecycle.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, release, report
 from tests.lifecycle.invariants import violations
+from tests.lifecycle.reconciling import admin_operation
 from tests.lifecycle.seeding import Seeded, add_node, connect, make_context, seed, try_create
 
 GPUS_LIMIT = 6
@@ -81,7 +82,7 @@ class World:
             case "release":
                 await release(context, self.seeded, allocation_id)
             case "force_release":
-                await force_release(context, operation(self.seeded), ADMIN, allocation_id, "tried")
+                await force_release(context, admin_operation(), ADMIN, allocation_id, "tried")
             case "begin_release":
                 await begin_release(context, allocation_id, notify)
             case "finish_release":

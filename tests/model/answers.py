@@ -93,8 +93,9 @@ def _judge(found: Replay, asked: Asked) -> Iterator[str]:
     left = found.effects.get((asked.tenant, asked.key), [])
     effects = [event for event in left if event.type == _EFFECTS[asked.wish.verb]]
     refusals = [event for event in left if event.type == "operation.refused"]
+    nothing_left = [event for event in left if event.type == "operation.committed"]
     others = [event for event in left if event.type in _EFFECTS.values() and event not in effects]
-    if len(effects) + len(refusals) + len(others) > 1:
+    if len(effects) + len(refusals) + len(others) + len(nothing_left) > 1:
         yield f"told {asked.code}, but left {[str(event) for event in left]}"
     if early := [event for event in left if event.version <= asked.since]:
         yield f"{early[0]} was there before it was asked for"
@@ -105,18 +106,13 @@ def _judge(found: Replay, asked: Asked) -> Iterator[str]:
             yield f"told ok to {asked.wish}, but the log has no {_EFFECTS[asked.wish.verb]} of it"
     elif effects or others:
         yield f"told {asked.code}, but the log has {(effects + others)[0]}"
-    elif asked.code == "noop":
-        if refusals:
-            yield f"told noop, but the log has {refusals[0]}"
-        else:
-            yield from _judge_refusal(found, asked, asked.until + 1, asked.sent_at)
-    elif not refusals:
-        yield f"told {asked.code} to {asked.wish}, but the log has no refusal of it"
-    elif refusals[0].payload.get("code") != asked.code:
-        yield f"told {asked.code}, but {refusals[0]} says {refusals[0].payload.get('code')}"
+    elif not (outcomes := nothing_left if asked.code == "noop" else refusals):
+        yield f"told {asked.code} to {asked.wish}, but the log has no {'outcome' if asked.code == 'noop' else 'refusal'} of it"
+    elif outcomes[0].payload.get("code") != asked.code:
+        yield f"told {asked.code}, but {outcomes[0]} says {outcomes[0].payload.get('code')}"
     else:
-        reason = f" ({refusals[0].payload['reason']})" if refusals[0].payload.get("reason") else ""
-        for sentence in _judge_refusal(found, asked, refusals[0].version, refusals[0].instant("judged_at")):
+        reason = f" ({outcomes[0].payload['reason']})" if outcomes[0].payload.get("reason") else ""
+        for sentence in _judge_refusal(found, asked, outcomes[0].version, outcomes[0].instant("judged_at")):
             yield sentence + reason
 
 

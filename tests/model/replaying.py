@@ -63,8 +63,8 @@ def replay(events: Iterable[Event], start: State) -> Replay:
                     )
         if event.key and event.tenant:
             found.effects.setdefault((event.tenant, event.key), []).append(event)
-            code = str(event.payload.get("code")) if event.type == "operation.refused" else "ok"
-            if event.type == "operation.refused" or event.type in CONCLUDING:
+            code = str(event.payload.get("code")) if event.type in OUTCOMES else "ok"
+            if event.type in OUTCOMES or event.type in CONCLUDING:
                 state = remember(state, event.tenant, event.key, None, code)
         found.states.append(state)
         found.versions.append(event.version)
@@ -180,6 +180,8 @@ CONCLUDING = frozenset(
     }
 )  # fmt: skip
 """Events that are the whole effect of the operation whose key they carry."""
+OUTCOMES = frozenset({"operation.committed", "operation.refused"})
+"""Events that say what became of an operation, and nothing else."""
 
 
 def _short(event: Event) -> str:

@@ -130,8 +130,7 @@ def _of_operations(state: State, tables: Tables) -> Iterator[str]:
         if scope not in tables.quotas:
             continue  # an operator's, whose refusals are no tenant's events
         known = state.operations.get((scope, key))
-        # What changed nothing and was no refusal left no event.
-        if (known is None and code not in ("ok", "noop")) or (known is not None and known.code != code):
+        if known is None or known.code != code:
             yield f"operation {key} of {scope}: the table says {code}, the log {known and known.code}"
     # What an operator did to a tenant's allocation is the tenant's event, under the operator's key.
     keys = {key for _, key in tables.operations}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from orchestrator import execution
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands import hold_resources
 from orchestrator.store import holding, refusals, reservations
@@ -41,6 +42,7 @@ STORY: Story = [
     [("hold", 8, 1, 0)],  # there is no such resource
     [("gpus", 0, 0, 0), ("create", 0, 0, 0)],
     [("cancel", 0, 1, 0)],
+    [("cancel", 0, 1, 0), ("cancel", 1, 1, 0)],  # nothing left to do
 ]
 
 
@@ -86,6 +88,11 @@ BUGS = [
     Bug(
         "a transition is not told", "advance_reservation(uuid, text, bigint, text, text, jsonb, timestamptz, float8, text, text)",
         "insert into outbox (event_id, event_type", "insert into gone (event_id, event_type", "the log has no",
+        "create table gone (like outbox including defaults including identity)",
+    ),
+    Bug(
+        "what found nothing left to do is not told", "tell_committed(uuid, text, integer, text, text)",
+        "insert into outbox", "insert into gone", "the log has no outcome of it",
         "create table gone (like outbox including defaults including identity)",
     ),
     Bug(
@@ -177,7 +184,7 @@ def forgetting_refusals(patch: pytest.MonkeyPatch) -> Iterator[str]:
     async def forget(_: object, refused: list[refusals.Refused]) -> list[object]:
         return [one.refusal for one in refused]
 
-    patch.setattr(hold_resources, "remember_refusals", forget)
+    patch.setattr(execution, "remember_refusals", forget)
     yield "the log has no refusal of it"
 
 

@@ -198,6 +198,8 @@ def test_a_list_of_confirms(database_url: str) -> None:
         ]  # fmt: skip
         words = [json.loads(one.body)["result"] for one in results[:2] if isinstance(one, Answer)]
         assert words == ["ok", "noop"]
+        committed = rows_of(database_url, "select operation_key from outbox where event_type = 'operation.committed'")
+        assert committed == [(confirms[1].operation.key,)], "the one that no other event tells of"
         late = await settled(results)
         assert [told(result) for result in late[5:]] == ["invalid_state", "200"]
         assert [desk.state(one) for one in (fresh, overdue, locked)] == ["confirmed", "expired", "confirmed"]

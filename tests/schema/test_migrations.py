@@ -88,3 +88,31 @@ def test_a_newer_schema_is_refused(empty_url: str) -> None:
 def test_a_server_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(migrations.SchemaProblem, match="cannot connect"):
         migrations.upgrade("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+def test_operations_from_before_get_their_place_in_the_log(empty_url: str) -> None:
+    """Those that nothing has told of, and only those."""
+    migrations.upgrade(empty_url, "0004")
+    tenant = uuid.uuid4()
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("insert into tenants (id, name) values (%s, 'one')", (tenant,))
+        for scope, key, status, code in (
+            (tenant, "untold", 200, "noop"), (tenant, "told", 201, "ok"), (tenant, "refused", 409, "invalid_state"),
+            (uuid.uuid4(), "an operator's", 204, "ok"),
+        ):  # fmt: skip
+            connection.execute(
+                "insert into operations (scope, key, fingerprint, status, code, body, retire_after)"
+                " values (%s, %s, decode(repeat('00', 32), 'hex'), %s, %s, '', clock_timestamp() + interval '1 hour')",
+                (scope, key, status, code),
+            )
+        connection.execute(
+            "insert into outbox (event_type, correlation_id, tenant_id, subject, operation_key, payload)"
+            " values ('reservation.held', gen_random_uuid(), %s, 'reservations/1', 'told', '{}')",
+            (tenant,),
+        )
+    migrations.upgrade(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        told = connection.execute(
+            "select operation_key, tenant_id, payload ->> 'code' from outbox where event_type = 'operation.committed' order by id"
+        ).fetchall()
+    assert told == [("untold", tenant, "noop"), ("an operator's", None, "ok")]

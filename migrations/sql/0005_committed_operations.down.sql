@@ -1,0 +1,1 @@
+drop function tell_committed(uuid, text, integer, text, text);
