@@ -128,6 +128,7 @@ def document(request: pytest.FixtureRequest) -> BaseSchema:
 
 api = schemathesis.pytest.from_fixture("document").exclude(path="/v1/subscribe")  # it has no end
 api_of_tenants = api.exclude(path_regex="/admin/")
+api_of_operators = api.include(path_regex="/admin/")
 
 
 def check(case: Case, contract: Contract, key: str) -> None:
@@ -151,7 +152,7 @@ def call(case: Case, contract: Contract, key: str, *, positive: bool) -> None:
         assert refusal["code"] in REFUSALS_OF_WELL_FORMED_REQUESTS or crossed, answer.text
 
 
-@api.parametrize()
+@api_of_operators.parametrize()
 def test_an_operator_meets_what_is_documented(case: Case, contract: Contract) -> None:
     check(case, contract, contract.admin_key)
 
@@ -159,3 +160,9 @@ def test_an_operator_meets_what_is_documented(case: Case, contract: Contract) ->
 @api_of_tenants.parametrize()
 def test_a_tenant_meets_what_is_documented(case: Case, contract: Contract) -> None:
     check(case, contract, contract.tenant_key)
+
+
+@pytest.mark.full
+@api_of_tenants.parametrize()
+def test_an_operator_meets_what_is_documented_for_tenants(case: Case, contract: Contract) -> None:
+    check(case, contract, contract.admin_key)
