@@ -14,6 +14,7 @@ MODULES = {
     "gate": "benchmarks.gate",
     "holds": "benchmarks.holds",
     "kv": "benchmarks.kv",
+    "feed": "benchmarks.feed",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
     "relay": "benchmarks.relay_figures",

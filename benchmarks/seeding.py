@@ -112,6 +112,17 @@ def seed_tenants(database_url: str, count: int) -> list[BenchTenant]:
     return made
 
 
+def seed_operator(database_url: str) -> str:
+    """An operator's API key."""
+    api_key = f"berth_benchadm_{hashlib.sha256(b'benchmark operator').hexdigest()}"
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "insert into api_keys (role, name, prefix, secret_hash) values ('admin', 'benchmark', 'benchadm', %s)",
+            (hashlib.sha256(api_key.encode()).digest(),),
+        )
+    return api_key
+
+
 def empty_fleet(database_url: str) -> None:
     """Take every placement back, so that the next trial finds the fleet as the first did."""
     with psycopg.connect(database_url, autocommit=True) as connection:
