@@ -17,14 +17,13 @@ from uuid import UUID
 import structlog
 
 from orchestrator.api.metrics import COMBINED, COMBINED_LIST_SIZE, COMBINING_QUEUE
-from orchestrator.domain.errors import Overloaded, Problem
+from orchestrator.domain.errors import Overloaded, Problem, Unforeseen
 from orchestrator.execution import Later, Result
 from orchestrator.store.operations import Answer, Operation
 
 log = structlog.get_logger("orchestrator.api")
 TURN_SECONDS_MAX = 10.0
 """How long one that goes alone waits for its turn."""
-UNFORESEEN = "something failed that should not have; it has been logged"
 
 
 class Combinable(Protocol):
@@ -136,7 +135,7 @@ class Gatherer(Generic[Item]):
             results = [problem] * len(batch)
         except Exception as error:
             log.error("a list of requests failed", kind=self._kind, count=len(batch), exc_info=error)
-            results = [Problem(UNFORESEEN)] * len(batch)
+            results = [Unforeseen()] * len(batch)
         for one, result in zip(batch, results, strict=True):
             if isinstance(result, Answer | Problem):
                 self._answer(one, result)
@@ -160,7 +159,7 @@ class Gatherer(Generic[Item]):
                 result = await later()
             except Exception as error:
                 log.error("a request failed", kind=self._kind, exc_info=error)
-                result = Problem(UNFORESEEN)
+                result = Unforeseen()
             finally:
                 self._turn.release()
         self._answer(one, result)

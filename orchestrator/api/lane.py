@@ -27,7 +27,7 @@ from orchestrator.api.schemas.transactions import CommitTransaction
 from orchestrator.api.services import Services
 from orchestrator.api.tenant.allocations import place_create
 from orchestrator.api.tenant.reservations import confirm_held, hold_for
-from orchestrator.domain.errors import Problem
+from orchestrator.domain.errors import Problem, Unforeseen
 from orchestrator.domain.states import Principal
 from orchestrator.store.operations import Answer
 
@@ -92,9 +92,7 @@ class Lane:
             raise
         except Exception as error:
             log.error("unforeseen", path=scope["path"], method="POST", exc_info=error)
-            await problem_response(Problem("something failed that should not have; it has been logged"))(
-                scope, receive, send
-            )
+            await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
             return
         await answer_response(answer)(scope, receive, send)
 

@@ -16,13 +16,14 @@ from starlette.routing import BaseRoute, Match
 
 from orchestrator.api.metrics import PROBLEMS
 from orchestrator.api.schemas.fields import VARIANT
-from orchestrator.domain.errors import Invalid, Malformed, NotFound, Outcome, Problem
+from orchestrator.domain.errors import Invalid, Malformed, NotFound, Outcome, Problem, Unforeseen
 from orchestrator.domain.token_refusals import TokenRefused
 
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 20
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class MethodNotAllowed(Problem):
@@ -102,7 +103,10 @@ def _methods_of(request: Request) -> str:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     log.error("unforeseen", path=request.url.path, method=request.method, exc_info=error)
-    return problem_response(Problem("something failed that should not have; it has been logged"))
+    unforeseen = Unforeseen()
+    if request.method in SAFE_METHODS:
+        return problem_response(Problem(unforeseen.detail))
+    return problem_response(unforeseen, request.scope["state"])
 
 
 def install(app: FastAPI) -> None:

@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem
+from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem, Unforeseen
 from orchestrator.domain.reservation_refusals import OperationTableFull
 from orchestrator.execution import TRIES_MAX, Context, Result, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
 from orchestrator.placement.refusing import contended, no_room, no_room_in_window, refusal_of
-from orchestrator.store.database import TransactionConflict
+from orchestrator.store.database import TransactionConflict, sqlstate_of
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
 from orchestrator.store.refusals import Refused
@@ -154,7 +154,10 @@ async def _place_alone(context: Context, placement: Placement) -> dict[str, Any]
         return {"outcome": "trouble", "trouble": trouble}
     except DBAPIError as error:
         log.error("a create failed", operation_key=placement.create.operation.key, exc_info=error)
-        return {"outcome": "trouble", "trouble": Problem("something failed that should not have; it has been logged")}
+        unforeseen = Unforeseen()
+        # What Postgres itself refused was the whole transaction, so it certainly did not commit.
+        refused = sqlstate_of(error) is not None
+        return {"outcome": "trouble", "trouble": Problem(unforeseen.detail) if refused else unforeseen}
 
 
 async def _place_together(context: Context, placements: list[Placement]) -> list[dict[str, Any]]:

@@ -47,6 +47,18 @@ class Problem(Exception):
         }
 
 
+class Unforeseen(Problem):
+    """Something failed that nobody foresaw, before a commit or after it: retry with the same key to learn what happened.
+
+    Where it is certain that nothing was committed, `Problem` itself says so.
+    """
+
+    outcome = Outcome.UNKNOWN
+
+    def __init__(self) -> None:
+        super().__init__("something failed that should not have; it has been logged")
+
+
 class Malformed(Problem):
     """The request cannot be read."""
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.domain.errors import Problem
 from tests.placement.fleet import Fleet, create_of
 from tests.placement.test_creating import body_of, run, word_of
 
@@ -82,6 +83,7 @@ def test_what_has_its_place_is_told_so_whatever_happens_to_the_rest_of_the_list(
     assert sorted(map(word_of, windowed)) == ["201", "database_unavailable"]
     unforeseen = run(database_url, [create_of(tenant), odd, create_of(tenant)])
     assert sorted(map(word_of, unforeseen)) == ["201", "201", "internal"]
+    assert [one.outcome for one in unforeseen if isinstance(one, Problem)] == ["not_done"], "Postgres itself refused it"
 
 
 def test_a_creation_from_long_ago_is_answered_among_new_ones(database_url: str) -> None:
