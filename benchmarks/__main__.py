@@ -15,6 +15,7 @@ MODULES = {
     "holds": "benchmarks.holds",
     "kv": "benchmarks.kv",
     "feed": "benchmarks.feed",
+    "metering": "benchmarks.metering",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
     "relay": "benchmarks.relay_figures",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -16,6 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
 from orchestrator.store.database import connect_database
+from orchestrator.store.direct_connection import connect_directly
 from orchestrator.trust.signing import load_signer
 from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
@@ -25,6 +27,8 @@ from worker.consumers.giving_up import GivingUp
 from worker.consumers.pulling import Puller
 from worker.consumers.retrying import retry_dead_letters
 from worker.health import Health
+from worker.metering.log_source import LogSource
+from worker.metering.meter import meter_for_ever
 from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.sweepers.beginnings import Beginnings
@@ -32,6 +36,7 @@ from worker.sweepers.census import CensusTaker
 from worker.sweepers.endings import sweep_ended, sweep_ending
 from worker.sweepers.expired_tasks import sweep_expired_tasks
 from worker.sweepers.lost_workflows import LostWorkflows
+from worker.sweepers.metering import measure_metering
 from worker.sweepers.overdue import sweep_overdue
 from worker.sweepers.reconciliation import Reconciler
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
@@ -169,12 +174,14 @@ async def _supervise(
         "dead_letters": lambda: retry_dead_letters(
             context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds
         ),
+        "metering": lambda: measure_metering(context),
         "census": CensusTaker(context, settings.census_seconds).take,
     }
     async with make_worker(client, context, settings):
         loops = {
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
+            asyncio.create_task(_meter(context, settings), name="metering"),
             asyncio.create_task(sweep_for_ever(sweepers, settings.sweep_seconds), name="sweepers"),
         }
         stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -200,6 +207,18 @@ async def _save_positions(durable: DurableConsumer, pause_seconds: float) -> Non
     while True:
         await asyncio.sleep(pause_seconds)
         await durable.save_position()
+
+
+async def _meter(context: Context, settings: Settings) -> None:
+    source = LogSource(context, settings.metering_tick_seconds)
+    connect = partial(
+        connect_directly,
+        settings.database_url,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-metering",
+    )
+    await meter_for_ever(source, connect, settings.metering_batch_max)
 
 
 def _require_alive(loops: set[asyncio.Task[None]]) -> None:

@@ -64,3 +64,10 @@ GPUS = Gauge(
     "GPUs by pool: in all, and by what their slots are now",
     ["region", "gpu_model", "shape", "kind"],
 )
+LEDGER_LINES = Counter("berth_metering_lines_total", "Lines that metering wrote into the ledger")
+METERING_POSITION = Gauge("berth_metering_position", "The newest event that metering took account of")
+METERING_LAG_VERSIONS = Gauge("berth_metering_lag_versions", "Versions of the log that metering has not come to yet")
+METERING_LAG_SECONDS = Gauge("berth_metering_lag_seconds", "Age of the first of them")
+METERING_STOPPED = Gauge(
+    "berth_metering_stopped", "1 while metering cannot go on for a reason that does not pass by itself"
+)

@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     worker_commands_in_flight_max: int = Field(64, ge=1, description="commands run at once by a process")
     worker_graceful_stop_seconds: float = Field(10.0, ge=0, description="how long commands may run on after SIGTERM")
 
+    metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering looks for new events")
+    metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
+
     sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
     sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")

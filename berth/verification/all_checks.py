@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from berth.verification.billing import check_billing
 from berth.verification.counted import check_counts
 from berth.verification.derived import check_fit, check_quotas
 from berth.verification.p1_one_holder import check_one_holder
@@ -46,6 +47,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_fit,
     check_quotas,
     check_counts,
+    check_billing,
 )
 
 

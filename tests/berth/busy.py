@@ -13,6 +13,7 @@ from orchestrator.commands.finish_release import finish_release
 from orchestrator.commands.force_release import force_release
 from orchestrator.execution import Context, Limits
 from tests.berth.reserved import make_reserved
+from tests.consumers.metered import meter_all
 from tests.lifecycle.driving import (
     ADMIN,
     clean_up,
@@ -69,7 +70,7 @@ def make_busy(url: str) -> Seeded:
             "insert into outbox (event_type, correlation_id, subject, payload) values"
             " ('node.online', uuidv7(), 'nodes/1', '{}')"
         )
-        connection.execute("select log_advance(100000)")
+    meter_all(url)
     return seeded
 
 

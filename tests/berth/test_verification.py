@@ -17,6 +17,7 @@ from orchestrator.execution import Context
 from orchestrator.store import nodes
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
+from tests.berth.violations_of_billing import BILLED
 from tests.berth.violations_of_facts import FACTS
 from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
@@ -25,9 +26,9 @@ from tests.lifecycle.driving import run_with
 
 PROMISES = {
     "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "claims", "P7", "P8", "P8 reservations", "P9", "P13", "units",
-    "fit", "quota", "counts",
+    "fit", "quota", "counts", "billing",
 }  # fmt: skip
-VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED]
+VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *BILLED]
 
 
 @pytest.fixture(scope="module")

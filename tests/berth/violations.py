@@ -153,7 +153,7 @@ P2 = [
         " retire_after) select other.id, key, fingerprint, status, code, body, retire_after from operations, other"
         " where code = 'invalid_state' limit 1",
     ),
-    planted("an allocation vanished", "P2", "does not exist", "delete from allocations where name = 'early'"),
+    planted("an allocation vanished", "P2 billing", "does not exist", "delete from allocations where name = 'early'"),
 ]  # fmt: skip
 P3 = [
     planted("a gap", "P3 P2", "jumps from version", f"delete from log where version = {LAST_EVENT_OF_ACTIVE}"),
@@ -212,7 +212,7 @@ P6 = [
         " delete from node_tasks where allocation_id = {early}",
     ),
     planted(
-        "freed, and its allocation and tasks are gone", "P6 P2", "nothing proves the cleanup",
+        "freed, and its allocation and tasks are gone", "P6 P2 billing", "nothing proves the cleanup",
         "delete from node_tasks where allocation_id = {early}; delete from allocations where name = 'early'",
     ),
     planted(
@@ -262,7 +262,7 @@ P8 = [
         "delete from allocation_timeline where allocation_id = {active} and to_state = 'active'",
     ),
     planted(
-        "the row went on alone", "P8 P2 claims", "timeline ends with provisioning",
+        "the row went on alone", "P8 P2 claims billing", "timeline ends with provisioning",
         NO_TRIGGERS + "update allocations set state = 'releasing', releasing_at = active_at, waits_for = 'worker',"
         " waits_until = waits_since where name = 'active';"
         " delete from allocation_timeline where allocation_id = {active} and to_state = 'active'",
@@ -273,7 +273,7 @@ P8 = [
         "delete from allocation_timeline where allocation_id = {active} and to_state in ('requested', 'provisioning')",
     ),
     planted(
-        "active before it was asked for", "P8", "contradict",
+        "active before it was asked for", "P8 billing", "contradict",
         "update allocations set active_at = requested_at - interval '1 second' where name = 'active'",
     ),
 ]  # fmt: skip

@@ -48,7 +48,7 @@ FACTS = [
         f"update log set correlation_id = uuidv7() where version = {LAST_EVENT_OF_ACTIVE}",
     ),
     planted(
-        "fewer units than GPUs", "P2", "and holds",
+        "fewer units than GPUs", "P2 billing", "and holds",
         "update allocations set gpus = gpus + 1 where name = 'early'",
     ),
     planted(

@@ -157,11 +157,11 @@ P8 = [
         "update allocation_timeline set at = at - interval '1 day' where allocation_id = {early} and to_state = 'released'",
     ),
     planted(
-        "metered from another time", "P8", "contradict",
+        "metered from another time", "P8 billing", "contradict",
         "update allocations set active_at = active_at - interval '1 microsecond' where name = 'active'",
     ),
     planted(
-        "metered time reopened", "P8", "contradict",
+        "metered time reopened", "P8 billing", "contradict",
         "update allocations set releasing_at = releasing_at + interval '1 second' where name = 'stuck'",
     ),
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from orchestrator.store.database import Database, connect_database
 from orchestrator.trust.signing import TaskSigner
 
 REGION = "north"
+PRICE = 1_234_567
 GPU_MODEL = "H200"
 IMAGE = "ubuntu-24.04"
 IMAGE_SHA256 = "ab" * 32
@@ -100,8 +101,9 @@ def seed(url: str, *, slice_nodes: int = 1, metal_nodes: int = 0, gpus_limit: in
         )
         for sku, shape, counts in ((SLICE_SKU, "gpu_slice", [1, 2, 4, 8]), (METAL_SKU, "baremetal", [SLOTS])):
             connection.execute(
-                "insert into skus (name, shape, gpu_model, allowed_counts, default_image) values (%s, %s, %s, %s, %s)",
-                (sku, shape, GPU_MODEL, counts, IMAGE),
+                "insert into skus (name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second)"
+                " values (%s, %s, %s, %s, %s, %s)",
+                (sku, shape, GPU_MODEL, counts, IMAGE, PRICE),
             )
         seeded = add_tenant(connection, "acme", gpus_limit)
         for shape, count in (("gpu_slice", slice_nodes), ("baremetal", metal_nodes)):

@@ -26,6 +26,7 @@ LOOPS = [
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
     ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
     ("worker", "worker.app:sweep_overdue", "sweep_for_ever"),
+    ("worker", "worker.app:LogSource", "_meter"),
     ("worker", "temporalio.worker._workflow:_WorkflowWorker.run", "make_worker"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._take_tasks", "self._take_tasks"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._send_heartbeats", "self._send_heartbeats"),

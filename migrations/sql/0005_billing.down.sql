@@ -1,0 +1,11 @@
+drop function meter(jsonb, jsonb);
+drop function metered_micro_units(integer, bigint, timestamptz, timestamptz);
+drop function metered_gpu_microseconds(integer, timestamptz, timestamptz);
+drop table ledger;
+drop table metering_intervals;
+drop function refuse_reopening();
+drop trigger sku_prices_never_change on sku_prices;
+drop trigger skus_keep_prices on skus;
+drop function refuse_change();
+drop function keep_price();
+delete from consumer_positions where consumer = 'metering';

@@ -1,0 +1,54 @@
+"""Ways in which metering and the ledger can contradict the allocations (tests/berth/violations.py)."""
+
+from __future__ import annotations
+
+from tests.berth.violations import planted
+
+_INTERVALS = "alter table metering_intervals disable trigger all; "
+_LEDGER = "alter table ledger disable trigger all; "
+
+BILLED = [
+    planted(
+        "active and not metered", "billing", "is not metered",
+        _INTERVALS + "delete from metering_intervals where allocation_id = {active}",
+    ),
+    planted(
+        "metered for another tenant", "billing", "is metered as",
+        _INTERVALS + "update metering_intervals set tenant_id = uuidv7() where allocation_id = {active}",
+    ),
+    planted(
+        "metered at another price", "billing", "is metered as",
+        _INTERVALS + "update metering_intervals set price_micro_per_gpu_second = 1 where allocation_id = {active}",
+    ),
+    planted(
+        "metered for nobody's allocation", "billing", "does not know it",
+        "insert into metering_intervals (allocation_id, tenant_id, sku, gpus, price_version, price_micro_per_gpu_second,"
+        " active_at, opened_version) select uuidv7(), tenant_id, sku, gpus, price_version, 0, active_at, 1"
+        " from metering_intervals where allocation_id = {active}",
+    ),
+    planted(
+        "metering that goes on after the release", "billing", "is metered until open",
+        _INTERVALS + _LEDGER + "update metering_intervals set ended_at = null, closed_version = null"
+        " where allocation_id = {released}; delete from ledger where allocation_id = {released}",
+    ),
+    planted(
+        "metering that ends a microsecond late", "billing", "is metered until",
+        _INTERVALS + "update metering_intervals set ended_at = ended_at + interval '1 microsecond'"
+        " where allocation_id = {released}",
+    ),
+    planted(
+        "a line that is a unit too much", "billing", "which costs",
+        _LEDGER + "update ledger set amount_micro_units = amount_micro_units + 1 where allocation_id = {released}",
+    ),
+    planted(
+        "a line that is gone", "billing", "charges nothing",
+        _LEDGER + "delete from ledger where allocation_id = {released}",
+    ),
+    planted(
+        "a line for an interval that is open", "billing", "which costs nothing",
+        "insert into ledger (tenant_id, kind, amount_micro_units, allocation_id, sku, gpus, price_version,"
+        " price_micro_per_gpu_second, starts_at, ends_at, gpu_microseconds, version)"
+        " select tenant_id, 'usage', 5, allocation_id, sku, gpus, price_version, price_micro_per_gpu_second, active_at,"
+        " clock_timestamp(), 5, 1 from metering_intervals where allocation_id = {active}",
+    ),
+]  # fmt: skip

@@ -1,0 +1,57 @@
+"""The log in this Postgres as a consumer's source: it needs neither NATS nor a key, and no event of it is a stub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import structlog
+
+from berth.client import Event, LogTruncated
+from berth.client.events import event_of_feed
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Context
+from orchestrator.queries.find_metering_lag import find_trusted_head
+from orchestrator.queries.read_feed import read_feed
+from orchestrator.store.database import TransactionConflict
+from orchestrator.store.feed_rows import ALL
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 1.0
+
+
+class LogSource:
+    """Every event of the log, in lists of at most a thousand; looks for more every `tick_seconds`."""
+
+    def __init__(self, context: Context, tick_seconds: float) -> None:
+        self._context = context
+        self._tick_seconds = tick_seconds
+
+    async def event_lists(self, after: int) -> AsyncGenerator[list[Event], None]:
+        """As `berth.client.consumer.Source` says. Waits while nobody has accepted this Postgres after a failover."""
+        while True:
+            try:
+                events = await self._read(after)
+            except (Problem, TransactionConflict) as error:
+                log.warning("metering_cannot_read", why=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if events:
+                yield events
+                after = events[-1].version
+            else:
+                await asyncio.sleep(self._tick_seconds)
+
+    async def _read(self, after: int) -> list[Event]:
+        head = await find_trusted_head(self._context)
+        if head is None or head <= after:
+            return []
+        scan = await read_feed(self._context.database, after, head, None, ALL)
+        if scan.first > after + 1:
+            raise LogTruncated(
+                f"the log begins at version {scan.first}, and {after + 1} was not metered",
+                code="log_truncated",
+                extra={"first_version": scan.first},
+            )
+        return [event_of_feed(f'{{"version":{e.version},"prev_version":{e.version - 1}{e.rest}') for e in scan.events]
