@@ -14,6 +14,7 @@ import httpx
 import psycopg
 
 from benchmarks.figures import Figure
+from benchmarks.past import fill_past, vacuum_past
 from benchmarks.running import bench
 
 NODES = 5_000
@@ -39,26 +40,6 @@ from nodes n, generate_series(0, 2) pair, generate_series(0, 3) week
 order by random() limit %(windows)s;
 select refresh_node_fit(id) from nodes;
 """
-_PAST = """
-with units as (
-    select id, unit_base, row_number() over () - 1 as place, count(*) over () as nodes from nodes
-), past as (
-    select nextval('reservation_positions') as position, u.id as node_id, u.unit_base + n / u.nodes %% 8 as unit,
-           now() - interval '3 days' + n * interval '0.1 s' as at
-    from generate_series(1, %(past)s) n join units u on u.place = n %% u.nodes
-), claimed as (
-    insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, booked, fence, created_at, closed_at)
-    select node_id, gen_random_uuid(), 'reservation', reservation_id(0, position), int8multirange(int8range(unit, unit + 1)),
-           tstzrange(at, at + interval '1 month'), false, position, at, at + interval '1 h'
-    from past
-)
-insert into reservations (id, position, tenant_id, holder_id, resources, gpus_held, starts_at, hold_until, operation_key,
-    operation_fingerprint, correlation_id, held_at, held_event, state, ended_at, ended_event, retire_after, row_version)
-select reservation_id(0, position), position, gen_random_uuid(), 'holder', array['node:' || node_id], 1, at,
-       at + interval '15 min', position, '\\x00', gen_random_uuid(), at, gen_random_uuid(), 'cancelled', at + interval '1 h',
-       gen_random_uuid(), at + interval '8 days', 2
-from past
-"""
 
 
 def run(quick: bool) -> list[Figure]:
@@ -66,11 +47,12 @@ def run(quick: bool) -> list[Figure]:
     past = PAST // 10 if quick else PAST
     with bench() as servers:
         url, tenants = servers.fleet(NODES)
-        _fill(url, _BOOK, {"windows": WINDOWS})
+        _book(url)
         endpoints = servers.endpoints(url)
         servers.api(endpoints)
         before = _ask(endpoints.public_port, tenants[0].api_key, ROUNDS)
-        _fill(url, f"set session_replication_role = replica; {_PAST}", {"past": past})
+        fill_past(url, past)
+        vacuum_past(url)
         after = _ask(endpoints.public_port, tenants[0].api_key, ROUNDS)
     return [
         Figure("availability_month_5000_nodes", before, "ms", MS_MAX, note=f"{WINDOWS:,} windows booked"),
@@ -80,12 +62,12 @@ def run(quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _fill(url: str, statements: str, values: dict[str, int]) -> None:
+def _book(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set synchronous_commit = off")
         with psycopg.ClientCursor(connection) as cursor:
-            cursor.execute(statements.encode(), values)
-        connection.execute("vacuum (analyze) claims, reservations, nodes")
+            cursor.execute(_BOOK.encode(), {"windows": WINDOWS})
+        connection.execute("vacuum (analyze) claims, nodes")
 
 
 def _ask(port: int, api_key: str, rounds: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 
 import psycopg
@@ -10,8 +9,10 @@ import psycopg
 from benchmarks.bare_rows import bare_rows_per_second
 from benchmarks.figures import Figure
 from benchmarks.load import Outcome, drive_given
+from benchmarks.reserving import list_slots, make_confirms, make_holds
 from benchmarks.running import bench
-from benchmarks.seeding import BenchTenant, empty_fleet
+from benchmarks.seeding import empty_fleet
+from benchmarks.with_past import compare_with_past
 
 NODES = 2_000
 CLIENTS = 64
@@ -22,7 +23,7 @@ OFFERED_PER_SECOND = 500.0
 OFFERED_SECONDS = 10
 LOSER_P99_MS_MAX = 50.0
 CONFIRM_P99_MS_MAX = 20.0
-HOLDER = "benchmark"
+PAST = 1_000_000
 
 
 def run(quick: bool) -> list[Figure]:
@@ -36,23 +37,24 @@ def run(quick: bool) -> list[Figure]:
         endpoints = servers.endpoints(url)
         servers.api(endpoints)
         port = endpoints.public_port
-        units = _slots(url)
+        units = list_slots(url)
         for _ in range(rounds):
             _clear(url)
             bare.append(bare_rows_per_second(servers.postgres, url, BARE_PLACEMENTS // share))
             _clear(url)
-            distinct.append(drive_given(port, CLIENTS, _holds(units[: HOLDS // share], tenants, 3_600), {"201"}))
+            distinct.append(drive_given(port, CLIENTS, make_holds(units[: HOLDS // share], tenants, 3_600), {"201"}))
         _clear(url)
         before = _deadlocks(url)
         # A hold of a second: the unit changes hands while everybody asks for it.
         hot = drive_given(
-            port, CLIENTS, _holds([units[0]] * offered, tenants, 1), {"201", "409"},
+            port, CLIENTS, make_holds([units[0]] * offered, tenants, 1), {"201", "409"},
             per_second=OFFERED_PER_SECOND, judged="409",
         )  # fmt: skip
         deadlocks = _deadlocks(url) - before
         _clear(url)
-        drive_given(port, CLIENTS, _holds(units[:offered], tenants, 3_600), {"201"})
-        confirms = drive_given(port, CLIENTS, _confirms(url, tenants), {"200"}, per_second=OFFERED_PER_SECOND)
+        drive_given(port, CLIENTS, make_holds(units[:offered], tenants, 3_600), {"201"})
+        confirms = drive_given(port, CLIENTS, make_confirms(url, tenants), {"200"}, per_second=OFFERED_PER_SECOND)
+        with_past = compare_with_past(servers, PAST // (share * share), HOLDS // share, rounds + 2)
     ceiling = statistics.median(bare)
     rate = statistics.median(outcome.per_second for outcome in distinct)
     p99_ms = statistics.median(outcome.p99_ms for outcome in distinct)
@@ -67,32 +69,8 @@ def run(quick: bool) -> list[Figure]:
         ),
         Figure("hot_unit_deadlocks", deadlocks, "", 0),
         Figure("confirm_p99", confirms.p99_ms, "ms", CONFIRM_P99_MS_MAX, note=f"{OFFERED_PER_SECOND:.0f}/s offered"),
+        *with_past,
     ]  # fmt: skip
-
-
-def _slots(url: str) -> list[str]:
-    with psycopg.connect(url) as connection:
-        rows = connection.execute("select 'slot:' || node_id || ':' || slot_index from slots order by random()")
-        return [row[0] for row in rows]
-
-
-def _holds(units: list[str], tenants: list[BenchTenant], ttl_seconds: int) -> list[list[str]]:
-    return [
-        [
-            "/api/v1/reservations",
-            json.dumps({"resources": [unit], "holder_id": HOLDER, "ttl_seconds": ttl_seconds}),
-            tenants[number % len(tenants)].api_key,
-        ]
-        for number, unit in enumerate(units)
-    ]
-
-
-def _confirms(url: str, tenants: list[BenchTenant]) -> list[list[str]]:
-    keys = {tenant.tenant_id: tenant.api_key for tenant in tenants}
-    body = json.dumps({"holder_id": HOLDER})
-    with psycopg.connect(url) as connection:
-        rows = connection.execute("select id, tenant_id from reservations where state = 'hold' order by random()")
-        return [[f"/api/v1/reservations/{row[0]}/confirm", body, keys[str(row[1])]] for row in rows]
 
 
 def _clear(url: str) -> None:

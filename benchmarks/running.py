@@ -34,9 +34,9 @@ class Bench:
         self.authority: Authority = ensure_authority(secrets, "berth.local")
         self._children = 0
 
-    def fleet(self, nodes: int) -> tuple[str, list[BenchTenant]]:
+    def fleet(self, nodes: int, name: str | None = None) -> tuple[str, list[BenchTenant]]:
         """A database with a fleet of so many nodes; its URL and its tenants."""
-        name = f"fleet_{nodes}"
+        name = name or f"fleet_{nodes}"
         with psycopg.connect(self.postgres.url("postgres"), autocommit=True) as connection:
             connection.execute(f"create database {name}")
         url = self.postgres.url(name)

@@ -507,9 +507,11 @@ begin
         end if;
 
         if answer is null and gpus_ > 0 then
-            -- What ends here gives back its part.
-            select q.gpus_used - coalesce((select sum(r.gpus_held) from reservations r
-                                           where r.id = any (due) and r.tenant_id = item.tenant_id), 0) as used, q.gpus_limit
+            -- What ends here gives back its part. Each is looked up: a plan made over an empty table would read all of it.
+            select q.gpus_used - coalesce((
+                select sum(r.gpus_held) from unnest(due) one(id)
+                cross join lateral (select tenant_id, gpus_held from reservations where id = one.id offset 0) r
+                where r.tenant_id = item.tenant_id), 0) as used, q.gpus_limit
             into found_ from tenant_quotas q where q.tenant_id = item.tenant_id;
             if found_.used + gpus_ > found_.gpus_limit then
                 answer := jsonb_build_object('outcome', 'quota', 'gpus_used', found_.used, 'gpus_limit', found_.gpus_limit);

@@ -13,28 +13,40 @@ from orchestrator.domain.states import AllocationState
 from orchestrator.domain.times import rfc3339
 from orchestrator.store.database import Reading
 
-_SELECT = """
-select a.id, a.tenant_id, a.state, a.row_version, a.sku, a.shape, a.gpu_model, a.gpus, a.region, a.image, a.name,
-       a.labels, a.correlation_id, a.reservation_id, a.ends_at, a.requested_at, a.active_at, a.releasing_at, a.released_at,
-       a.release_failed_at, a.failed_at, a.failure_code, a.failure_detail, a.connection, a.release_result,
-       coalesce(a.waits_for, c.waits_for) as waits_for,
-       case when a.waits_for is null then c.waits_since else a.waits_since end as waits_since,
-       case when a.waits_for is null then c.waits_until else a.waits_until end as waits_until,
-       n.name as node,
-       array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
-             order by unit) as slots
-from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id
+_COLUMNS = """
+a.id, a.tenant_id, a.state, a.row_version, a.sku, a.shape, a.gpu_model, a.gpus, a.region, a.image, a.name,
+a.labels, a.correlation_id, a.reservation_id, a.ends_at, a.requested_at, a.active_at, a.releasing_at, a.released_at,
+a.release_failed_at, a.failed_at, a.failure_code, a.failure_detail, a.connection, a.release_result,
+coalesce(a.waits_for, c.waits_for) as waits_for,
+case when a.waits_for is null then c.waits_since else a.waits_since end as waits_since,
+case when a.waits_for is null then c.waits_until else a.waits_until end as waits_until,
+n.name as node,
+array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
+      order by unit) as slots
 """
-_TENANTS_OWN = "(cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)"
-_READ = f"{_SELECT} where a.id = :id and {_TENANTS_OWN}"
-_LIST = f"""{_SELECT}
-where a.id > :after and (cast(:state as text) is null or a.state = :state)
-  and (cast(:labels as jsonb) is null or a.labels @> cast(:labels as jsonb)) and {{owner}}
-order by a.id limit :limit
+# OFFSET: what belongs to a page is looked up, however many rows the planner takes a page for.
+_BESIDE = """
+cross join lateral (select name, unit_base from nodes where id = a.node_id offset 0) n
+cross join lateral (select units, waits_for, waits_since, waits_until from claims where id = a.claim_id offset 0) c
 """
-# One statement for each of both, so that the planner can use the index by tenant.
-_LIST_OF_TENANT = _LIST.format(owner="a.tenant_id = :tenant_id")
-_LIST_OF_ALL = _LIST.format(owner="true")
+_READ = f"""
+select {_COLUMNS} from allocations a {_BESIDE}
+where a.id = :id and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)
+"""
+_LIST = f"""
+select {_COLUMNS} from allocations a {_BESIDE}
+where {{place}} and (cast(:state as text) is null or a.state = :state)
+  and (cast(:labels as jsonb) is null or a.labels @> cast(:labels as jsonb))
+order by {{order}} limit :limit
+"""
+# One statement for each of both. The index by tenant is for statements that say that ids are not the lowest, and is the only
+# one in this order: with `tenant_id = :tenant_id` that of ids would do as well, with all that others have had in it.
+_LIST_OF_TENANT = _LIST.format(
+    place="(a.tenant_id, a.id) > (:tenant_id, :after) and a.tenant_id <= :tenant_id"
+    " and a.id > '00000000-0000-0000-0000-000000000000'",
+    order="a.tenant_id, a.id",
+)
+_LIST_OF_ALL = _LIST.format(place="a.id > :after", order="a.id")
 _TIMELINE = """
 select id, at, kind, from_state, to_state, phase, code, detail, actor_kind, actor_id, fence
 from allocation_timeline where allocation_id = :id and id > :after order by id limit :limit

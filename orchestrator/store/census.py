@@ -29,8 +29,7 @@ class Census:
 
 
 _ALLOCATIONS = """
-select state, count(*) as found, extract(epoch from clock_timestamp() - min(waits_since)) as oldest
-from allocations where state not in ('released', 'failed') group by state
+select state, found, extract(epoch from clock_timestamp() - waits_since) as oldest from live_allocations()
 """
 _TASKS = """
 select state, count(*) as found,

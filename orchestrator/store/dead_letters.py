@@ -111,7 +111,7 @@ where id = :id and state = 'dead' and retry_asked_at is not null returning id
 _RETIRE = """
 with picked as (
     select id from dead_letters
-    where settled_at < clock_timestamp() - make_interval(secs => :retention_seconds)
+    where settled_at < (select clock_timestamp() - make_interval(secs => :retention_seconds))
     order by settled_at limit :limit for update skip locked
 ), gone as (
     delete from dead_letters d using picked p where d.id = p.id returning 1

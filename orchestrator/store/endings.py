@@ -10,13 +10,14 @@ from orchestrator.store.database import Reading, Transaction
 _ENDED = """
 select id from allocations
 where ends_at is not null and state in ('requested', 'provisioning', 'active')
-  and ends_at <= clock_timestamp() and waits_for <> 'units'
+  and ends_at <= (select clock_timestamp()) and waits_for <> 'units'
 order by ends_at limit :limit
 """
 _ENDING = """
 select id from allocations
 where ends_at is not null and state in ('requested', 'provisioning', 'active') and ending_told_at is null
-  and ends_at > clock_timestamp() and ends_at <= clock_timestamp() + make_interval(secs => :notice_seconds)
+  and ends_at > (select clock_timestamp())
+  and ends_at <= (select clock_timestamp() + make_interval(secs => :notice_seconds))
 order by ends_at limit :limit
 """
 _NOTE_TOLD = """

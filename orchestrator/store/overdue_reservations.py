@@ -11,30 +11,34 @@ from orchestrator.store.database import Reading, Transaction
 from orchestrator.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 
 # Holds that are overdue are few: sweepers end them within seconds. So the index by deadline is the way to all of these.
+# The clock is asked once, in a query of its own: no index is searched for what may be another value at each row.
+# OFFSET keeps the planner from turning a question about a few into a join with all that is held.
 _OVERDUE = """
 select r.id from reservations r
-where r.state = 'hold' and r.expires_at <= clock_timestamp()
+where r.state = 'hold' and r.expires_at <= (select clock_timestamp())
   and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)
   and (cast(:pool_id as integer) is null or exists (
-      select from claims c join nodes n on n.id = c.node_id
-      where c.owner_id = r.id and c.closed_at is null and n.pool_id = :pool_id))
+      select from claims c where c.owner_id = r.id and c.closed_at is null
+      and (select n.pool_id from nodes n where n.id = c.node_id) = :pool_id offset 0))
 order by r.expires_at, r.position limit :limit
 """
 _OVER = """
 select r.id from reservations r
-where r.state = 'confirmed' and r.waits_until <= clock_timestamp() and r.ends_at <= clock_timestamp()
+where r.state = 'confirmed' and r.waits_until <= (select clock_timestamp()) and r.ends_at <= clock_timestamp()
 order by r.waits_until, r.position limit :limit
 """
 _WAITED_FOR_NODE = "select waits_for = 'node' from reservations where id = :id"
 _NODE_TOO_LATE = (ResourceOutOfService.code, "its node was not heard of before its window was over")
+# Arrays leave the planner nothing to join: a few are looked up, however many it takes them for.
 _RETIRE = """
 with picked as (
-    select id, position from reservations
-    where retire_after <= clock_timestamp() order by retire_after, position limit :limit for update skip locked
+    select ctid from reservations
+    where retire_after <= (select clock_timestamp()) order by retire_after, position limit :limit for update skip locked
 ), gone as (
-    delete from reservations r using picked p where r.id = p.id returning r.id, r.position
+    delete from reservations where ctid = any (array(select ctid from picked)) returning id, position
 ), claims_gone as (
-    delete from claims c using gone g where c.owner_id = g.id and c.owner_kind = 'reservation' and c.closed_at is not null
+    delete from claims
+    where owner_id = any (array(select id from gone)) and owner_kind = 'reservation' and closed_at is not null
 )
 select count(*) as number, max(position) as highest from gone
 """

@@ -15,7 +15,7 @@ from orchestrator.store.database import Reading, Transaction
 
 _EXPIRED = """
 select id from node_tasks
-where state in ('queued', 'dispatched') and expires_at < clock_timestamp() - make_interval(secs => :grace_seconds)
+where state in ('queued', 'dispatched') and expires_at < (select clock_timestamp() - make_interval(secs => :grace_seconds))
 order by expires_at limit :limit
 """
 _FIND_TASK = "select allocation_id from node_tasks where id = :id"
@@ -40,17 +40,19 @@ ended as (
 select count(*) from ended
 """
 # An allocation's wait stands on its row while it is not final, on its claim after that. The event that a workflow was
-# to start from carries the claim's fence as long as no task was issued under a newer one.
+# to start from carries the claim's fence as long as no task was issued under a newer one. The comparison that seems to be
+# said twice leads to the indexes of deadlines; OFFSET keeps claims from being joined with all allocations there ever were.
 _WAITING = """
 with waiting as (
     (select a.id, a.waits_for, a.waits_until from allocations a
      where a.state in ('requested', 'provisioning', 'releasing') and a.waits_for <> 'units'
-       and (a.waits_until, a.id) > (:after_deadline, cast(:after_id as uuid))
+       and a.waits_until >= :after_deadline and (a.waits_until, a.id) > (:after_deadline, cast(:after_id as uuid))
        and a.waits_since < clock_timestamp() - make_interval(secs => :patience_seconds)
      order by a.waits_until, a.id limit :limit)
     union all
-    (select c.owner_id, c.waits_for, c.waits_until from claims c join allocations a on a.claim_id = c.id
-     where a.state = 'failed' and (c.waits_until, c.owner_id) > (:after_deadline, cast(:after_id as uuid))
+    (select c.owner_id, c.waits_for, c.waits_until from claims c
+     cross join lateral (select from allocations where id = c.owner_id and claim_id = c.id and state = 'failed' offset 0) a
+     where c.waits_until >= :after_deadline and (c.waits_until, c.owner_id) > (:after_deadline, cast(:after_id as uuid))
        and c.waits_since < clock_timestamp() - make_interval(secs => :patience_seconds)
      order by c.waits_until, c.owner_id limit :limit)
     order by 3, 1 limit :limit

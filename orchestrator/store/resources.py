@@ -100,9 +100,9 @@ _SHOW_NODE = _SHOW.format(wanted=_NODE.format(which="n.id = :node_id"))
 _SHOW_SLOT = _SHOW.format(wanted=_SLOT.format(which="s.node_id = :node_id and s.slot_index = :slot_index"))
 _SHOW_REGISTERED = _SHOW.format(wanted=_REGISTERED.format(which="r.id = :id"))
 _PAGES = {
-    "node": _NODE.format(which="n.unit_base * 2 > :after order by n.unit_base limit :limit"),
-    "slot": _SLOT.format(which="s.unit * 2 + 1 > :after order by s.unit limit :limit"),
-    "registered": _REGISTERED.format(which="r.unit * 2 + 1 > :after order by r.unit limit :limit"),
+    "node": _NODE.format(which="n.unit_base > :last_node order by n.unit_base limit :limit"),
+    "slot": _SLOT.format(which="s.unit >= :next_unit order by s.unit limit :limit"),
+    "registered": _REGISTERED.format(which="r.unit >= :next_unit order by r.unit limit :limit"),
 }
 _LIST_OF_KIND = {kind: _SHOW.format(wanted=page) for kind, page in _PAGES.items()}
 _LIST_OF_ALL = _SHOW.format(
@@ -147,5 +147,7 @@ async def list_resources(
 ) -> list[Resource]:
     """Up to `limit` resources after this place, of one kind if named."""
     sql = _LIST_OF_ALL if kind is None else _LIST_OF_KIND[kind]
-    rows = await reading.execute(sql, {"tenant_id": tenant_id, "after": after, "limit": limit})
+    # A node's place is twice its first unit, a unit's own is one more than that.
+    values = {"tenant_id": tenant_id, "last_node": after // 2, "next_unit": (after + 1) // 2, "limit": limit}
+    rows = await reading.execute(sql, values)
     return [Resource(**row._mapping) for row in rows]

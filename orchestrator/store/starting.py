@@ -15,7 +15,7 @@ from orchestrator.store.reservations import ReservationSubject
 
 _DUE = """
 select id from reservations
-where state = 'confirmed' and waits_until <= clock_timestamp() and template is not null
+where state = 'confirmed' and waits_until <= (select clock_timestamp()) and template is not null
   and (ends_at is null or ends_at > clock_timestamp())
 order by waits_until, position limit :limit
 """
@@ -69,8 +69,8 @@ limit :limit
 """
 _LOCK_NODES = """
 select id from nodes
-where id = :also or id in (select node_id from claims
-                           where owner_id = :id and closed_at is null and node_id is not null)
+where id = any (array(select node_id from claims where owner_id = :id and closed_at is null and node_id is not null)
+                || cast(:also as uuid))
 order by id for no key update
 """
 _MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, :judged_at)"

@@ -17,13 +17,14 @@ class Overdue:
     state: AllocationState
 
 
+# OFFSET keeps the planner from turning a question about a few claims into a join with all allocations there ever were.
 _OVERDUE = """
 (select a.id, a.state, a.waits_until as due from allocations a
- where a.waits_until < clock_timestamp() - make_interval(secs => :grace_seconds) order by a.waits_until limit :limit)
+ where a.waits_until < (select clock_timestamp() - make_interval(secs => :grace_seconds)) order by a.waits_until limit :limit)
 union all
-(select a.id, a.state, c.waits_until from claims c join allocations a on a.id = c.owner_id
- where a.state = 'failed'
-   and c.waits_until < clock_timestamp() - make_interval(secs => :grace_seconds) order by c.waits_until limit :limit)
+(select a.id, a.state, c.waits_until from claims c
+ cross join lateral (select id, state from allocations where id = c.owner_id and state = 'failed' offset 0) a
+ where c.waits_until < (select clock_timestamp() - make_interval(secs => :grace_seconds)) order by c.waits_until limit :limit)
 order by due limit :limit
 """
 _SILENT = """
@@ -37,12 +38,13 @@ update nodes set online = false, row_version = row_version + 1
 where id = :id and online and last_seen_at < clock_timestamp() - make_interval(secs => :silent_seconds)
 returning name, last_seen_at
 """
+# An array leaves the planner nothing to join: a few are looked up, however many it takes them for.
 _RETIRE_OPERATIONS = """
 with picked as (
-    select scope, key from operations where retire_after < clock_timestamp()
+    select ctid from operations where retire_after < (select clock_timestamp())
     order by retire_after limit :limit for update skip locked
 ), gone as (
-    delete from operations o using picked p where o.scope = p.scope and o.key = p.key returning 1
+    delete from operations where ctid = any (array(select ctid from picked)) returning 1
 )
 select count(*) from gone
 """

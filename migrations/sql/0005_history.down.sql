@@ -1,0 +1,12 @@
+alter table reservations reset (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
+alter table claims reset (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
+drop function live_allocations();
+drop index nodes_out_of_service;
+alter table allocations drop constraint creation_runs_once, add constraint creation_runs_once unique (tenant_id, operation_key);
+alter table reservations drop constraint reservation_runs_once,
+    add constraint reservation_runs_once unique (tenant_id, operation_key);
+drop index allocations_by_tenant;
+drop index reservations_by_state;
+drop index reservations_by_tenant;
+create index allocations_by_tenant on allocations (tenant_id, id);
+create index reservations_by_tenant on reservations (tenant_id, position);

@@ -1,0 +1,589 @@
+"""Everything that is done with reservations and resources, each once, and which part of it is counted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from orchestrator.commands.ask_operation import Question, ask_operation
+from orchestrator.commands.create_allocations import create_allocations
+from orchestrator.commands.end_window import end_window
+from orchestrator.commands.expire_reservation import expire_reservation
+from orchestrator.commands.fail_reservation import fail_reservation
+from orchestrator.commands.gather_counts import gather_counts
+from orchestrator.commands.hold_resources import WantedGpus
+from orchestrator.commands.move_reservation import move_reservation
+from orchestrator.commands.release_at_end import release_at_end
+from orchestrator.commands.retire_operations import retire_operations
+from orchestrator.commands.retire_reservations import retire_reservations
+from orchestrator.commands.start_reservation import start_reservation
+from orchestrator.commands.start_waiting import start_waiting
+from orchestrator.commands.tell_ending import tell_ending
+from orchestrator.domain.errors import Problem
+from orchestrator.domain.reservations import ReservationState, reservation_id
+from orchestrator.execution import Context
+from orchestrator.overdue_holds import end_overdue_holds
+from orchestrator.queries import allocations, find_due, find_neglected, reservations
+from orchestrator.queries.find_availability import AskedAvailability, find_availability
+from orchestrator.queries.take_census import take_census
+from orchestrator.store.placing import Create
+from orchestrator.store.resources import ResourceKind
+from tests.history.counting import Counted
+from tests.lifecycle.driving import clean_up, provision, release
+from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
+from tests.reservations.holding import Desk
+from tests.turning_over.desk import consume, consumed, gpus, starting
+
+DAY = timedelta(days=1)
+PAGE = 50
+SWEPT = 100
+
+
+@dataclass
+class Stage:
+    """A desk whose work is counted; `began`: what the ways have made is younger."""
+
+    desk: Desk
+    counted: Counted
+    connection: psycopg.Connection[Any]
+    began: datetime
+
+    @property
+    def context(self) -> Context:
+        return self.desk.context
+
+    def change(self, statement: str, *values: Any) -> None:
+        """What only a test may do to the tables."""
+        self.connection.execute(statement.encode(), values)
+
+    def read(self, statement: str, *values: Any) -> Any:
+        """The first column of the first row."""
+        row = self.connection.execute(statement.encode(), values).fetchone()
+        assert row is not None
+        return row[0]
+
+    def past(self) -> tuple[int, UUID]:
+        """A reservation of the tenant's that ended long ago; without a past, one that has just ended."""
+        row = self.connection.execute(
+            """with ended as (select position, id from reservations where ended_at is not null and tenant_id = %s)
+               select * from ended order by position offset (select count(*) / 2 from ended) limit 1""",
+            (self.desk.seeded.tenant_id,),
+        ).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
+    async def cancelled(self) -> UUID:
+        """A reservation that has just ended."""
+        held = await self.desk.held(self.desk.slot(2))
+        await self.desk.cancel(held)
+        return held
+
+    async def allocated(self) -> UUID:
+        """An allocation that came from a reservation and ends."""
+        held = await self.desk.held(self.desk.slot(0), ends_at=at(0.005))
+        return await consumed(self.desk, held, sku=SLICE_SKU)
+
+    async def fill_metal(self, day: int) -> None:
+        """Every bare-metal node is taken from that day on."""
+        node_count = self.read("select count(*) from nodes where shape = 'baremetal'")
+        answer = await self.desk.hold(wanted=metal(node_count), starts_at=at(day))
+        assert answer.status == 201, answer.body
+
+
+Way = Callable[[Stage], Awaitable[object]]
+WAYS: dict[str, Way] = {}
+
+
+def way(function: Way) -> Way:
+    """Register it."""
+    WAYS[function.__name__] = function
+    return function
+
+
+def at(days: float) -> datetime:
+    """So many days from now."""
+    return datetime.now(UTC) + days * DAY
+
+
+def metal(count: int = 1) -> WantedGpus:
+    """Bare-metal nodes."""
+    return WantedGpus(METAL_SKU, SLOTS, REGION, count)
+
+
+@way
+async def hold_a_slot(stage: Stage) -> None:
+    await stage.counted(stage.desk.held(stage.desk.slot(0)))
+
+
+@way
+async def hold_a_bundle_in_a_window(stage: Stage) -> None:
+    desk = stage.desk
+    await stage.counted(desk.held(desk.slot(0), desk.node(1), "seat-1", starts_at=at(1), ends_at=at(2)))
+
+
+@way
+async def hold_what_is_busy(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.node())
+    assert (await stage.counted(stage.desk.hold(stage.desk.slot(1)))).status == 409
+
+
+@way
+async def hold_what_is_overdue(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0), "seat-2")
+    stage.desk.set_deadline(held, -5)
+    await stage.counted(stage.desk.held(stage.desk.slot(0)))
+
+
+@way
+async def hold_gpus(stage: Stage) -> None:
+    await stage.counted(stage.desk.held(wanted=gpus(3, 2)))
+
+
+@way
+async def hold_gpus_where_only_a_window_is_free(stage: Stage) -> None:
+    await stage.fill_metal(20)
+    await stage.counted(stage.desk.held(wanted=metal(), starts_at=at(1), ends_at=at(2)))
+
+
+@way
+async def hold_gpus_where_nothing_is_free(stage: Stage) -> None:
+    await stage.fill_metal(2)
+    answer = await stage.counted(stage.desk.hold(wanted=metal(), starts_at=at(1), ends_at=at(3)))
+    assert answer.status == 409
+
+
+@way
+async def hold_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(0), key="again")
+    stage.change("delete from operations where key = 'again'")
+    assert (await stage.counted(stage.desk.hold(stage.desk.slot(0), key="again"))).replayed
+
+
+@way
+async def confirm(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    assert (await stage.counted(stage.desk.confirm(held))).status == 200
+
+
+@way
+async def confirm_what_is_overdue(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    stage.desk.set_deadline(held, -5)
+    assert (await stage.counted(stage.desk.confirm(held))).status == 409
+
+
+@way
+async def confirm_what_nobody_knows(stage: Stage) -> None:
+    assert (await stage.counted(stage.desk.confirm(reservation_id(0, 2**40)))).status == 404
+
+
+@way
+async def cancel(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1), "seat-1")
+    assert (await stage.counted(stage.desk.cancel(held))).status == 200
+
+
+@way
+async def cancel_what_has_ended(stage: Stage) -> None:
+    held = await stage.cancelled()
+    assert (await stage.counted(stage.desk.cancel(held))).status == 200
+
+
+@way
+async def expire(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0), "seat-1")
+    stage.desk.set_deadline(held, -5)
+    assert await stage.counted(find_neglected.find_overdue_holds(stage.context, SWEPT)) == [held]
+    assert await stage.counted(expire_reservation(stage.context, held))
+
+
+@way
+async def end_overdue_holds_for_a_tenant_without_quota(stage: Stage) -> None:
+    stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
+    assert await stage.counted(end_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
+
+
+@way
+async def end_overdue_holds_of_a_full_pool(stage: Stage) -> None:
+    stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
+    assert await stage.counted(end_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
+
+
+async def _window_over(stage: Stage) -> UUID:
+    held = await stage.desk.held(stage.desk.slot(0), ends_at=at(1))
+    await stage.desk.confirm(held)
+    stage.change(
+        """update reservations set starts_at = starts_at - interval '1 h', ends_at = clock_timestamp(),
+                                   waits_until = clock_timestamp() where id = %s""",
+        held,
+    )
+    return held
+
+
+@way
+async def find_windows_over(stage: Stage) -> None:
+    held = await _window_over(stage)
+    assert await stage.counted(find_neglected.find_windows_over(stage.context, SWEPT)) == [held]
+
+
+@way
+async def release_a_window_that_is_over(stage: Stage) -> None:
+    held = await _window_over(stage)
+    assert await stage.counted(end_window(stage.context, held))
+
+
+@way
+async def retire(stage: Stage) -> None:
+    await stage.cancelled()
+    # More are due than are taken at once.
+    stage.change(
+        """update reservations set retire_after = clock_timestamp() where id in (
+               select id from reservations where ended_at is not null order by position desc limit 300)"""
+    )
+    assert await stage.counted(retire_reservations(stage.context, SWEPT)) > 0
+    stage.change("update reservations set retire_after = retire_after + interval '1 day' where retire_after < now()")
+
+
+@way
+async def retire_the_operations(stage: Stage) -> None:
+    await stage.cancelled()
+    stage.change("update operations set retire_after = clock_timestamp() where created_at > %s", stage.began)
+    assert await stage.counted(retire_operations(stage.context, SWEPT)) > 0
+
+
+@way
+async def gather_the_counts(stage: Stage) -> None:
+    await stage.counted(gather_counts(stage.context))
+
+
+@way
+async def sweep_when_nothing_is_due(stage: Stage) -> None:
+    """What every round of every sweeper asks, and the next after it."""
+    context = stage.context
+
+    async def sweep() -> list[object]:
+        return [
+            *await find_neglected.find_overdue_holds(context, SWEPT),
+            *await find_neglected.find_windows_over(context, SWEPT),
+            *await find_neglected.find_overdue_allocations(context, 60.0, SWEPT),
+            *await find_neglected.find_expired_tasks(context, 60.0, SWEPT),
+            *await find_neglected.find_waiters(
+                context, consumer="test", patience_seconds=0.0, after=(stage.began - DAY, UUID(int=0)), limit=SWEPT
+            ),
+            *await find_due.find_due_starts(context, SWEPT),
+            *await find_due.find_late_starts(context, 0, SWEPT),
+            *await find_due.find_stranded(context, SWEPT),
+            *await find_due.find_nodes_to_start(context, SWEPT),
+            *await find_due.find_ended(context, SWEPT),
+            *await find_due.find_ending(context, SWEPT),
+            await retire_reservations(context, SWEPT),
+            await retire_operations(context, SWEPT),
+        ]
+
+    assert await stage.counted(sweep()) == [0, 0]
+
+
+@way
+async def turn_over(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1))
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
+
+
+@way
+async def turn_over_the_last_claim(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
+    assert stage.desk.state(held) == "consumed"
+
+
+@way
+async def turn_over_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    await consume(stage.desk, held, sku=SLICE_SKU, key="again")
+    stage.change("delete from operations where key = 'again'")
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU, key="again"))).replayed
+
+
+@way
+async def find_due_starts(stage: Stage) -> None:
+    made = await starting(stage.desk)
+    assert await stage.counted(find_due.find_due_starts(stage.context, SWEPT)) == [made]
+
+
+@way
+async def start_by_itself(stage: Stage) -> None:
+    made = await starting(stage.desk)
+    await stage.counted(start_reservation(stage.context, stage.desk.catalogue, made))
+    assert stage.desk.state(made) == "consumed"
+
+
+async def _stranded(stage: Stage, *, starts: bool) -> UUID:
+    held = await starting(stage.desk) if starts else await stage.desk.held(wanted=gpus())
+    await stage.desk.confirm(held)
+    # One that is merely silent would be waited for.
+    stage.change(
+        "update nodes set state = 'cordoned' where id in (select node_id from claims where owner_id = %s)", held
+    )
+    return held
+
+
+@way
+async def find_stranded(stage: Stage) -> None:
+    held = await _stranded(stage, starts=False)
+    assert await stage.counted(find_due.find_stranded(stage.context, SWEPT)) == [held]
+
+
+@way
+async def move(stage: Stage) -> None:
+    held = await _stranded(stage, starts=False)
+    assert await stage.counted(move_reservation(stage.context, stage.desk.catalogue, held))
+
+
+@way
+async def fail_to_start(stage: Stage) -> None:
+    held = await _stranded(stage, starts=True)
+    assert await stage.counted(fail_reservation(stage.context, held))
+
+
+async def _waits_for_units(stage: Stage) -> UUID:
+    made = await stage.allocated()
+    stage.change("update allocations set waits_for = 'units' where id = %s", made)
+    stage.change("update claims set occupied = false, occupied_from = null where owner_id = %s", made)
+    node: UUID = stage.read("select node_id from allocations where id = %s", made)
+    return node
+
+
+@way
+async def find_nodes_to_start(stage: Stage) -> None:
+    node = await _waits_for_units(stage)
+    assert await stage.counted(find_due.find_nodes_to_start(stage.context, SWEPT)) == [node]
+
+
+@way
+async def start_what_waits_for_units(stage: Stage) -> None:
+    node = await _waits_for_units(stage)
+    assert await stage.counted(start_waiting(stage.context, node)) == 1
+
+
+@way
+async def tell_of_an_end(stage: Stage) -> None:
+    made = await stage.allocated()
+    assert await stage.counted(find_due.find_ending(stage.context, SWEPT)) == [made]
+    assert await stage.counted(tell_ending(stage.context, made))
+
+
+@way
+async def release_at_the_end(stage: Stage) -> None:
+    made = await stage.allocated()
+    stage.change("update allocations set ends_at = clock_timestamp() where id = %s", made)
+    assert await stage.counted(find_due.find_ended(stage.context, SWEPT)) == [made]
+    assert await stage.counted(release_at_end(stage.context, made))
+
+
+@way
+async def release_and_prove_clean(stage: Stage) -> None:
+    made = await stage.allocated()
+    await provision(stage.context, stage.desk.url, made)
+    await stage.counted(release(stage.context, stage.desk.seeded, made))
+    await stage.counted(clean_up(stage.context, stage.desk.url, made))
+
+
+@way
+async def show_one_that_has_ended(stage: Stage) -> None:
+    await stage.cancelled()
+    await _show(stage, stage.past()[1])
+
+
+@way
+async def show_one_that_is_retired(stage: Stage) -> None:
+    await stage.cancelled()
+    position, _ = stage.past()
+    await _show(stage, reservation_id(0, max(1, position - 1)))
+
+
+async def _show(stage: Stage, which: UUID) -> None:
+    async def show() -> None:
+        try:
+            await reservations.find_reservation(stage.context.database, which, stage.desk.seeded.tenant_id, 0)
+        except Problem:
+            return
+
+    await stage.counted(show())
+
+
+async def _list(stage: Stage, state: ReservationState | None, after: int) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    confirmed = await stage.desk.held(stage.desk.slot(1))
+    await stage.desk.confirm(confirmed)
+    await stage.cancelled()
+    found = await stage.counted(
+        reservations.list_reservations(
+            stage.context.database, stage.desk.seeded.tenant_id, state=state, after=after, limit=PAGE
+        )
+    )
+    listed = {UUID(str(body["reservation_id"])) for _, body in found}
+    expected = {ReservationState.HOLD: {held}, ReservationState.CONFIRMED: {confirmed}}.get(state) if state else None
+    assert expected is None or listed == expected
+    assert 0 < len(found) <= PAGE
+
+
+@way
+async def list_the_first_page(stage: Stage) -> None:
+    await _list(stage, None, 0)
+
+
+@way
+async def list_from_the_middle(stage: Stage) -> None:
+    await stage.cancelled()
+    await _list(stage, None, stage.past()[0])
+
+
+@way
+async def list_holds(stage: Stage) -> None:
+    await _list(stage, ReservationState.HOLD, 0)
+
+
+@way
+async def list_confirmed(stage: Stage) -> None:
+    await _list(stage, ReservationState.CONFIRMED, 0)
+
+
+@way
+async def list_cancelled(stage: Stage) -> None:
+    await _list(stage, ReservationState.CANCELLED, 0)
+
+
+@way
+async def list_allocations(stage: Stage) -> None:
+    await stage.allocated()
+    tenant_id = stage.desk.seeded.tenant_id
+    found = await stage.counted(
+        allocations.list_allocations(
+            stage.context.database, tenant_id, state=None, label=None, after=UUID(int=0), limit=PAGE
+        )
+    )
+    assert 0 < len(found) <= PAGE
+
+
+async def _show_resource(stage: Stage, name: str) -> None:
+    await stage.counted(reservations.find_resource(stage.context.database, name, stage.desk.seeded.tenant_id))
+
+
+@way
+async def show_a_node(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(1))
+    await _show_resource(stage, stage.desk.node())
+
+
+@way
+async def show_a_slot(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(1))
+    await _show_resource(stage, stage.desk.slot(1))
+
+
+@way
+async def show_what_is_registered(stage: Stage) -> None:
+    await stage.desk.held("seat-1")
+    await _show_resource(stage, "seat-1")
+
+
+async def _list_resources(stage: Stage, kind: ResourceKind | None) -> None:
+    """A page near the end."""
+    after = 0 if kind == "registered" else stage.read("select 2 * max(unit) - 100 from slots")
+    found = await stage.counted(
+        reservations.list_resources(
+            stage.context.database, stage.desk.seeded.tenant_id, kind=kind, after=after, limit=PAGE
+        )
+    )
+    assert found
+    assert found[0].place > after
+
+
+@way
+async def list_resources(stage: Stage) -> None:
+    await _list_resources(stage, None)
+
+
+@way
+async def list_nodes(stage: Stage) -> None:
+    await _list_resources(stage, "node")
+
+
+@way
+async def list_slots(stage: Stage) -> None:
+    await _list_resources(stage, "slot")
+
+
+@way
+async def list_what_is_registered(stage: Stage) -> None:
+    await _list_resources(stage, "registered")
+
+
+@way
+async def look_for_availability(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(0), starts_at=at(1), ends_at=at(2))
+    asked = AskedAvailability(None, None, None, 1, at(1), at(30))
+    seconds_max = stage.context.limits.window_seconds_max
+    found = await stage.counted(
+        find_availability(
+            stage.context.database,
+            stage.desk.catalogue,
+            asked,
+            window_seconds_max=seconds_max,
+            after=("", ""),
+            limit=PAGE,
+        )
+    )
+    assert found
+
+
+def _create(stage: Stage, sku: str, gpus_: int, ends_at: datetime | None) -> Create:
+    seeded = stage.desk.seeded
+    return Create(
+        operation=stage.desk.operation(seeded.tenant_id), tenant_id=seeded.tenant_id, actor_id="test", sku=sku, gpus=gpus_,
+        region=REGION, image=None, ssh_key_ids=(seeded.ssh_key_id,), name=None, labels={}, user_data=None,
+        correlation_id=uuid.uuid4(), ends_at=ends_at,
+    )  # fmt: skip
+
+
+async def _created(stage: Stage, create: Create, status: int) -> None:
+    (answer,) = await stage.counted(create_allocations(stage.context, stage.desk.catalogue, [create]))
+    assert getattr(answer, "status", None) == status, answer
+
+
+@way
+async def create(stage: Stage) -> None:
+    await _created(stage, _create(stage, SLICE_SKU, 2, None), 201)
+
+
+@way
+async def create_where_only_a_window_is_free(stage: Stage) -> None:
+    await stage.fill_metal(20)
+    await _created(stage, _create(stage, METAL_SKU, SLOTS, at(1)), 201)
+
+
+@way
+async def create_where_nothing_is_free(stage: Stage) -> None:
+    await stage.fill_metal(2)
+    await _created(stage, _create(stage, METAL_SKU, SLOTS, at(3)), 409)
+    await _created(stage, _create(stage, METAL_SKU, SLOTS, None), 409)
+
+
+@way
+async def ask_for_a_key(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(0), key="asked")
+    tenant = stage.desk.seeded.tenant_id
+    await stage.counted(ask_operation(stage.context, Question(tenant, "asked", tenant)))
+    await stage.counted(ask_operation(stage.context, Question(tenant, "never seen", tenant)))
+
+
+@way
+async def count_for_metrics(stage: Stage) -> None:
+    await stage.desk.held(stage.desk.slot(0))
+    await stage.counted(take_census(stage.context.database))
