@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -184,18 +185,34 @@ async def remembered(context: Context, operation: Operation, refusal: Problem, t
     (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
     if isinstance(answer, Problem):
         raise answer from refusal
+    assert isinstance(answer, Answer), "one alone is stored at once"
     return answer
 
 
-async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Answer | Problem]:
+async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Result | Later]:
     """Store refusals under their keys, each with its event; answers what each client is told.
 
-    They share a transaction; if that waits too long for one of the keys, or has no room for one of them, each is stored
-    alone, so that only that one suffers. Trouble with the database is the answer to each and is not raised: whoever asks has
-    others to answer, whose effects stand.
+    They share a transaction; if somebody holds one of the keys, or there is no room for one of them, each is for the caller to
+    store alone, later, so that only that one waits or suffers; one that comes alone is stored now. Trouble with the database
+    is the answer to each and is not raised: whoever asks has others to answer, whose effects stand.
     """
-    if not refused:
-        return []
+    if len(refused) == 1:
+        return [await _remember_alone(context, refused[0])]
+    try:
+        return [*(await _remember(context, refused) if refused else ())]
+    except (OperationInProgress, OperationTableFull, SlotOverflow):
+        return [partial(_remember_alone, context, one) for one in refused]
+
+
+async def _remember_alone(context: Context, refused: Refused) -> Result:
+    try:
+        (answer,) = await _remember(context, [refused])
+        return answer
+    except (OperationInProgress, OperationTableFull, SlotOverflow) as unstorable:
+        return unstorable
+
+
+async def _remember(context: Context, refused: Sequence[Refused]) -> Sequence[Result]:
     for _ in range(TRIES_MAX):
         try:
             async with context.database.transaction() as tx:
@@ -205,10 +222,8 @@ async def remember_refusals(context: Context, refused: Sequence[Refused]) -> lis
             return answers
         except TransactionConflict:
             continue
-        except (OperationInProgress, OperationTableFull, SlotOverflow) as unstorable:
-            if len(refused) == 1:
-                return [unstorable]
-            return [(await remember_refusals(context, [one]))[0] for one in refused]
+        except (OperationInProgress, OperationTableFull, SlotOverflow):
+            raise
         except Problem as trouble:
             return [trouble] * len(refused)
     return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,25 +20,29 @@ from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import OperationInProgress, Overloaded, Problem, Unforeseen
 from orchestrator.domain.reservation_refusals import OperationTableFull
-from orchestrator.execution import TRIES_MAX, Context, Result, remember_refusals
+from orchestrator.execution import TRIES_MAX, Context, Later, Result, remember_refusals
 from orchestrator.placement.admission import Wanted, admit
 from orchestrator.placement.refusing import contended, no_room, no_room_in_window, refusal_of
 from orchestrator.store.database import TransactionConflict, sqlstate_of
 from orchestrator.store.operations import Answer, stored_answer
 from orchestrator.store.placing import Create, Placement, QuotaMoved, Room, look_for_room, place_all
 from orchestrator.store.refusals import Refused
+from orchestrator.store.tenants import find_locked_quotas
 from orchestrator.window_placing import place_in_windows
 
 log = structlog.get_logger("orchestrator.api")
 
 
-async def create_allocations(context: Context, catalogue: CatalogueCache, creates: Sequence[Create]) -> list[Result]:
+async def create_allocations(
+    context: Context, catalogue: CatalogueCache, creates: Sequence[Create]
+) -> list[Result | Later]:
     """What became of each create, in order: an answer to send (201, or a stored one), or a problem that leaves no record.
 
+    One whose quota, or perhaps key, somebody has locked is for the caller to try alone, later; one that comes alone is not.
     Keys within the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or
     `OutcomeUnknown` for the list as a whole.
     """
-    results: dict[int, Result] = {}
+    results: dict[int, Result | Later] = {}
     open_items = dict(enumerate(creates))
     waiting: set[int] = set()
     for _ in range(TRIES_MAX):
@@ -60,7 +65,7 @@ async def _try_all(
     catalogue: CatalogueCache,
     open_items: dict[int, Create],
     waiting: set[int],
-    results: dict[int, Result],
+    results: dict[int, Result | Later],
 ) -> dict[int, Create]:
     """Which are to be tried again, `waiting` for busy nodes where that may help; the others' results are written down.
 
@@ -78,7 +83,9 @@ async def _try_all(
         word, create = outcome["outcome"], open_items[index]
         if index in results:
             continue
-        if word in ("stale", "lost"):
+        if word == "alone":
+            results[index] = partial(_alone, context, catalogue, create)
+        elif word in ("stale", "lost"):
             catalogue.forget()
             again[index] = create
         elif word == "contended":
@@ -96,7 +103,18 @@ async def _try_all(
     return again
 
 
-def _settle(creates: dict[int, Create], outcomes: dict[int, dict[str, Any]], results: dict[int, Result]) -> None:
+async def _alone(context: Context, catalogue: CatalogueCache, create: Create) -> Result:
+    try:
+        (result,) = await create_allocations(context, catalogue, [create])
+    except Problem as problem:
+        return problem
+    assert isinstance(result, Answer | Problem), "one that comes alone is tried at once"
+    return result
+
+
+def _settle(
+    creates: dict[int, Create], outcomes: dict[int, dict[str, Any]], results: dict[int, Result | Later]
+) -> None:
     """Write down what became of those that have their place, or had it before, or met trouble of their own."""
     for index, outcome in outcomes.items():
         if outcome["outcome"] in ("created", "existing"):
@@ -130,12 +148,17 @@ async def _admit_all(
 
 
 async def _place(context: Context, placements: list[Placement]) -> list[dict[str, Any]]:
-    """Place together; if the transaction fails for one item's sake, place each alone, so that only that one suffers."""
+    """Place together; if the transaction fails for one item's sake, place each alone, so that only that one suffers.
+
+    `alone`: somebody has locked what it needs, so the rest are not to wait with it.
+    """
     if not placements:
         return []
     try:
         return await _place_together(context, placements)
     except (OperationInProgress, OperationTableFull, DBAPIError) as error:
+        if len(placements) > 1 and isinstance(error, OperationInProgress):
+            return await _pass_over(context, placements)
         if len(placements) > 1:
             return list(await asyncio.gather(*(_place_alone(context, placement) for placement in placements)))
         if isinstance(error, OperationInProgress):
@@ -143,6 +166,18 @@ async def _place(context: Context, placements: list[Placement]) -> list[dict[str
         if isinstance(error, OperationTableFull):
             return [{"outcome": "operations_full"}]
         raise
+
+
+async def _pass_over(context: Context, placements: list[Placement]) -> list[dict[str, Any]]:
+    """Place the rest without those whose quota somebody has locked; where it is not that, each is to go alone."""
+    async with context.database.statement() as tx:
+        locked = await find_locked_quotas(tx, {placement.create.tenant_id for placement in placements})
+    outcomes: list[dict[str, Any]] = [{"outcome": "alone"}] * len(placements)
+    rest = [n for n, placement in enumerate(placements) if placement.create.tenant_id not in locked]
+    if locked and len(rest) > 1:
+        for n, outcome in zip(rest, await _place(context, [placements[n] for n in rest]), strict=True):
+            outcomes[n] = outcome
+    return outcomes
 
 
 async def _place_alone(context: Context, placement: Placement) -> dict[str, Any]:
@@ -192,11 +227,13 @@ async def _look_again(
     return {index: rooms[admitted.pool.pool_id, admitted.gpus] for index, admitted in wanting.items()}
 
 
-async def _refuse(context: Context, creates: dict[int, Create], refusals: dict[int, Problem]) -> dict[int, Result]:
+async def _refuse(
+    context: Context, creates: dict[int, Create], refusals: dict[int, Problem]
+) -> dict[int, Result | Later]:
     """Remember the refusals together; those that are no business outcome leave no record."""
     storable = [index for index, refusal in refusals.items() if refusal.business]
     refused = [Refused(creates[index].operation, refusals[index], creates[index].tenant_id) for index in storable]
-    results: dict[int, Result] = {index: refusal for index, refusal in refusals.items() if not refusal.business}
+    results: dict[int, Result | Later] = {index: refusal for index, refusal in refusals.items() if not refusal.business}
     results.update(zip(storable, await remember_refusals(context, refused), strict=True))
     return results
 

@@ -52,6 +52,7 @@ from orchestrator.store.operations import Answer, Operation, answer_of_call
 from orchestrator.store.placing import look_for_room
 from orchestrator.store.refusals import Refused
 from orchestrator.store.ssh_keys import require_own_keys
+from orchestrator.store.tenants import find_locked_quotas
 from orchestrator.store.windows import find_room
 
 _MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
@@ -67,6 +68,8 @@ FOR_ONES_SAKE = (
     DBAPIError,
 )
 """Why a list may fail for the sake of one of its holds: each is tried alone."""
+LISTS_MAX = 2
+"""How often a list is tried, without those that it met trouble for, before each of it goes alone."""
 REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
 
 
@@ -109,7 +112,7 @@ async def hold_resources(
     the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list
     as a whole.
     """
-    results: list[Result | None] = [None] * len(asked)
+    results: list[Result | Later | None] = [None] * len(asked)
     wanted: dict[int, Wanted] = {}
     if len(asked) > 1:
         for index, one in enumerate(asked):
@@ -134,16 +137,30 @@ async def hold_resources(
 
 
 async def _try_together(context: Context, holds: Sequence[tuple[Hold, Wanted]]) -> list[dict[str, Any]]:
-    if len(holds) > 1:
+    """What became of each; `again` where a list can do nothing for it, as for those whose quota somebody has locked."""
+    outcomes: list[dict[str, Any]] = [{"outcome": "again"}] * len(holds)
+    listed = list(range(len(holds)))
+    for _ in range(LISTS_MAX):
+        if len(listed) < 2:
+            break
         try:
             async with context.database.statement() as tx:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-                outcomes = await hold_together(tx, holds, _bounds(context.limits))
+                together = await hold_together(tx, [holds[n] for n in listed], _bounds(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
-            return outcomes
+        except OperationInProgress:
+            async with context.database.statement() as tx:
+                locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in listed})
+            if not locked:
+                break
+            listed = [n for n in listed if holds[n][0].tenant_id not in locked]
         except FOR_ONES_SAKE:
-            pass
-    return [{"outcome": "again"}] * len(holds)
+            break
+        else:
+            for n, outcome in zip(listed, together, strict=True):
+                outcomes[n] = outcome
+            break
+    return outcomes
 
 
 def _settled(hold: Hold, outcome: dict[str, Any]) -> Result | None:
@@ -156,7 +173,7 @@ def _settled(hold: Hold, outcome: dict[str, Any]) -> Result | None:
     return None
 
 
-async def _remember(context: Context, asked: Sequence[AskedHold], results: list[Result | None]) -> None:
+async def _remember(context: Context, asked: Sequence[AskedHold], results: list[Result | Later | None]) -> None:
     """Store the refusals of business among the results, together; each becomes the answer that its client is told."""
     refused = {
         index: Refused(asked[index].hold.operation, result, asked[index].hold.tenant_id)

@@ -31,6 +31,10 @@ TIME_OVERFLOWS = frozenset({"22008", "22015"})
 """A time or an interval beyond what Postgres can represent."""
 OPERATIONS_FULL = "BO001"
 """Raised by `count_operations` (migrations)."""
+WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
+    nullif(current_setting('lock_timeout')::interval, interval '0'), interval '500 ms')))::integer::text, true)"""
+"""Of a list that is to find out soon that somebody holds what one of it needs: each then goes alone, and only that one
+waits its whole time. Longer than any lock is held under load. To be selected by the list's first statement."""
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
 LINK: Mapping[str, int] = {

@@ -21,7 +21,7 @@ from orchestrator.domain.reservation_refusals import ExpirationIndexFull, Reserv
 from orchestrator.domain.resource_names import NamedResources
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.windows import Pick
-from orchestrator.store.database import Transaction, TransactionConflict, sqlstate_of
+from orchestrator.store.database import WAITS_BRIEFLY, Transaction, TransactionConflict, sqlstate_of
 from orchestrator.store.operations import Operation
 
 TABLE_FULL = "BF001"
@@ -30,7 +30,20 @@ RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that a reservation passes when it holds more, or names it at greater length, than its event can tell."""
 _ALONE = "select hold_once(cast(:item as jsonb))"
-_TOGETHER = "select hold_together(cast(:item as jsonb))"
+# A list takes one key after another, and near the bound of a table whoever adds a row waits for those that did: whoever has
+# the key that the list wants next may be waiting for the room that the list has. So near a bound each goes alone. A list
+# that begins so far from it does not come near it.
+_FAR_ROWS = 20_000
+_TOGETHER = f"""
+with room as materialized (
+    select {WAITS_BRIEFLY} as waits, least(
+        nullif(current_setting('berth.operations_max', true), '')::bigint - sum(number) filter (where kind = 'operations'),
+        :reservations_max - sum(number) filter (where kind = 'reservations'),
+        :holds_max - sum(number) filter (where kind = 'holds')) as left_rows
+    from live_rows where kind in ('operations', 'reservations', 'holds')
+)
+select case when left_rows >= {_FAR_ROWS} then hold_together(cast(:item as jsonb)) end from room
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +103,18 @@ async def hold_together(
 ) -> list[dict[str, Any]]:
     """The same for a list, in its order; `again` for one that would have to wait.
 
-    Raises what `hold_once` raises, for the list as a whole.
+    For each of it near the bound of a table. Raises what `hold_once` raises, for the list as a whole, and
+    `OperationInProgress` soon where somebody holds a key or a quota that one of it needs.
     """
     items = [_item(hold, wanted, bounds) for hold, wanted in holds]
-    outcomes: list[dict[str, Any]] = await _call(tx, _TOGETHER, items, bounds)
-    return outcomes
+    room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max}
+    outcomes: list[dict[str, Any]] | None = await _call(tx, _TOGETHER, items, bounds, **room)
+    return [{"outcome": "again"}] * len(holds) if outcomes is None else outcomes
 
 
-async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBounds) -> Any:
+async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:
     try:
-        result = await tx.execute(statement, {"item": orjson.dumps(item).decode()})
+        result = await tx.execute(statement, {"item": orjson.dumps(item).decode(), **room})
     except sqlalchemy.exc.DBAPIError as error:
         state = sqlstate_of(error)
         if state in RIVAL_STATES:

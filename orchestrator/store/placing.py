@@ -18,7 +18,7 @@ import sqlalchemy.exc
 
 from orchestrator.placement.admission import Admitted, AdmittedUnits
 from orchestrator.placement.windows import Pick
-from orchestrator.store.database import Reading, Transaction, sqlstate_of
+from orchestrator.store.database import WAITS_BRIEFLY, Reading, Transaction, sqlstate_of
 from orchestrator.store.operations import Operation
 
 QUOTA_MOVED = "BQ001"
@@ -70,13 +70,22 @@ class Room:
     free_gpus: int
 
 
+_ALONE = "select place_allocations(cast(:items as jsonb), :quota_first)"
+_TOGETHER = f"""
+with briefly as materialized (select {WAITS_BRIEFLY} as waits)
+select place_allocations(cast(:items as jsonb), :quota_first) from briefly
+"""
+
+
 async def place_all(tx: Transaction, placements: Sequence[Placement], *, quota_first: bool) -> list[dict[str, Any]]:
-    """What became of each, in the order given; the words are those of `place_allocations`. Raises `QuotaMoved`."""
+    """What became of each, in the order given; the words are those of `place_allocations`.
+
+    Raises `QuotaMoved`, and `OperationInProgress` where somebody holds a key or a quota that one needs: for a list soon.
+    """
     items = orjson.dumps([_item(n, placement) for n, placement in enumerate(placements)]).decode()
     try:
         result = await tx.execute(
-            "select place_allocations(cast(:items as jsonb), :quota_first)",
-            {"items": items, "quota_first": quota_first},
+            _TOGETHER if len(placements) > 1 else _ALONE, {"items": items, "quota_first": quota_first}
         )
     except sqlalchemy.exc.DBAPIError as error:
         if sqlstate_of(error) == QUOTA_MOVED:

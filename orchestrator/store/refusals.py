@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import orjson
 
 from orchestrator.domain.errors import OperationInProgress, Problem
-from orchestrator.store.database import Transaction
+from orchestrator.store.database import WAITS_BRIEFLY, Transaction
 from orchestrator.store.operations import Answer, Operation, stored_answer
 
 
@@ -26,13 +26,14 @@ class Refused:
     tenant_id: UUID | None
 
 
-_STORE = """
+_STORE = f"""
 with given as (
     select * from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
         retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
         request_id text, reason text, ending boolean)
 ), clock as materialized (
-    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text
+    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text,
+           case when cast(:together as boolean) then {WAITS_BRIEFLY} end as waits
     from clock_timestamp() now
 ), stored as (
     insert into operations (scope, key, fingerprint, ending, status, code, body, retire_after)
@@ -85,11 +86,13 @@ where not exists (select from operations o where o.scope = i.scope and o.key = i
 async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[Answer | Problem]:
     """Each refusal's answer, or the first answer that its key was given before, or the conflict with that one.
 
-    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout. A creation
+    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout, by a list
+    briefly: raises `OperationInProgress`. Raises `OperationTableFull`, `SlotOverflow` for the list as a whole. A creation
     that stands answers for its key, however long its own record has been retired: what once was done is never refused.
     """
     items = [_item(n, one) for n, one in enumerate(refused)]
-    fresh = await tx.execute(_STORE, {"items": orjson.dumps(items, default=str).decode()})
+    values = {"items": orjson.dumps(items, default=str).decode(), "together": len(items) > 1}
+    fresh = await tx.execute(_STORE, values)
     answers: dict[int, Answer | Problem] = {}
     for row in fresh:
         kept_seconds = refused[row.n].operation.retention_seconds

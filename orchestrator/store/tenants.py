@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -78,3 +79,16 @@ async def set_gpus_limit(tx: Transaction, tenant_id: UUID, gpus_limit: int | Non
         {"id": tenant_id, "gpus_limit": gpus_limit},
     )
     return await read_tenant(tx, tenant_id)
+
+
+_LOCKED = """
+with free as materialized (
+    select tenant_id from tenant_quotas where tenant_id = any (:ids) for no key update skip locked
+)
+select tenant_id from tenant_quotas where tenant_id = any (:ids) and tenant_id not in (select tenant_id from free)
+"""
+
+
+async def find_locked_quotas(tx: Transaction, tenant_ids: Collection[UUID]) -> set[UUID]:
+    """Whose quota somebody has locked at this moment. To be asked in a transaction of its own, which locks the others."""
+    return set((await tx.execute(_LOCKED, {"ids": list(tenant_ids)})).scalars())

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.ask_operation import Question, ask_operation
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.commands.retire_operations import retire_operations
 from orchestrator.domain.errors import NotFound, Problem
 from orchestrator.domain.reservation_refusals import OperationTableFull, SlotOverflow
@@ -25,7 +24,7 @@ from orchestrator.execution import Context, Done, Limits, run_once
 from orchestrator.store.database import Transaction, connect_database
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.room import Table, count_rows, gather_counts, require_room
-from tests.placement.fleet import Fleet, create_of
+from tests.placement.fleet import Fleet, create_all, create_of
 
 TENANT = uuid.uuid4()
 COUNTED = """
@@ -151,7 +150,7 @@ def test_creates_that_come_together_get_what_room_there_is(database_url: str) ->
 
     async def scene() -> list[Answer | Problem]:
         async with bounded(database_url, 3) as context:
-            return await create_allocations(context, CatalogueCache(context.database, 1.0), creates)
+            return await create_all(context, CatalogueCache(context.database, 1.0), creates)
 
     found = Counter(one.code if isinstance(one, Problem) else str(one.status) for one in asyncio.run(scene()))
     assert found == {"201": 3, "operation_table_full": 2}
@@ -238,7 +237,7 @@ def test_a_retirement_beyond_all_times_is_a_slot_overflow(database_url: str) -> 
                     await run_once(context, replace(operation(), retention_seconds=1e13), effect, TENANT)
                 assert (overflow.value.status, overflow.value.outcome) == (422, "not_done")
             with pytest.raises(SlotOverflow):
-                await create_allocations(context, CatalogueCache(context.database, 1.0), [far])
+                await create_all(context, CatalogueCache(context.database, 1.0), [far])
 
     asyncio.run(scene())
     assert fleet.one("select count(*) from operations") == 0

@@ -16,14 +16,13 @@ import pytest
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.commands.ask_operation import Question, Told, ask_operation
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import Invalid, NotFound, OperationConflict, OperationFenced, Problem
 from orchestrator.domain.operation_states import OperationState
 from orchestrator.execution import Context, Done, Result, run_once
 from orchestrator.store.database import Transaction
 from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.placing import Create
-from tests.placement.fleet import Fleet, create_of, fresh_fingerprint, working
+from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, working
 
 Scene = Callable[[Context, CatalogueCache], Awaitable[Any]]
 
@@ -77,7 +76,7 @@ def test_what_was_done_is_told_with_its_answer(database_url: str) -> None:
     create = create_of(fleet.tenant())
 
     async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, Told]:
-        (answer,) = await create_allocations(context, catalogue, [create])
+        (answer,) = await create_all(context, catalogue, [create])
         return answer, await ask_operation(context, question(create.operation))
 
     answer, told = run(database_url, scene)
@@ -120,7 +119,7 @@ def test_a_late_create_is_refused_and_harms_no_other_in_its_list(database_url: s
     async def scene(context: Context, catalogue: CatalogueCache) -> list[Result]:
         for asked in (late, refused):
             assert (await ask_operation(context, question(asked.operation))).state is OperationState.UNKNOWN
-        return list(await create_allocations(context, catalogue, [late, other, refused]))
+        return list(await create_all(context, catalogue, [late, other, refused]))
 
     first, second, third = run(database_url, scene)
     assert isinstance(first, OperationFenced)
@@ -136,7 +135,7 @@ def test_a_tombstone_is_the_askers_alone(database_url: str) -> None:
 
     async def scene(context: Context, catalogue: CatalogueCache) -> list[Result]:
         await ask_operation(context, question(mine.operation))
-        return list(await create_allocations(context, catalogue, [theirs]))
+        return list(await create_all(context, catalogue, [theirs]))
 
     (answer,) = run(database_url, scene)
     assert answer.status == 201
@@ -150,7 +149,7 @@ def test_asking_waits_for_a_create_in_flight_and_tells_its_end(database_url: str
     fleet.connection.execute("begin; select from tenant_quotas for update")
 
     async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, Told]:
-        creating = asyncio.create_task(create_allocations(context, catalogue, [create]))
+        creating = asyncio.create_task(create_all(context, catalogue, [create]))
         await _waiting(watcher, 1)
         asking = asyncio.create_task(ask_operation(context, question(create.operation)))
         await _waiting(watcher, 2)
@@ -220,7 +219,7 @@ def test_questions_and_creates_at_once_never_contradict_each_other(database_url:
     async def scene(context: Context, catalogue: CatalogueCache) -> list[list[Any]]:
         async def about(create: Create, turn: int) -> list[Any]:
             asks = [ask_operation(context, question(create.operation)) for _ in range(2)]
-            makes = [create_allocations(context, catalogue, [create]) for _ in range(2)]
+            makes = [create_all(context, catalogue, [create]) for _ in range(2)]
             jobs = [*asks, *makes] if turn % 2 else [*makes, *asks]
             return list(await asyncio.gather(*jobs))
 
@@ -313,15 +312,15 @@ def test_a_creation_outlives_its_operation_in_every_answer(database_url: str) ->
     effect = Effect()
 
     async def scene(context: Context, catalogue: CatalogueCache) -> list[Any]:
-        (first,) = await create_allocations(context, catalogue, [create])
+        (first,) = await create_all(context, catalogue, [create])
         fleet.connection.execute("delete from operations")
         told = await ask_operation(context, question(create.operation, datetime.now(UTC) - timedelta(days=2)))
         assert count(database_url, "select count(*) from operations") == 0, "asking has left no tombstone"
-        (again,) = await create_allocations(context, catalogue, [create])
+        (again,) = await create_all(context, catalogue, [create])
         fleet.connection.execute("update skus set allowed_counts = '{1}', row_version = row_version + 1")
         catalogue.forget()
-        (refusable,) = await create_allocations(context, catalogue, [create])
-        (other,) = await create_allocations(context, catalogue, [fresh_fingerprint(create)])
+        (refusable,) = await create_all(context, catalogue, [create])
+        (other,) = await create_all(context, catalogue, [fresh_fingerprint(create)])
         with pytest.raises(OperationConflict):
             await run_once(context, fresh_fingerprint(create).operation, effect, tenant.id)
         replayed = await run_once(context, create.operation, effect, tenant.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +13,11 @@ from uuid import UUID
 import psycopg
 
 from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.execution import Context, Limits
+from orchestrator.commands.create_allocations import create_allocations
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Context, Limits, Result
 from orchestrator.store.database import connect_database
-from orchestrator.store.operations import Operation
+from orchestrator.store.operations import Answer, Operation
 from orchestrator.store.placing import Create
 
 SEED = """
@@ -121,3 +123,9 @@ async def working(
         yield Context(database, Limits()), CatalogueCache(database, 1.0)
     finally:
         await database.close()
+
+
+async def create_all(context: Context, catalogue: CatalogueCache, creates: Sequence[Create]) -> list[Result]:
+    """What became of all, those that had to wait for somebody included."""
+    results = await create_allocations(context, catalogue, creates)
+    return [one if isinstance(one, Answer | Problem) else await one() for one in results]

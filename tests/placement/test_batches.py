@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import Problem
-from tests.placement.fleet import Fleet, create_of
+from orchestrator.store.operations import Answer
+from tests.placement.fleet import Fleet, create_of, working
 from tests.placement.test_creating import body_of, run, word_of
 
 UNKNOWN_CLAIM = """
@@ -121,3 +124,39 @@ def test_whatever_is_placed_together_every_fit_is_what_the_claims_say(database_u
         fleet.connection.execute("select refresh_node_fit(id) from nodes")
 
     holds()
+
+
+def test_a_locked_quota_or_key_delays_its_own_create_alone(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=2)
+    ours, theirs = fleet.tenant(), fleet.tenant()
+    creates = [create_of(ours), create_of(theirs), create_of(ours)]
+    keyed = [create_of(ours, key="taken"), create_of(ours), create_of(ours, region="nowhere")]
+    unstored = [create_of(ours, region="nowhere", key="taken"), create_of(ours, region="nowhere"), create_of(ours)]
+
+    async def scene() -> None:
+        async with working(database_url) as (context, catalogue):
+            fleet.connection.execute("begin")
+            fleet.connection.execute("select from tenant_quotas where tenant_id = %s for update", (theirs.id,))
+            results = await create_allocations(context, catalogue, creates)
+            assert [isinstance(result, Answer) and result.status == 201 for result in results] == [True, False, True]
+            fleet.connection.execute("rollback")
+            assert not isinstance(results[1], Answer | Problem)
+            assert word_of(await results[1]()) == "201"
+
+            fleet.connection.execute("begin")
+            fleet.connection.execute(
+                "insert into operations (scope, key, fingerprint, retire_after) values (%s, 'taken', %s, now())",
+                (ours.id, b"0" * 32),
+            )
+            waiting = await create_allocations(context, catalogue, keyed)
+            refused = await create_allocations(context, catalogue, unstored)
+            told = [word_of(await result()) for result in (*waiting[1:2], refused[1]) if callable(result)]
+            assert told == ["201", "none_in_region"]
+            assert [word_of(result) for result in (waiting[2], refused[2]) if isinstance(result, Answer)] == [
+                "none_in_region", "201",
+            ]  # fmt: skip
+            fleet.connection.execute("rollback")
+            late = [word_of(await result()) for result in (waiting[0], refused[0]) if callable(result)]
+            assert late == ["201", "operation_conflict"]
+
+    asyncio.run(scene())

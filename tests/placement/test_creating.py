@@ -11,12 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import OperationConflict, Problem
 from orchestrator.execution import Result
 from orchestrator.store.operations import Answer
 from orchestrator.store.placing import Create
-from tests.placement.fleet import Fleet, create_of, fresh_fingerprint, with_image, working
+from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, with_image, working
 
 
 def run(url: str, *lists: Sequence[Create]) -> list[Result]:
@@ -24,7 +23,7 @@ def run(url: str, *lists: Sequence[Create]) -> list[Result]:
 
     async def send() -> list[Result]:
         async with working(url, pool_size=len(lists) + 2) as (context, catalogue):
-            found = await asyncio.gather(*(create_allocations(context, catalogue, one) for one in lists))
+            found = await asyncio.gather(*(create_all(context, catalogue, one) for one in lists))
             return [result for results in found for result in results]
 
     return asyncio.run(send())
@@ -225,7 +224,7 @@ def test_a_node_that_is_only_busy_is_not_reported_full(database_url: str) -> Non
         async with working(database_url) as (context, catalogue):
             blocker = await psycopg.AsyncConnection.connect(database_url)
             await blocker.execute("select from nodes for no key update")
-            creating = asyncio.create_task(create_allocations(context, catalogue, [create]))
+            creating = asyncio.create_task(create_all(context, catalogue, [create]))
             waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%place_allocations%'"
             while fleet.one(waits) == 0:
                 assert not creating.done(), creating.result()

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.api.operation_keys import operation_of, usable_key
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import OperationInProgress
 from orchestrator.domain.states import Principal
 from orchestrator.store.operations import Answer
-from tests.placement.fleet import Fleet, create_of, working
+from tests.placement.fleet import Fleet, create_all, create_of, working
 
 CALLER = Principal("tenant", uuid.uuid4(), uuid.uuid4())
 JSON = st.recursive(
@@ -66,7 +65,7 @@ def test_keys_that_only_look_alike_are_told_apart(database_url: str) -> None:
 
     async def send() -> list[Any]:
         async with working(database_url) as (context, catalogue):
-            return list(await create_allocations(context, catalogue, creates))
+            return list(await create_all(context, catalogue, creates))
 
     answers = asyncio.run(send())
     assert [answer.status for answer in answers] == [201] * len(creates)
@@ -86,7 +85,7 @@ def test_a_waiter_that_gives_up_runs_nothing(database_url: str) -> None:
 
     async def send() -> list[Any]:
         async with working(database_url, lock_timeout_seconds=0.3) as (context, catalogue):
-            return list(await create_allocations(context, catalogue, [create, bystander]))
+            return list(await create_all(context, catalogue, [create, bystander]))
 
     waited, unharmed = asyncio.run(send())
     assert isinstance(waited, OperationInProgress)

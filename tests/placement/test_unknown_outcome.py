@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import DatabaseUnavailable, OutcomeUnknown
 from orchestrator.store.operations import Answer
 from tests.placement.cutting import CuttingProxy
-from tests.placement.fleet import Fleet, create_of, working
+from tests.placement.fleet import Fleet, create_all, create_of, working
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -28,10 +27,10 @@ def test_a_retry_with_the_same_key_resolves_it(database_url: str, when: str) -> 
             proxy.wait_committed = committed
             proxy.arm(when)
             with pytest.raises(OutcomeUnknown) as unknown:
-                await create_allocations(context, catalogue, [create])
+                await create_all(context, catalogue, [create])
             assert unknown.value.outcome == "unknown"
             assert proxy.cuts == 1
-            (answer,) = await create_allocations(context, catalogue, [create])
+            (answer,) = await create_all(context, catalogue, [create])
             assert isinstance(answer, Answer)
             return answer
 
@@ -52,7 +51,7 @@ def test_a_session_that_the_server_ends_may_have_committed_or_not(database_url: 
         async with working(database_url) as (context, catalogue):
             await catalogue.current()
             fleet.connection.execute("begin; select from tenant_quotas for update")
-            creating = asyncio.create_task(create_allocations(context, catalogue, [create]))
+            creating = asyncio.create_task(create_all(context, catalogue, [create]))
             while (row := watcher.execute(waiting).fetchone()) is None:
                 assert not creating.done(), creating.result()
                 await asyncio.sleep(0.01)
@@ -60,7 +59,7 @@ def test_a_session_that_the_server_ends_may_have_committed_or_not(database_url: 
             with pytest.raises(OutcomeUnknown):
                 await creating
             fleet.connection.execute("rollback")
-            (answer,) = await create_allocations(context, catalogue, [create])
+            (answer,) = await create_all(context, catalogue, [create])
             assert isinstance(answer, Answer)
             return answer
 
@@ -80,7 +79,7 @@ def test_a_full_disk_and_its_like_are_a_definite_no(database_url: str, state: st
 
     async def scene() -> None:
         async with working(database_url) as (context, catalogue):
-            await create_allocations(context, catalogue, [create])
+            await create_all(context, catalogue, [create])
 
     with pytest.raises(DatabaseUnavailable) as refused:
         asyncio.run(scene())
@@ -95,7 +94,7 @@ def test_a_database_that_cannot_be_reached_is_a_definite_no(database_url: str) -
 
     async def scene() -> None:
         async with working(unreachable) as (context, catalogue):
-            await create_allocations(context, catalogue, [create])
+            await create_all(context, catalogue, [create])
 
     with pytest.raises(DatabaseUnavailable) as refused:
         asyncio.run(scene())

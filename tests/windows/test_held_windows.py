@@ -12,12 +12,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.domain.errors import Problem
 from orchestrator.queries.find_availability import AskedAvailability, WindowAvailability, find_availability
 from orchestrator.store.operations import Answer
 from orchestrator.store.placing import Create
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
+from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
 
 DAY = timedelta(days=1)
@@ -139,14 +139,14 @@ def test_creates_that_end_and_holds_share_a_node_without_overlap(database_url: s
 
     async def way(desk: Desk) -> None:
         assert await try_hold(desk, (START + 5 * DAY, None), 8, 2) == 201
-        creates = [create_allocations(desk.context, desk.catalogue, [create(desk, START + DAY)]) for _ in range(10)]
+        creates = [create_all(desk.context, desk.catalogue, [create(desk, START + DAY)]) for _ in range(10)]
         holds = [try_hold(desk, (START, START + 2 * DAY), 1) for _ in range(10)]
         found = await asyncio.gather(*creates, *holds)
         created = Counter(status_of(one[0]) for one in found if isinstance(one, list))
         held = Counter(one for one in found if isinstance(one, int))
         assert created[201] + held[201] == 16
         assert created[409] + held[409] == 4
-        (endless,) = await create_allocations(desk.context, desk.catalogue, [create(desk, None)])
+        (endless,) = await create_all(desk.context, desk.catalogue, [create(desk, None)])
         assert status_of(endless) == 409
 
     at_desk(database_url, seeded, way, pool_size=16)
@@ -162,7 +162,7 @@ def test_a_create_ends_the_overdue_holds_in_its_way_in_its_own_transaction(datab
         rest = await desk.held(wanted=wanted_gpus(1, 7))
         for one in (bundle, rest):
             desk.set_deadline(one, -1)
-        results = await create_allocations(desk.context, desk.catalogue, [create(desk, None) for _ in range(8)])
+        results = await create_all(desk.context, desk.catalogue, [create(desk, None) for _ in range(8)])
         assert [status_of(result) for result in results] == [201] * 8
         assert [desk.state(one) for one in (bundle, rest)] == ["expired", "expired"]
 
@@ -175,7 +175,7 @@ def test_a_hold_that_is_not_overdue_yet_keeps_everybody_out(database_url: str) -
 
     async def way(desk: Desk) -> None:
         held = await desk.held(wanted=wanted_gpus(8))
-        results = await create_allocations(
+        results = await create_all(
             desk.context, desk.catalogue, [create(desk, None), create(desk, START), create(desk, START - DAY / 2)]
         )
         assert [status_of(result) for result in results] == [409, 409, 409]

@@ -1,0 +1,120 @@
+"""A list passes over what somebody keeps locked: that one goes alone, and nobody else waits with it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.domain.errors import Problem
+from orchestrator.execution import Later, Limits, Result
+from orchestrator.store.operations import Answer
+from tests.lifecycle.driving import rows_of
+from tests.lifecycle.seeding import add_tenant, connect
+from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
+from tests.reservations.test_lists import ask, confirm_of, hold_all, settled, told
+
+TAKE_KEY = """
+insert into operations (scope, key, fingerprint, retire_after)
+values (%s, %s, decode(repeat('00', 32), 'hex'), clock_timestamp() + interval '1 hour')
+"""
+
+
+def take_key(rival: psycopg.Connection[Any], tenant_id: UUID, key: str) -> None:
+    """Somebody's write under the key has begun, and does not end."""
+    rival.execute("begin")
+    rival.execute(TAKE_KEY, (tenant_id, key))
+
+
+async def told_now(result: Result | Later) -> str:
+    """What one of a list becomes that had to go alone."""
+    assert not isinstance(result, Answer | Problem)
+    return told(await result())
+
+
+def test_a_locked_quota_delays_its_own_tenant_alone(database_url: str) -> None:
+    seeded = seed_with_seats(database_url)
+    with connect(database_url) as operator:
+        other = add_tenant(operator, "other", gpus_limit=8).tenant_id
+
+    async def scene(desk: Desk) -> None:
+        asked = [ask(desk, desk.slot(index)) for index in range(4)]
+        for n in (1, 2):
+            theirs = asked[n].hold
+            asked[n] = replace(
+                asked[n], hold=replace(theirs, tenant_id=other, operation=replace(theirs.operation, scope=other))
+            )
+        with connect(database_url) as rival:
+            rival.execute("begin")
+            rival.execute("select from tenant_quotas where tenant_id = %s for no key update", (other,))
+            results = await hold_all(desk, asked)
+            assert [told(result) for result in results] == ["201", "later", "later", "201"]
+            rival.execute("rollback")
+        assert [told(result) for result in await settled(results)] == ["201"] * 4
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_a_locked_key_delays_its_own_hold_alone(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=2)
+
+    async def scene(desk: Desk) -> None:
+        with connect(database_url) as rival:
+            take_key(rival, desk.seeded.tenant_id, "taken")
+            results = await hold_all(desk, [ask(desk, "seat-0", key="taken"), ask(desk, "seat-1")])
+            assert await told_now(results[1]) == "201"
+            rival.execute("rollback")
+        assert await told_now(results[0]) == "201"
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_a_locked_key_delays_its_own_refusal_alone(database_url: str) -> None:
+    """What was done besides is told at once."""
+    seeded = seed_with_seats(database_url, seats=2)
+
+    async def scene(desk: Desk) -> None:
+        held = await desk.held("seat-0")
+        with connect(database_url) as rival:
+            take_key(rival, desk.seeded.tenant_id, "taken")
+            asked = [ask(desk, "seat-0", key="taken"), ask(desk, "seat-0"), ask(desk, "seat-1")]
+            results = await hold_all(desk, asked)
+            assert [told(result) for result in results] == ["later", "later", "201"]
+            assert await told_now(results[1]) == "resource_busy"
+            confirms = [confirm_of(desk, held, key="taken"), confirm_of(desk, held, holder="other")]
+            confirmed = await confirm_reservation(desk.context, confirms)
+            assert await told_now(confirmed[1]) == "holder_mismatch"
+            rival.execute("rollback")
+        assert await told_now(results[0]) == "resource_busy"
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
+def test_near_a_bound_a_list_has_no_room_of_its_own_while_it_waits_for_a_key(database_url: str) -> None:
+    """Else whoever has the key, and waits for room, and the list would wait for each other."""
+    seeded = seed_with_seats(database_url, seats=2)
+    waiting_with_room = "select from pg_locks where locktype = 'advisory' and granted"
+
+    async def scene(desk: Desk) -> None:
+        with connect(database_url) as rival:
+            take_key(rival, desk.seeded.tenant_id, "b")
+            asked = [ask(desk, "seat-0", key="a"), ask(desk, "seat-1", key="b")]
+            trying = asyncio.create_task(hold_all(desk, asked))
+            while not trying.done():
+                assert rows_of(database_url, waiting_with_room) == []
+                await asyncio.sleep(0.01)
+            results = await trying
+            assert [told(result) for result in results] == ["later", "later"]
+            assert await told_now(results[0]) == "201"
+            rival.execute("rollback")
+        assert await told_now(results[1]) == "201"
+
+    at_desk(database_url, seeded, scene, limits=Limits(holds_max=10))
+    assert violations(database_url) == []
