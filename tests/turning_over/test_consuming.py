@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from orchestrator.commands.expire_reservation import expire_reservation
@@ -187,6 +188,29 @@ def test_at_the_deadline_one_of_consume_cancel_expire_and_a_rival_wins(database_
     assert ends["consumed"] > 0, ends
     assert ends["expired"] > 0, ends
     assert deadlocks(database_url) == 0
+
+
+def test_a_turn_over_that_waited_is_judged_when_it_has_the_lock(database_url: str) -> None:
+    """Its deadline passes while it waits for a lock: it is too late, whenever it was sent."""
+    seeded = seed_with_seats(database_url)
+
+    async def way(desk: Desk) -> None:
+        held = await desk.held(desk.slot(0))
+        async with await psycopg.AsyncConnection.connect(database_url) as holder:
+            await holder.execute("select from reservations for update")
+            waiting = asyncio.create_task(consume(desk, held, sku=SLICE_SKU))
+            async with asyncio.timeout(60):
+                while not rows_of(database_url, "select from pg_stat_activity where wait_event_type = 'Lock'"):
+                    await asyncio.sleep(0.01)
+            await holder.execute(
+                "update reservations set expires_at = clock_timestamp(), hold_until = clock_timestamp()"
+            )
+            await holder.commit()
+            assert (await waiting).status == 409
+        assert desk.state(held) == "expired"
+
+    at_desk(database_url, seeded, way)
+    assert violations(database_url) == []
 
 
 async def _until_over(desk: Desk, held: UUID) -> None:
