@@ -1,6 +1,7 @@
 """How resources are named: `node:<id>`, `slot:<node id>:<index>`, or an id that an operator gave (docs/reservations.md).
 
-Ids of operators hold no colon, so no name has two meanings.
+Ids of operators hold no colon, so no name has two meanings. An id has one spelling, the one that it is shown in (RFC 9562:
+lower case, hyphens in four places), so nothing has two names.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ RESOURCES_MAX = 1_024
 """How many one reservation may name (migrations)."""
 RESOURCE_ID_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 _REGISTERED = re.compile(RESOURCE_ID_PATTERN.removesuffix("$"))
-_NODE = re.compile(r"node:([0-9a-f-]{36})")
-_SLOT = re.compile(r"slot:([0-9a-f-]{36}):(0|[1-9][0-9]{0,3})")
+_NODE_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NODE = re.compile(f"node:({_NODE_ID})")
+_SLOT = re.compile(f"slot:({_NODE_ID}):(0|[1-9][0-9]{{0,3}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,10 @@ class NamedResources:
 
 def parse_resource(name: str) -> ResourceName:
     """What the name means. Raises `ResourceNotFound` for what can name nothing."""
-    try:
-        if found := _NODE.fullmatch(name):
-            return UUID(found[1])
-        if found := _SLOT.fullmatch(name):
-            return Slot(UUID(found[1]), int(found[2]))
-    except ValueError:
-        pass
+    if found := _NODE.fullmatch(name):
+        return UUID(found[1])
+    if found := _SLOT.fullmatch(name):
+        return Slot(UUID(found[1]), int(found[2]))
     if not _REGISTERED.fullmatch(name):
         raise ResourceNotFound(f"there is no resource {name!r}", resources=[name])
     return name

@@ -204,3 +204,30 @@ def test_the_same_key_holds_once(api: PublicApi, tenant: Caller) -> None:
     assert again.headers["idempotent-replayed"] == "true"
     problem(try_hold(tenant, resource, key=key, ttl_seconds=5), 422, "operation_conflict")
     problem(act(tenant, "cancel", made["reservation_id"], key=key), 422, "operation_conflict")
+
+
+def spellings(node_id: str) -> list[str]:
+    """What Python's UUID takes for the same id."""
+    bare = node_id.replace("-", "")
+    moved = f"{bare[:4]}-{bare[4:16]}--{bare[16:20]}-{bare[20:]}"
+    return [bare, moved, node_id.upper(), f"urn:uuid:{node_id}"]
+
+
+def test_a_node_has_one_name(api: PublicApi, tenant: Caller, place: Place) -> None:
+    """Else one slot would be stored under two names, and one key would mean two things."""
+    node_id = place.node["id"]
+    wrong = [f"{kind}{spelt}{rest}" for spelt in spellings(node_id) for kind, rest in (("node:", ""), ("slot:", ":6"))]
+    wrong.append(f"slot:{node_id}:06")
+    assert {uuid.UUID(spelt) for spelt in spellings(node_id)} == {uuid.UUID(node_id)}
+    for name in wrong:
+        key = uuid.uuid4().hex
+        refused = try_hold(tenant, name, key=key)
+        assert problem(refused, 404, "resource_not_found")["resources"] == [name]
+        assert try_hold(tenant, name, key=key).content == refused.content, "the refusal is kept"
+        problem(try_hold(tenant, f"slot:{node_id}:6", key=key), 422, "operation_conflict")
+    problem(tenant.call("GET", f"/resources/node:{spellings(node_id)[1]}"), 404, "resource_not_found")
+    key = uuid.uuid4().hex
+    made = try_hold(tenant, f"slot:{node_id}:6", f"slot:{node_id}:6", key=key)
+    assert made.json()["resources"] == [f"slot:{node_id}:6"]
+    assert try_hold(tenant, f"slot:{node_id}:6", f"slot:{node_id}:6", key=key).content == made.content
+    assert act(tenant, "cancel", made.json()["reservation_id"]).status_code == 200

@@ -16,12 +16,12 @@ from tests.campaign.holding import SEATS, HoldingClient
 from tests.campaign.load import Renter, RentingClient
 from tests.campaign.operating import Operator
 from tests.campaign.quiet import QuietClient
-from tests.campaign.reserving import ReservingClient
+from tests.campaign.reserving import LivingClient
 from tests.campaign.stage import Stage
 from tests.campaign.starting import StartingClient
 from tests.campaign.windows import WindowClient
 
-AnyClient = RentingClient | ReservingClient | Operator
+AnyClient = RentingClient | LivingClient | Operator
 RENTERS = 3
 RESERVERS = 2
 HELD_GPUS_MAX = 24

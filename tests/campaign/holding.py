@@ -8,13 +8,13 @@ from uuid import UUID
 
 from tests.campaign.history import Outcome
 from tests.campaign.load import REGIONS
-from tests.campaign.reserving import ReservingClient
+from tests.campaign.reserving import LivingClient
 
 SEATS = ("seat-0", "seat-1", "seat-2")
 TTL_SECONDS = (1, 2, 3, 5)
 
 
-class HoldingClient(ReservingClient):
+class HoldingClient(LivingClient):
     """Holds from now on; it leaves none confirmed."""
 
     async def _live(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ OLD_SHARE = 0.1
 
 
 class ReservingClient:
-    """One client: it lives through one reservation after the other until told to stop. `_live` says how."""
+    """One client, with all that it can do."""
 
     def __init__(self, name: str, tenant: Renter, history: History, *, patient: bool = False) -> None:
         self.name = name
@@ -43,13 +44,6 @@ class ReservingClient:
         self._old: list[UUID] = []
         self._stopping = asyncio.Event()
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Return soon after it is told to stop, with everything given back that has not a time to end."""
-        self._stopping = stopping
-        while not stopping.is_set():
-            await self._live()
-            await self.pause(self._chance.uniform(0.05, 0.4))
-
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until told to stop."""
         with suppress(TimeoutError):
@@ -62,9 +56,6 @@ class ReservingClient:
     def give_up_at(self, at: float) -> None:
         """From `at` on no write is repeated any more."""
         self._writer.give_up_at = at
-
-    async def _live(self) -> None:
-        raise NotImplementedError
 
     async def hold(self, asked: Mapping[str, Any]) -> UUID | None:
         """The reservation, if it was had."""
@@ -136,3 +127,18 @@ class ReservingClient:
             with suppress(BerthError):
                 return await self._chance.choice(self._tenant.clients).new_idempotency_key()
         return f"{self._prefix}.{next(self._numbers)}"
+
+
+class LivingClient(ReservingClient, ABC):
+    """It lives through one reservation after the other until told to stop."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Return soon after it is told to stop, with everything given back that has not a time to end."""
+        self._stopping = stopping
+        while not stopping.is_set():
+            await self._live()
+            await self.pause(self._chance.uniform(0.05, 0.4))
+
+    @abstractmethod
+    async def _live(self) -> None:
+        """One reservation, from its hold to its end."""

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.campaign.load import REGIONS
-from tests.campaign.reserving import ReservingClient
+from tests.campaign.reserving import LivingClient
 from tests.campaign.windows import next_step
 
 LATE_SECONDS_MAX = 8.0
@@ -18,7 +18,7 @@ LATE_SECONDS_MAX = 8.0
 LOOK_SECONDS = 0.3
 
 
-class StartingClient(ReservingClient):
+class StartingClient(LivingClient):
     """Reserves with a template, and looks on."""
 
     async def _live(self) -> None:

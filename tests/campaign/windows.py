@@ -15,7 +15,7 @@ from tests.campaign.beside import beside
 from tests.campaign.history import Attempt, History, Outcome
 from tests.campaign.holding import SEATS
 from tests.campaign.load import REGIONS, Renter
-from tests.campaign.reserving import ReservingClient
+from tests.campaign.reserving import LivingClient
 
 STEP_SECONDS = 4
 """Windows begin and end at multiples of this, so that they are back to back."""
@@ -31,7 +31,7 @@ def next_step(now: datetime, ahead: int) -> datetime:
     return datetime.fromtimestamp((steps + ahead) * STEP_SECONDS, UTC)
 
 
-class WindowClient(ReservingClient):
+class WindowClient(LivingClient):
     """Windows in the near future on `slots` and `nodes` (names of resources), back to back with those of its rivals."""
 
     def __init__(self, name: str, tenant: Renter, history: History, slots: Sequence[str], nodes: Sequence[str]) -> None:
