@@ -25,7 +25,7 @@ class Settings(BaseSettings):
         2,
         ge=1,
         le=50,
-        description="connections beside these that only releases, cancels, confirms and results may take",
+        description="connections beside these for releases, cancels, confirms and results alone; no verb takes all of several",
     )
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a request waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, description="longest transaction")

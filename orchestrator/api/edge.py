@@ -94,7 +94,7 @@ class Edge:
         self._in_flight += counted
         self._gauge.inc(counted)
         version = as_of.set(asked)
-        ends = ending.set(_never_shed(scope))
+        ends = ending.set(_ending(scope))
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
@@ -129,7 +129,7 @@ class Edge:
             raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
-        if self._in_flight >= self._in_flight_max and not _never_shed(scope):
+        if self._in_flight >= self._in_flight_max and not _ending(scope):
             raise Overloaded("too many requests at once; try again")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,10 +174,16 @@ class Edge:
             await problem_response(problem, scope["state"])(scope, receive, send)
 
 
-def _never_shed(scope: Scope) -> bool:
-    """Whether it ends something. Names of things may be verbs as well (an operation's key is whatever its client likes)."""
+def _ending(scope: Scope) -> str:
+    """How it ends something, so that it is never shed; else nothing.
+
+    Names of things may be verbs as well (an operation's key is whatever its client likes).
+    """
     path: str = scope["path"]
-    return path in ALWAYS_SERVED or (scope["method"] == "POST" and ENDING_VERBS.search(path) is not None)
+    if path in ALWAYS_SERVED:
+        return path
+    found = ENDING_VERBS.search(path) if scope["method"] == "POST" else None
+    return found[1] if found else ""
 
 
 def _method(scope: Scope) -> str:

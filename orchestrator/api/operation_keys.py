@@ -59,7 +59,7 @@ def operation_in(
         retention_seconds=retention_seconds,
         request_id=scope["state"]["request_id"],
         key_is_ours=key is None,
-        ending=ending.get(),
+        ending=bool(ending.get()),
     )
 
 

@@ -24,7 +24,7 @@ class Remembered(Generic[Key, Value]):
         self._ask = ask
         self._seconds = seconds
         self._known: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
-        self._asking: dict[tuple[Key, bool], asyncio.Task[tuple[float, Value]]] = {}
+        self._asking: dict[tuple[Key, str], asyncio.Task[tuple[float, Value]]] = {}
 
     async def answer_for(self, key: Key) -> Value:
         """The answer, at most `seconds` old. Raises what `ask` raises, which is not remembered."""
@@ -46,7 +46,7 @@ class Remembered(Generic[Key, Value]):
         asked_at = time.monotonic()
         return asked_at + self._seconds, await self._ask(key)
 
-    def _asked(self, question: tuple[Key, bool], ended: asyncio.Task[tuple[float, Value]]) -> None:
+    def _asked(self, question: tuple[Key, str], ended: asyncio.Task[tuple[float, Value]]) -> None:
         """Remember the answer, unless `forget` was called since the question was put."""
         if self._asking.get(question) is not ended:
             return

@@ -6,7 +6,9 @@ rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on t
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -37,6 +39,7 @@ WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
 waits its whole time. Longer than any lock is held under load. To be selected by the list's first statement."""
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
+TOO_MANY = "too many requests are waiting for the database; try again"
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -103,20 +106,24 @@ class Transaction(Reading):
             asked.note((await self._run(HEAD, None)).scalar_one())
 
 
-ending: ContextVar[bool] = ContextVar("ending", default=False)
-"""Whether what runs here ends something (release, cancel, confirm, a task's result): such work is never shed (P13)."""
+ending: ContextVar[str] = ContextVar("ending", default="")
+"""How what runs here ends something (release, cancel, confirm, a task's result), if it does: it is never shed (P13)."""
 
 
 class Database:
     """Connections to Postgres: a pool for all, and a few beside it that only what ends something may take.
 
-    However many requests wait for the pool, a release finds a connection at once.
+    However many requests wait for the pool, a release finds a connection at once: also while others flood the process with
+    confirms, say, as no one verb may take all of the few. That needs two.
     """
 
-    def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int) -> None:
+    def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int, reserve_size: int) -> None:
         self._engine = engine
         self._reserve = reserve
         self._pool_size = pool_size
+        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(max(1, reserve_size - 1))
+        )
         self._wanted = 0
         self._lost: list[Callable[[], None]] = []
 
@@ -137,8 +144,9 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
-        if ending.get() and self._wanted >= self._pool_size:
-            async with self._reserve.connect() as connection:
+        verb = ending.get()
+        if verb and self._wanted >= self._pool_size:
+            async with self._share_of_reserve(verb), self._reserve.connect() as connection:
                 yield connection
             return
         self._wanted += 1
@@ -147,6 +155,18 @@ class Database:
                 yield connection
         finally:
             self._wanted -= 1
+
+    @asynccontextmanager
+    async def _share_of_reserve(self, verb: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
+                await self._shares[verb].acquire()
+        except TimeoutError:
+            raise Overloaded(TOO_MANY) from None
+        try:
+            yield
+        finally:
+            self._shares[verb].release()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -216,7 +236,7 @@ class Database:
 
 def _meaning(error: Exception, committing: bool) -> Exception:
     if isinstance(error, sqlalchemy.exc.TimeoutError):
-        return Overloaded("too many requests are waiting for the database; try again")
+        return Overloaded(TOO_MANY)
     assert isinstance(error, sqlalchemy.exc.DBAPIError)
     state = getattr(error.orig, "sqlstate", None)
     if state in RETRYABLE_STATES:
@@ -284,7 +304,7 @@ def connect_database(
         return engine
 
     engines = pool(pool_size), pool(reserve_size)
-    database = Database(*engines, pool_size)
+    database = Database(*engines, pool_size, reserve_size)
     for engine in engines:
         _ping_after_idling(engine, database.note_loss)
     return database

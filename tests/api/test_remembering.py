@@ -9,8 +9,8 @@ from orchestrator.store.database import ending
 
 
 def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed() -> None:
-    async def scene() -> list[bool]:
-        asked: list[bool] = []
+    async def scene() -> list[str]:
+        asked: list[str] = []
         connections_are_free = asyncio.Event()
 
         async def ask(key: str) -> str:
@@ -23,7 +23,7 @@ def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed(
         holds = [asyncio.create_task(remembered.answer_for("key")) for _ in range(3)]
         while not asked:
             await asyncio.sleep(0)
-        before = ending.set(True)
+        before = ending.set("release")
         assert await remembered.answer_for("key") == "key"
         ending.reset(before)
         assert not any(hold.done() for hold in holds)
@@ -32,4 +32,4 @@ def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed(
         assert await asyncio.gather(*holds) == ["key"] * 3
         return asked
 
-    assert asyncio.run(asyncio.wait_for(scene(), 10)) == [False, True]
+    assert asyncio.run(asyncio.wait_for(scene(), 10)) == ["", "release"]
