@@ -120,12 +120,19 @@ def _advice(error: BerthError) -> str | None:
     if error.code == "not_found" and "allocation" in error.detail:
         return "with an admin key, name the owner with --tenant"
     if error.code == "resource_busy":
-        return "`berth resources show` tells what each is now"
+        return _own_in_the_way(error) or "`berth resources show` tells what each is now"
     if error.code == "node_in_use":
         found = error.extra.get("claims", [])
         named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]
         return "; ".join(named)
     return REASON_ADVICE.get(str(error.extra.get("reason")))
+
+
+def _own_in_the_way(error: BerthError) -> str | None:
+    """What of the caller's own holds it; of others' nobody is told."""
+    found = [str(name).replace("s/", " ", 1) for name in error.extra.get("conflicts") or []]
+    more = f" and {len(found) - CLAIMS_SHOWN} more" if len(found) > CLAIMS_SHOWN else ""
+    return f"yours: {', '.join(found[:CLAIMS_SHOWN])}{more}" if found else None
 
 
 def _made_before(error: BerthError) -> str:

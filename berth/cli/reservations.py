@@ -79,7 +79,7 @@ def create(
     ttl: Annotated[int | None, typer.Option(help="seconds until it expires unless confirmed; default: 900")] = None,
     name: Annotated[str | None, typer.Option(help="a name of your own")] = None,
     starts_by_itself: Annotated[
-        bool, typer.Option("--starts-by-itself", help="make the allocation at its start")
+        bool, typer.Option("--starts-by-itself", help="with --sku: make the allocation at its start")
     ] = False,
     ssh_key: Annotated[
         list[str] | None, typer.Option("--ssh-key", help="for that: name or id, repeatable; default: the only one")
@@ -90,10 +90,12 @@ def create(
 ) -> None:
     """Hold resources, or GPUs of a SKU, for a window; nobody else gets them until it expires, is cancelled, or ends."""
     placed = (sku, gpus, region)
-    if bool(resource) == any(placed) or (any(placed) and None in placed) or (resource and count):
+    if bool(resource) == any(placed) or (any(placed) and None in placed):
         raise Refused(
             "say what to hold: --resource, or --sku, --gpus and --region together", code="usage", exit_code=USAGE
         )
+    if resource and (count or starts_by_itself):
+        raise Refused("--count and --starts-by-itself are for --sku", code="usage", exit_code=USAGE)
     with session.client() as client:
         made = client.create_reservation(
             holder_id=holder, resources=resource or None, sku=sku, gpus=gpus, region=region, count=count,

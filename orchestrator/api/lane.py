@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestrator.api.authentication import principal_behind
 from orchestrator.api.edge import App, Message, Receive, Scope, Send
 from orchestrator.api.log.commits import commit_for
-from orchestrator.api.operation_keys import KEY_HEADER_LENGTH_MAX, answer_response
+from orchestrator.api.operation_keys import answer_response
 from orchestrator.api.problems import problem_response
 from orchestrator.api.schemas.allocations import CreateAllocation
 from orchestrator.api.schemas.reservations import ByHolder, HoldResources
@@ -116,8 +116,6 @@ async def _receive_all(receive: Receive) -> list[Message]:
 def _body_in_order(way: Way, headers: dict[bytes, str], received: list[Message]) -> Any:
     """The body, if the endpoint would accept it and the headers beside it; else None."""
     if received[-1]["type"] != "http.request" or headers.get(b"content-type") != "application/json":
-        return None
-    if len(headers.get(b"idempotency-key", "")) > KEY_HEADER_LENGTH_MAX:
         return None
     try:
         return way.body.validate_json(b"".join(message.get("body", b"") for message in received))

@@ -20,13 +20,11 @@ from orchestrator.store.database import ending
 from orchestrator.store.operations import Answer, Operation
 
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
-KEY_HEADER_LENGTH_MAX = 257
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         description="Printable ASCII, 1 to 255 characters, quoted or bare.",
-        max_length=KEY_HEADER_LENGTH_MAX,
     ),
 ]
 

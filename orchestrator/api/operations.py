@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from orchestrator.api.answers import json_response
 from orchestrator.api.authentication import Caller
 from orchestrator.api.documents import IDEMPOTENCY_KEY_PATTERN, PROBLEM_RESPONSES
-from orchestrator.api.operation_keys import KEY_HEADER_LENGTH_MAX, usable_key
+from orchestrator.api.operation_keys import usable_key
 from orchestrator.api.schemas.operations import Operation, OperationQuery
 from orchestrator.api.services import Parts
 from orchestrator.api.writes import sealer_of
@@ -36,7 +36,6 @@ OperationKeyPath = Annotated[
     str,
     Path(
         description="The key as it was sent, percent-encoded where the path needs it.",
-        max_length=KEY_HEADER_LENGTH_MAX,
         json_schema_extra={"pattern": IDEMPOTENCY_KEY_PATTERN},
     ),
 ]

@@ -22,6 +22,7 @@ from orchestrator.domain.token_refusals import TokenRefused
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 20
+LEAVE_OUT = "does not go together with the other members; leave it out"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -67,9 +68,14 @@ def invalid_from(errors: Sequence[Any]) -> Problem:
     """Pydantic's findings as one problem. What cannot be read at all is malformed rather than invalid."""
     if any(found["type"] == "json_invalid" for found in errors):
         return Malformed("the body is not JSON")
-    listed = [{"field": _field_of(e["loc"]), "message": e["msg"]} for e in errors[:ERRORS_MAX]]
+    listed = [{"field": _field_of(e["loc"]), "message": _message_of(e)} for e in errors[:ERRORS_MAX]]
     where = listed[0]["field"] or "the body"
     return Invalid(f"{where}: {listed[0]['message']}", errors=listed)
+
+
+def _message_of(found: Any) -> str:
+    """Pydantic's words, but where a member has no business beside the others: nobody is meant to send null for it."""
+    return LEAVE_OUT if found["type"] == "none_required" else str(found["msg"])
 
 
 def _field_of(place: Sequence[Any]) -> str:

@@ -250,15 +250,14 @@ def test_malformed_requests_do_not_use_a_key_up(admin: Caller) -> None:
     assert admin.call("POST", "/admin/tenants", {"name": fresh("tenant")}, key=key).status_code == 201
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "t\u00fcr"])
+@pytest.mark.parametrize("key", ["", "x" * 256, "x" * 300, "t\u00fcr"])
 def test_unusable_keys_are_refused(admin: Caller, key: str) -> None:
     answer = admin.http.post(
         "/api/v1/admin/tenants",
         json={"name": fresh("tenant")},
         headers=[(b"authorization", f"Bearer {admin.key}".encode()), (b"idempotency-key", key.encode("latin-1"))],
     )
-    assert answer.status_code in (400, 422), answer.text
-    assert answer.json()["code"] in ("malformed", "invalid")
+    problem(answer, 400, "malformed")
 
 
 @pytest.mark.parametrize("second", ["the same", "another"])

@@ -158,11 +158,10 @@ def test_a_key_means_the_same_in_the_header_and_in_the_path(api: PublicApi, tena
     assert asked.json()["state"] == "committed", asked.text
 
 
-@pytest.mark.parametrize("key", ["", '""', "k" * 258, "\u00fc", "\N{ROCKET}", "a\nb", "a\x00b", "\x7f"])
+@pytest.mark.parametrize("key", ["", '""', "k" * 256, "k" * 300, "\u00fc", "\N{ROCKET}", "a\nb", "a\x00b", "\x7f"])
 def test_what_is_no_key_is_refused_in_the_path(tenant: Caller, key: str) -> None:
-    answer = ask(tenant, key)
-    refusals = {(400, "malformed"), (422, "invalid"), (404, "not_found")}
-    assert (answer.status_code, answer.json()["code"]) in refusals, answer.text
+    # A line break ends a path before anybody looks at the key.
+    problem(ask(tenant, key), *((404, "not_found") if "\n" in key else (400, "malformed")))
 
 
 @pytest.mark.parametrize("key", ["k" * 300, "\N{ROCKET}", "t\u00fcr", '""', "tab\there"])
@@ -177,7 +176,7 @@ def test_what_is_no_key_is_refused_in_the_header_and_changes_nothing(api: Public
             (b"idempotency-key", key.encode()),
         ]
         answer = tenant.http.post(f"/api/v1{path}", json=content, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) in {(400, "malformed"), (422, "invalid")}, answer.text
+        problem(answer, 400, "malformed")
     assert api.database.execute(counted).fetchone() == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,25 @@ FULL = {"resource_table_full", "reservation_table_full", "expiration_index_full"
 def test_a_refusal_has_its_code(wide: Desk, code: str) -> None:
     status, cause = REFUSED[code]
     assert problem(cause(wide), status, code)["outcome"] == "not_done"
+
+
+def test_a_deployment_may_offer_less_than_an_hour(database_url: str, tmp_path: Path) -> None:
+    """Who asks for no TTL gets a quarter of an hour, and where that is more than is offered, what is offered."""
+    with desk(database_url, tmp_path, hold_seconds_max=60.0) as at:
+        assert seconds_held(at.hold(at.seat())) == 60
+        for offered in (59, 60):
+            assert seconds_held(at.hold(at.seat(), ttl_seconds=offered)) == offered
+        for too_long in (61, 900, 3_600):
+            refused = problem(at.hold(at.seat(), ttl_seconds=too_long), 422, "ttl_out_of_range")
+            assert refused["ttl_seconds_max"] == 60.0
+    with desk(database_url, tmp_path) as at:
+        assert seconds_held(at.hold(at.seat())) == 900
+
+
+def seconds_held(answer: httpx.Response) -> float:
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    return (datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["held_at"])).total_seconds()
 
 
 def test_successes_are_marked(wide: Desk) -> None:

@@ -218,7 +218,8 @@ def test_what_is_refused_is_said_in_one_sentence(me: Shell, line: str, code: str
         "reserve create --holder me", "reserve create --holder me --resource a --sku s --gpus 1 --region r",
         "reserve create --holder me --sku s --gpus 1", "reserve create --holder me --resource a --count 2",
         "reserve create --resource a", "reserve create --holder me --resource a --starts-at soon",
-        "reserve create --holder me --resource a --image i", f"reserve confirm {ID}", f"reserve cancel {ID}",
+        "reserve create --holder me --resource a --image i",
+        "reserve create --holder me --resource a --starts-by-itself", f"reserve confirm {ID}", f"reserve cancel {ID}",
         "reserve show mine", "availability --starts-at tomorrow", "availability --gpus 0", "operations show",
         "operations show k --since now", "resources list --kind cupboard", "alloc create --sku s --gpus 1",
         f"alloc create --reservation {ID}", f"alloc create --sku s --gpus 1 --region r --reservation {ID} --holder me",
@@ -228,6 +229,14 @@ def test_wrong_usage(line: str) -> None:
     done = Shell("http://127.0.0.1:1", "berth_aaaaaaaa_key").run(line)
     assert (done.exit_code, done.stdout) == (2, ""), done.output
     assert "Traceback" not in done.stderr
+
+
+def test_who_is_refused_is_told_what_of_his_own_is_in_the_way(me: Shell, operator: Shell) -> None:
+    seat = operator.json(f"resources create {fresh('seat')}")["id"]
+    id_ = me.json(f"reserve create --resource {seat} --holder me")["reservation_id"]
+    told = me.refused(f"reserve create --resource {seat} --holder me", "resource_busy")
+    assert told.endswith(f"; yours: reservation {id_}")
+    me.json(f"reserve cancel {id_} --holder me")
 
 
 def test_a_holder_is_compared_exactly(me: Shell, operator: Shell) -> None:

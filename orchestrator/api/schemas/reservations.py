@@ -32,7 +32,8 @@ class _Hold(Request):
     starts_at: Moment | None = Field(None, description="default: now")
     ends_at: Moment | None = Field(None, description="default: open-ended")
     ttl_seconds: Annotated[int, WHOLE] = Field(
-        TTL_SECONDS_DEFAULT, description="how long it lasts unless it is confirmed; at most BERTH_HOLD_SECONDS_MAX"
+        TTL_SECONDS_DEFAULT,
+        description="how long it lasts unless it is confirmed; at most BERTH_HOLD_SECONDS_MAX, also by default",
     )
     name: Printable | None = None
 

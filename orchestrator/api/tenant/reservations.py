@@ -60,13 +60,20 @@ async def hold_for(
         holder_id=body.holder_id,
         starts_at=body.starts_at,
         ends_at=body.ends_at,
-        ttl_seconds=body.ttl_seconds,
+        ttl_seconds=_ttl_seconds(parts, body),
         template=_template_of(parts, body),
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
     asked = AskedHold(held, _wanted(body))
     return await parts.gate.answer(held.operation, lambda: parts.holds.answer(asked))
+
+
+def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
+    """What was asked for; who asks for none gets the default, or the longest that this deployment offers."""
+    if "ttl_seconds" in body.model_fields_set:
+        return body.ttl_seconds
+    return min(body.ttl_seconds, parts.settings.hold_seconds_max)
 
 
 def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
