@@ -88,6 +88,8 @@ class CrashPoint(StrEnum):
     SETTLE_RETRY_AFTER_COMMIT = "settle_retry.after_commit"
     RAISE_CONSUMER_POSITION_BEFORE_COMMIT = "raise_consumer_position.before_commit"
     RAISE_CONSUMER_POSITION_AFTER_COMMIT = "raise_consumer_position.after_commit"
+    TRUNCATE_LOG_BEFORE_COMMIT = "truncate_log.before_commit"
+    TRUNCATE_LOG_AFTER_COMMIT = "truncate_log.after_commit"
     EVENT_BEFORE_DISPATCH = "event.before_dispatch"
     EVENT_BEFORE_ACKNOWLEDGEMENT = "event.before_acknowledgement"
     EVENT_AFTER_ACKNOWLEDGEMENT = "event.after_acknowledgement"

@@ -139,6 +139,13 @@ class Settings(BaseSettings):
     kv_namespace_bytes_max: int = Field(268_435_456, ge=1, description="bytes of a tenant's keys and values")
     kv_request_id_length_min: int = Field(20, ge=1, le=255, description="shortest request_id of a commit")
 
+    retention_policies_max: int = Field(
+        100, ge=1, le=1_000, description="retention policies of a tenant, and of the operators together"
+    )
+    retention_tenant_versions_max: int = Field(
+        10_000_000, ge=1, le=2**62, description="how far behind the log's head a tenant's policy holds"
+    )
+
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
 

@@ -115,6 +115,8 @@ class Session:
         self._metrics = publisher.metrics
         self._feed = Feed(reader, publisher.settings, publisher.metrics, publisher.head, link.message_bytes_max)
         self._under_way: deque[_UnderWay] = deque()
+        self._saved = 0
+        self._save_at = 0.0
 
     async def run(self) -> None:
         """Publish, or stand by while another does, until cancelled."""
@@ -131,14 +133,22 @@ class Session:
                 self._take_role(publisher=True, last_version=last_version)
                 last_version = await self._publish_after(last_version, until)
                 if until is not None and last_version >= until:
-                    return
+                    break
                 self._take_role(publisher=False, last_version=last_version)
                 last_version = await self._stand_by(until)
+            await self._save_position(last_version)
         finally:
             for batch in self._under_way:
                 batch.answer.cancel()
             await asyncio.gather(*(batch.answer for batch in self._under_way), return_exceptions=True)
             await self._feed.go_to(0)
+
+    async def _save_position(self, stored: int) -> None:
+        """Say in Postgres what NATS has: what was not said by then is kept for longer, and nothing else."""
+        if stored > self._saved:
+            await self._reader.save_position(stored)
+            self._saved = stored
+        self._save_at = time.monotonic() + self._settings.relay_observe_seconds
 
     def _take_role(self, *, publisher: bool, last_version: int) -> None:
         role = "publisher" if publisher else "standing by"
@@ -176,7 +186,10 @@ class Session:
         """
         await self._feed.go_to(last_version)
         self._metrics.note_published(last_version)
+        stored = last_version
         while until is None or self._feed.cursor < until or self._under_way:
+            if time.monotonic() >= self._save_at:
+                await self._save_position(stored)
             if len(self._under_way) < BATCHES_UNDER_WAY_MAX and (self._feed.has_more() or not self._under_way):
                 batch = await self._feed.next_batch()
                 if batch:
@@ -191,6 +204,7 @@ class Session:
                 self._count(sent)
             elif not await self._recover(sent.events, answer):
                 break
+            stored = sent.events[-1].version
         return self._feed.cursor
 
     def _send(self, events: list[Event]) -> None:
@@ -262,6 +276,7 @@ class Session:
             if last_version is None:
                 raise ServerUnavailable("nats", "the stream is gone")
             self._publisher.note_progress(last_version)
+            await self._save_position(last_version)
             if until is not None and last_version >= until:
                 return last_version
             if last_version == before and last_version < due:

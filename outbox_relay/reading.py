@@ -11,15 +11,28 @@ from psycopg.rows import args_row
 
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
 from outbox_relay.postgres import PASSING_ERRORS
-from outbox_relay.problems import PublishingStopped, ServerUnavailable, first_line
+from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
 
 SELECT_STANDING = """
     select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
            s.first_version
     from log_head h cross join log_stream s"""
 
+CURSOR = "berth-relay"
+"""The relay's name among the consumers whose positions keep the log from being truncated (docs/retention.md)."""
+
+SAVE_POSITION = """
+    insert into consumer_positions (consumer, version) values (%(consumer)s, %(version)s)
+    on conflict (consumer) do update set version = excluded.version, updated_at = clock_timestamp()
+    where consumer_positions.version < excluded.version"""
+# The position goes back with it, so that nothing is truncated that the new stream still lacks.
 ORDER_STREAM = """
-    with ordered as (update log_stream set first_version = %(first)s, ordered_at = clock_timestamp() returning 1)
+    with beginning as (select version from log_first where version <= %(first)s for no key update), held as (
+        update consumer_positions set version = least(version, %(first)s - 1), updated_at = clock_timestamp()
+        where consumer = %(consumer)s and exists (select from beginning) returning 1
+    ), ordered as (
+        update log_stream set first_version = %(first)s, ordered_at = clock_timestamp()
+        where exists (select from beginning) returning 1)
     insert into audit (principal_kind, principal_id, action, subject, detail)
     select 'system', 'berth events rebuild', 'events.rebuild', 'log', jsonb_build_object('first_version', %(first)s::bigint)
     from ordered returning id"""
@@ -113,8 +126,19 @@ class LogReader:
         return row is not None and bool(row[0])
 
     async def order_stream(self, first_version: int) -> None:
-        """From now on a stream that is made anew begins with `first_version`; written to the audit."""
-        await self._row(ORDER_STREAM, {"first": first_version})
+        """From now on a stream that is made anew begins with `first_version`; written to the audit.
+
+        Nothing from it on is truncated before NATS has it. Raises `RelayProblem` if that has just happened.
+        """
+        if await self._row(ORDER_STREAM, {"first": first_version, "consumer": CURSOR}) is None:
+            raise RelayProblem(f"the log was truncated beyond version {first_version} meanwhile; repeat the command")
+
+    async def save_position(self, version: int) -> None:
+        """NATS has everything up to `version`, so the log need not keep it for the relay."""
+        try:
+            await self._connection.execute(SAVE_POSITION, {"consumer": CURSOR, "version": version})
+        except PASSING_ERRORS as error:
+            raise ServerUnavailable("postgres", first_line(error)) from error
 
     async def accept_timeline(self, diverged: int, lost_through: int) -> tuple[int, int]:
         """Make this Postgres the log's writer, with no version given twice; answers events moved and places lost."""

@@ -176,8 +176,10 @@ async def _why_anew(
         return f"it began at version {state.first_seq}"
     if state.messages != state.last_seq - state.first_seq + 1:
         return f"it held {state.messages} messages for {state.last_seq - state.first_seq + 1} versions"
-    step = max(1, state.messages // SAMPLES_MAX)
-    for version in {*range(state.first_seq, state.last_seq + 1, step), *([state.last_seq] if state.messages else [])}:
+    # A stream may keep what the log does not any more.
+    begin = max(state.first_seq, first)
+    step = max(1, (state.last_seq - begin + 1) // SAMPLES_MAX)
+    for version in {*range(begin, state.last_seq + 1, step), *([state.last_seq] if state.last_seq >= begin else [])}:
         if await link.event_id_at(version) != await reader.event_id_at(version):
             return f"it held another event at version {version}"
     return None

@@ -43,6 +43,7 @@ from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_rese
 from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
 from worker.sweepers.silence import sweep_silent_nodes
+from worker.sweepers.truncation import LogTruncator
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
@@ -154,6 +155,10 @@ async def _supervise(
         inventories_min=settings.missing_inventories_min,
     )  # fmt: skip
     beginnings = Beginnings(context, CatalogueCache(context.database, CATALOGUE_CACHE_SECONDS), batch)
+    truncator = LogTruncator(
+        context, seconds=settings.log_truncation_seconds, age_seconds=settings.log_age_seconds_min,
+        versions_min=settings.log_versions_min,
+    )  # fmt: skip
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
         "allocations_ended": lambda: sweep_ended(context, batch),
         "due_starts": beginnings.start_due,
@@ -175,6 +180,7 @@ async def _supervise(
             context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds
         ),
         "metering": lambda: measure_metering(context),
+        "log": truncator.sweep,
         "census": CensusTaker(context, settings.census_seconds).take,
     }
     async with make_worker(client, context, settings):

@@ -48,6 +48,15 @@ ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this pro
 ALLOCATIONS_MISSING = Gauge(
     "berth_allocations_missing", "Active allocations that their nodes do not hold, by their own inventories"
 )
+LOG_KEPT = Gauge("berth_log_kept_versions", "Versions that the log keeps in Postgres")
+LOG_BLOCKED = Gauge(
+    "berth_log_truncation_blocked", "1 while a part of the log is old enough to go and somebody needs it"
+)
+LOG_CURSOR_LAG = Gauge(
+    "berth_log_cursor_lag_versions",
+    "Versions that a policy, a consumer or dead letters keep in the log; the twenty that need most",
+    ["kind", "name", "tenant"],
+)
 SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
 ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations that are not over, by state", ["state"])
 OLDEST_WAIT_SECONDS = Gauge(

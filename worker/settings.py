@@ -82,6 +82,15 @@ class Settings(BaseSettings):
         3, ge=2, description="complete inventories in a row without an active allocation before that is told"
     )
     census_seconds: float = Field(15.0, gt=0, description="how often the gauges of what lives are renewed")
+    log_truncation_seconds: float = Field(
+        60.0, ge=0, description="how often is looked whether the log can be truncated"
+    )
+    log_age_seconds_min: float = Field(
+        30 * 86_400.0, ge=0, le=3_153_600_000, description="what is younger is never dropped from the log"
+    )
+    log_versions_min: int = Field(
+        1_000_000, ge=1, le=2**62, description="so many of the newest versions are never dropped from the log"
+    )
     node_silent_seconds: float = Field(30.0, gt=0, description="a node not heard of for so long is offline")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")

@@ -8,7 +8,7 @@ import psycopg
 
 import migrations
 from berth.cli.findings import Finding, clock_finding
-from berth.database.readings import FleetReadings, read_database, read_fleet
+from berth.database.readings import FleetReadings, LogHolder, LogReadings, read_database, read_fleet
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
@@ -65,9 +65,31 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
     named = ", ".join(f"{count} {what}" for what, count in overdue.items())
     told = f"past what they wait for: {named}; is a worker running?" if overdue else "nothing is past what it waits for"
     yield Finding("deadlines", "warning" if overdue else "ok", told)
+    yield _log(readings.log)
     dead = readings.dead_letters
     advice = "; look with `berth events dead-letters list`" if dead else ""
     yield Finding("dead letters", "warning" if dead else "ok", f"{dead} events wait for a person{advice}")
+
+
+def _log(readings: LogReadings) -> Finding:
+    """What is kept, and who keeps more than would be."""
+    kept = f"versions {readings.first_version} to {readings.head_version} are kept"
+    if readings.blocked_since is None or not readings.holders:
+        return Finding("log", "ok", kept)
+    told = "; ".join(
+        f"{_holder(holder)} needs version {holder.needs_from} and later since {holder.since:%Y-%m-%d %H:%M}Z,"
+        f" {readings.head_version + 1 - holder.needs_from} versions"
+        for holder in readings.holders
+    )
+    since = f"{readings.blocked_since:%Y-%m-%d %H:%M}Z"
+    return Finding("log", "warning", f"{kept}; it cannot be truncated since {since}: {told}")
+
+
+def _holder(holder: LogHolder) -> str:
+    of = "" if holder.tenant_id is None else f" of tenant {holder.tenant_id}"
+    return {"policy": f"retention policy {holder.name}{of}", "consumer": f"consumer {holder.name}"}.get(
+        holder.kind, f"a dead letter of {holder.name}"
+    )
 
 
 def _slots(readings: FleetReadings) -> Finding:

@@ -17,6 +17,7 @@ from berth.cli import (
     orphans,
     reservations,
     resources,
+    retention,
     tenants,
 )
 from berth.cli.availability import availability
@@ -58,6 +59,7 @@ app.add_typer(catalogue.images, name="image")
 app.add_typer(catalogue.regions, name="region")
 app.add_typer(events.app, name="events")
 app.add_typer(kv.app, name="kv")
+app.add_typer(retention.app, name="retention")
 app.add_typer(deployment.admin_keys, name="admin-key")
 
 

@@ -48,6 +48,8 @@ from berth.client.errors import (
     ResourceNotFound,
     ResourceOutOfService,
     ResourceTableFull,
+    RetentionOutOfBounds,
+    RetentionPoliciesFull,
     SecretNotShownAgain,
     SkuUnavailable,
     SlotOverflow,
@@ -99,6 +101,7 @@ from berth.client.reservation_models import (
     Reservation,
     Resource,
 )
+from berth.client.retention_calls import RetentionPolicy
 
 __all__ = [
     "FINAL_STATES",
@@ -165,6 +168,9 @@ __all__ = [
     "ResourceNotFound",
     "ResourceOutOfService",
     "ResourceTableFull",
+    "RetentionOutOfBounds",
+    "RetentionPoliciesFull",
+    "RetentionPolicy",
     "SecretNotShownAgain",
     "Sku",
     "SkuUnavailable",

@@ -18,6 +18,7 @@ from berth.client import (
     operation_calls,
     orphan_calls,
     reservation_calls,
+    retention_calls,
     tenant_calls,
 )
 from berth.client.calls import Call
@@ -236,6 +237,10 @@ class Client:
     get_commit_status = _now(kv_calls.get_commit_status)
     get_key = _now(kv_calls.get_key)
     list_keys = _now(kv_calls.list_keys)
+    put_retention_policy = _now(retention_calls.put_retention_policy)
+    get_retention_policy = _now(retention_calls.get_retention_policy)
+    list_retention_policies = _now(retention_calls.list_retention_policies)
+    delete_retention_policy = _now(retention_calls.delete_retention_policy)
 
     create_tenant = _now(admin_calls.create_tenant)
     list_tenants = _now(admin_calls.list_tenants)

@@ -383,6 +383,18 @@ class NamespaceFull(Refused):
     kept = True
 
 
+class RetentionOutOfBounds(Refused):
+    """A tenant's policy would hold too much of the log; `extra` tells the `prevent_truncate_min` that it may name."""
+
+    codes = ("retention_out_of_bounds",)
+
+
+class RetentionPoliciesFull(Refused):
+    """There are as many retention policies as there may be."""
+
+    codes = ("retention_policies_full",)
+
+
 class LeaderUnaccepted(BerthError):
     """Nobody has accepted this Postgres as the one that the log is written by; nothing is committed until then."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import psycopg
+from psycopg.rows import class_row
 
 CONNECT_SECONDS = 5
 
@@ -19,6 +21,27 @@ class DatabaseReadings:
     fsync: str
     max_connections: int
     seconds_ahead: float
+
+
+@dataclass(frozen=True)
+class LogHolder:
+    """Who keeps the log from being truncated: a policy (with its tenant, or of the operators), a consumer, dead letters."""
+
+    kind: str
+    name: str
+    tenant_id: str | None
+    needs_from: int
+    since: datetime
+
+
+@dataclass(frozen=True)
+class LogReadings:
+    """What the log keeps, and who needs what is old enough to go, who needs most first; since when that is so."""
+
+    first_version: int
+    head_version: int
+    blocked_since: datetime | None
+    holders: tuple[LogHolder, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,7 @@ class FleetReadings:
     orphaned_nodes: tuple[str, ...]
     overdue: dict[str, int]
     dead_letters: int
+    log: LogReadings
 
 
 @dataclass(frozen=True)
@@ -115,8 +139,32 @@ def read_fleet(database_url: str) -> FleetReadings:
         overdue = {what: _count(connection, rows) for what, rows in _OVERDUE.items()}
         outbox, oldest, head, nodes, offline, hours, blocked, orphaned, at, dead = row
         return FleetReadings(
-            outbox, oldest, head, nodes, tuple(offline), hours, blocked, orphaned, tuple(at), overdue, dead
+            outbox,
+            oldest,
+            head,
+            nodes,
+            tuple(offline),
+            hours,
+            blocked,
+            orphaned,
+            tuple(at),
+            overdue,
+            dead,
+            _read_log(connection),
         )
+
+
+def _read_log(connection: psycopg.Connection[tuple[object, ...]]) -> LogReadings:
+    holders = connection.cursor(row_factory=class_row(LogHolder)).execute(
+        "select c.kind, c.name, c.tenant_id::text, c.needs_from, c.since from log_cursors c, log_truncation t "
+        "where c.needs_from < t.blocked_below order by c.needs_from, c.kind, c.name limit 10"
+    )
+    found = holders.fetchall()
+    standing = connection.cursor(row_factory=class_row(LogReadings)).execute(
+        "select f.version as first_version, h.version as head_version, t.blocked_since "
+        "from log_first f, log_head h, log_truncation t"
+    )
+    return replace(standing.fetchone() or LogReadings(1, 0, None), holders=tuple(found))
 
 
 def _count(connection: psycopg.Connection[tuple[object, ...]], rows: str) -> int:

@@ -12,6 +12,13 @@ HEAD = """
 select h.version, coalesce(max(l.version), 0) from log_head h left join log l on true
 group by h.version having coalesce(max(l.version), 0) <> h.version
 """
+BEGINNING = """
+select f.version, coalesce((select version from log order by version limit 1), h.version + 1) from log_first f, log_head h
+where f.version <> coalesce((select version from log order by version limit 1), h.version + 1)
+"""
+TAKEN_AWAY = """
+select c.kind, c.name, c.needs_from, f.version from log_cursors c, log_first f where c.needs_from < f.version
+"""
 CHAIN = """
 with chained as (
     select version, prev_version, tenant_id, lag(version) over (partition by tenant_id order by version) as before
@@ -50,11 +57,16 @@ where occurred_at < clock_timestamp() - make_interval(secs => %(seconds)s) havin
 
 
 def check_one_order(connection: Connection, bounds: Bounds) -> Verdict:
-    """The log is gapless up to its head, its chain per tenant is right, no event is there twice or waits too long."""
+    """The log is gapless from where it is said to begin to its head, and nobody lacks what was to be kept.
+
+    Its chain per tenant is right, no event is there twice or waits too long.
+    """
     verdict = Verdict("P3", "every event has one place in one gapless order")
     verdict.count(connection, "select count(*) from log")
     verdict.scan(connection, GAPS, "the log jumps from version {0} to {1}")
     verdict.scan(connection, HEAD, "the log's head says {0}, its newest version is {1}")
+    verdict.scan(connection, BEGINNING, "the log is said to begin at version {0}, its oldest is {1}")
+    verdict.scan(connection, TAKEN_AWAY, "{0} {1} needs the log from version {2} on, and it begins at {3}")
     verdict.scan(connection, CHAIN, "version {0} names {1} as its tenant's previous version, which is {2}")
     verdict.scan(connection, TENANT_HEADS, "tenant {0}'s newest version is noted as {1} and is {2}")
     verdict.scan(connection, TWICE, "event {0} is in the log {1} times")

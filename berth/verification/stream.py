@@ -32,9 +32,9 @@ def check_stream(database_url: str, nats_url: str) -> Verdict:
     """The stream's last sequence is the log's head, and each message carries the event id of its version.
 
     So every event is there, and first occurrences come in the order of versions. The stream may begin later than the
-    log, by its age limit. Up to 100,000 messages are all compared, by their headers; of more, both ends and random
-    blocks of 1,000, 100,000 in all. Publishing follows sequencing, so the stream gets five seconds to catch up. Raises
-    `StreamUnreachable`.
+    log, by its age limit, and the log later than the stream, where it was truncated. Up to 100,000 messages are all
+    compared, by their headers; of more, both ends and random blocks of 1,000, 100,000 in all. Publishing follows
+    sequencing, so the stream gets five seconds to catch up. Raises `StreamUnreachable`.
     """
     began = time.monotonic()
     verdict = Verdict("P3 on NATS", "the stream's sequence is the log's version")
@@ -68,6 +68,7 @@ async def _compare(database_url: str, nats_url: str, verdict: Verdict) -> None:
         stream = client.jetstream()
         with psycopg.connect(database_url, autocommit=True) as connection:
             first, last = await _caught_up(stream, connection, verdict)
+            first = max(first, _log_first(connection))
             verdict.checked_through = last
             if verdict.kept and last >= first > 0:
                 verdict.note = f"versions {first} to {last}"
@@ -98,6 +99,12 @@ async def _caught_up(
     if row and last > row[0]:
         verdict.violations.append(f"the stream is at {last}, ahead of the log's head {row[0]}")
     return first, last
+
+
+def _log_first(connection: psycopg.Connection[tuple[int]]) -> int:
+    """The lowest version that the log keeps."""
+    row = connection.execute("select version from log_first").fetchone()
+    return row[0] if row else 1
 
 
 def chosen_versions(versions: range) -> list[range]:
@@ -133,6 +140,9 @@ async def _judge(
     query = "select version, event_id::text from log where version between %s and %s"
     expected: dict[int, str] = dict(connection.execute(query, (versions.start, versions.stop - 1)).fetchall())  # type: ignore[arg-type]
     missing = [version for version in versions if version not in found]
+    # What was truncated since the reading began cannot be compared.
+    kept = _log_first(connection) if len(expected) < len(versions) else 0
+    versions = range(max(versions.start, kept), versions.stop)
     # What has grown too old since the reading began is not missing.
     first = (await stream.stream_info(STREAM)).state.first_seq if missing else 0
     verdict.checked += len(versions)

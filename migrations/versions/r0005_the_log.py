@@ -8,7 +8,7 @@ revision = "0005"
 down_revision = "0004"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("log_first", "transactions", "committed_operations", "billing", "history")
+PARTS: tuple[str, ...] = ("log_first", "transactions", "committed_operations", "billing", "history", "retention")
 
 
 def upgrade() -> None:

@@ -18,3 +18,15 @@ class LogTruncated(Problem):
     """Events after the version named are gone; `first_version` is the lowest that is kept."""
 
     status, code, title = 410, "log_truncated", "Log truncated"
+
+
+class RetentionOutOfBounds(Problem):
+    """A tenant's policy would hold more of the log than a tenant may; `prevent_truncate_min` is the lowest it may name."""
+
+    status, code, title, business = 409, "retention_out_of_bounds", "Retention out of bounds", True
+
+
+class RetentionPoliciesFull(Problem):
+    """There are as many policies as there may be."""
+
+    status, code, title, business = 409, "retention_policies_full", "Retention policies full", True

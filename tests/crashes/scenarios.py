@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import committing, plays, reserving, turning
+from tests.crashes import committing, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -105,6 +105,8 @@ SCENARIOS = [
     Scenario(ControlPoint.SETTLE_RETRY_AFTER_COMMIT, WORKER, plays.an_event_nobody_can_read),
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.TRUNCATE_LOG_BEFORE_COMMIT, WORKER, truncating.the_log_is_truncated),
+    Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
     # Temporal, the worker and PostgreSQL.
     Scenario(ControlPoint.BEGIN_PROVISIONING_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.BEGIN_PROVISIONING_AFTER_COMMIT, WORKER, plays.one_life, seed=True),

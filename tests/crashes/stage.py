@@ -26,6 +26,8 @@ from tests.whole.conftest import WAIT_SECONDS, Tenant, Whole, eventually
 
 AGENTS = 2
 FIRST_AGENT, SECOND_AGENT = (f"agent {node.name}" for node in plan_fleet(AGENTS))
+LOG_VERSIONS_MIN = 300
+"""More than any play leaves."""
 IN_A_HURRY = {
     # What a lost worker left is taken up by the next one after these; in production they are longer.
     "worker": {
@@ -39,6 +41,9 @@ IN_A_HURRY = {
         "BERTH_RESCUE_SECONDS": "0.5",
         "BERTH_RESCUE_PATIENCE_SECONDS": "3",
         "BERTH_SWEEP_GRACE_SECONDS": "1",
+        "BERTH_LOG_TRUNCATION_SECONDS": "0.2",
+        "BERTH_LOG_AGE_SECONDS_MIN": "0",
+        "BERTH_LOG_VERSIONS_MIN": str(LOG_VERSIONS_MIN),
     },
     **{f"agent {node.name}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"} for node in plan_fleet(AGENTS)},
 }

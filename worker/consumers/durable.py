@@ -13,6 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from orchestrator.commands.raise_consumer_position import raise_consumer_position
+from orchestrator.commands.register_consumer import register_consumer
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import Context
 from orchestrator.queries.find_consumer_position import find_consumer_position
@@ -61,6 +62,7 @@ class DurableConsumer:
             await self._make()
 
     async def _make(self) -> None:
+        await register_consumer(self._context, self._name)
         position = await find_consumer_position(self._context, self._name)
         config = ConsumerConfig(
             durable_name=self._name,
@@ -85,15 +87,20 @@ class DurableConsumer:
     async def save_position(self) -> None:
         """Save the version below which everything is acknowledged, if it has risen; count what waits."""
         try:
+            # The stream's end first: nothing that comes between the two questions is taken for done.
+            end = (await self._jetstream.stream_info(self._stream)).state.last_seq
             info = await self._jetstream.consumer_info(self._stream, self._name)
-            await self._save(info)
+            await self._save(info, end)
         except (nats.errors.Error, Problem) as error:
             log.warning("position_not_saved", why=str(error))
 
-    async def _save(self, info: ConsumerInfo) -> None:
+    async def _save(self, info: ConsumerInfo, end: int) -> None:
         EVENTS_PENDING.set(info.num_pending or 0)
         EVENTS_UNACKNOWLEDGED.set(info.num_ack_pending or 0)
         floor = info.ack_floor.stream_seq if info.ack_floor else 0
+        if info.num_pending == 0 and info.num_ack_pending == 0:
+            # Nothing of what it takes is left: what it does not take must not look undone, and keep the log.
+            floor = max(floor, end)
         if floor and floor > self._saved:
             await raise_consumer_position(self._context, self._name, floor)
             self._saved = floor

@@ -22,7 +22,7 @@ from orchestrator.api.log.head import LogHead
 from orchestrator.api.log.subscribers import Subscriber
 from orchestrator.domain.errors import Overloaded, Problem
 from orchestrator.feed_limits import FeedLimits
-from orchestrator.queries.read_feed import read_feed
+from orchestrator.queries.read_feed import find_kept, read_feed
 from orchestrator.store.database import Database, TransactionConflict
 from orchestrator.store.feed_rows import ALL, FeedEvent, Scan
 from orchestrator.store.log_head import Head
@@ -82,6 +82,11 @@ class Feed:
             return await read_feed(
                 self._database, subscriber.cursor, self._at.version, audience.tenant_id, audience.chosen
             )
+
+    async def lacks(self, subscriber: Subscriber) -> bool:
+        """Whether events of its tenant behind its cursor are not kept any more."""
+        async with self._readers:
+            return (await find_kept(self._database, subscriber.cursor, subscriber.audience.tenant_id))[1]
 
     async def start(self) -> None:
         """Return when the tail follows the log."""
@@ -185,6 +190,9 @@ class Feed:
         while before.version < head.version:
             scan = await read_feed(self._database, before.version, head.version, None, ALL)
             events = scan.events
+            if scan.first > before.version + 1:  # it could not read for longer than the log is kept
+                self._finish("log_truncated")
+                return False
             if not events or events[-1].version - before.version != len(events):
                 raise RuntimeError(f"versions are missing in the log behind {before.version}")
             before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)

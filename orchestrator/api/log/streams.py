@@ -69,10 +69,11 @@ class EventStream(Response):
         while subscriber.ended is None and not self._feed.attach(subscriber):
             try:
                 scan = await self._feed.read(subscriber)
+                lacks = await self._lacks(scan)
             except (Problem, TransactionConflict):
                 subscriber.finish("failed")
                 return
-            if _lacks(subscriber, scan):
+            if lacks:
                 subscriber.finish("log_truncated")
                 return
             chunk = audience.frames(scan.events)
@@ -82,6 +83,13 @@ class EventStream(Response):
             subscriber.cursor = scan.scanned_to
             if chunk:
                 await self._send(send, chunk)
+
+    async def _lacks(self, scan: Scan) -> bool:
+        """Whether the log was truncated past the subscriber while it was behind: past its own events, for a tenant."""
+        subscriber, audience = self._subscriber, self._subscriber.audience
+        if scan.first <= subscriber.cursor + 1:
+            return False
+        return audience.tenant_id is None or await self._feed.lacks(subscriber)
 
     async def _follow(self, send: Send) -> None:
         recheck_seconds = self._feed.limits.keepalive_seconds
@@ -100,16 +108,6 @@ class EventStream(Response):
             self._subscriber.finish("unauthenticated")
         except Problem:
             return  # nobody can say now; it is asked again
-
-
-def _lacks(subscriber: Subscriber, scan: Scan) -> bool:
-    """Whether the log was truncated past the subscriber while it was behind. A tenant's chain tells; else the numbers."""
-    if scan.first <= subscriber.cursor + 1:
-        return False
-    audience = subscriber.audience
-    if audience.tenant_id is not None and audience.chosen.takes_all:
-        return bool(scan.events) and scan.events[0].prev_version > subscriber.cursor
-    return True
 
 
 async def _watch(receive: Receive, subscriber: Subscriber) -> None:
