@@ -179,12 +179,23 @@ class Stories(RuleBasedStateMachine):
         assert all(needed >= self.first for needed in self.needs())
 
 
-def test_nothing_that_is_needed_is_ever_dropped(world: World) -> None:
+def tell_stories(world: World, number: int) -> None:
+    """So many, of thirty steps at most."""
     Stories.world = world
     run_state_machine_as_test(
         Stories,
         settings=settings(
-            max_examples=25, stateful_step_count=30, deadline=None, derandomize=True,
+            max_examples=number, stateful_step_count=30, deadline=None, derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
+
+
+def test_nothing_that_is_needed_is_dropped(world: World) -> None:
+    tell_stories(world, 8)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_it_never_is(world: World) -> None:
+    tell_stories(world, 100)
