@@ -25,8 +25,8 @@ create table log_truncation (
 );
 insert into log_truncation default values;
 
--- The relay's cursor is there before any relay: nothing is dropped that NATS was not given.
-insert into consumer_positions (consumer, version) values ('berth-relay', 0) on conflict do nothing;
+-- These are there before whom they are of: nothing is dropped that NATS was not given, or that was not metered.
+insert into consumer_positions (consumer, version) values ('berth-relay', 0), ('metering', 0) on conflict do nothing;
 
 -- Who needs the log, and from which version on. A consumer registers with its row in `consumer_positions`; whatever keeps
 -- its positions elsewhere adds its part here.

@@ -11,7 +11,7 @@ from outbox_relay.rebuilding import NothingToDo, Order
 from tests.outbox_relay.conftest import StartRelay
 from tests.outbox_relay.relays import STREAM, require_stream_is_log, stream_end, wait_for
 from tests.outbox_relay.test_rebuilding import ask, first_sequence, leave_log, run
-from tests.retention.partitions import cut_log, first, number_of, truncate
+from tests.retention.partitions import cut_log, first, forget_others, number_of, truncate
 
 QUICK = {"BERTH_RELAY_OBSERVE_SECONDS": "0.05"}
 POSITION = "select version from consumer_positions where consumer = 'berth-relay'"
@@ -33,6 +33,7 @@ def test_nothing_is_dropped_before_nats_has_it(
     start_relay: StartRelay, database: psycopg.Connection, nats_url: str
 ) -> None:
     cut_log(database, 10)
+    forget_others(database)
     leave_log(database, 45)
     assert truncate(database) == "held"
     relay = start_relay(**QUICK)
@@ -57,6 +58,7 @@ def test_a_stream_that_keeps_more_than_the_log_is_right(
     database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
     cut_log(database, 10)
+    forget_others(database)
     leave_log(database, 45)
     run(database_url, nats_url)
     assert position(database) == 45
@@ -77,6 +79,7 @@ def test_what_a_new_stream_lacks_is_kept_until_it_has_it(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
     cut_log(database, 10)
+    forget_others(database)
     leave_log(database, 45)
     run(database_url, nats_url)
     ask(nats_url, "delete_stream", STREAM)

@@ -70,10 +70,13 @@ def truncate(database: psycopg.Connection[Any], *, age_seconds: float = 0.0, ver
 
 
 def published(database: psycopg.Connection[Any]) -> None:
-    """As when the relay has given NATS everything."""
-    database.execute(
-        "update consumer_positions set version = (select version from log_head) where consumer = 'berth-relay'"
-    )
+    """As when NATS was given everything, and everything was metered."""
+    database.execute("update consumer_positions set version = (select version from log_head)")
+
+
+def forget_others(database: psycopg.Connection[Any]) -> None:
+    """Only the relay needs the log."""
+    database.execute("delete from consumer_positions where consumer <> 'berth-relay'")
 
 
 def number_of(database: psycopg.Connection[Any], query: str, *parameters: object) -> int:
