@@ -69,11 +69,13 @@ def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
         until(is_waiting(1))
         confirms = [pool.submit(act, tenant, "confirm", one) for one in locked]
         until(is_waiting(2))
-        forged = [pool.submit(act, tenant, "confirm", str(uuid.uuid4())) for _ in range(FORGED)]
-        released = tenant.call("POST", f"/allocations/{allocation}/release")
-        assert released.status_code == 202, released.text
-        assert not any(one.done() for one in confirms), "they are still waiting"
-        rival.rollback()
+        try:
+            forged = [pool.submit(act, tenant, "confirm", str(uuid.uuid4())) for _ in range(FORGED)]
+            released = tenant.call("POST", f"/allocations/{allocation}/release")
+            assert released.status_code == 202, released.text
+            assert not any(one.done() for one in confirms), "they are still waiting"
+        finally:
+            rival.rollback()
         assert ordinary.result().status_code == 200
         assert {one.result().status_code for one in confirms} == {200}
         # One that found no connection in time is told so.
