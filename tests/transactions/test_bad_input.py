@@ -120,3 +120,10 @@ def test_a_full_namespace_takes_nothing_more_and_gives_back(keys: Keys, bound: s
     keys.committed([put(b"third", b"4"), delete(b"second")])
     keys.committed([put(b"second", b"5")])
     assert b64(b"") == ""
+
+
+def test_a_header_that_is_no_key_is_refused_also_beside_a_request_id(keys: Keys) -> None:
+    for key in ("", '""', "k" * 300):
+        for body in ({}, {"request_id": "a-request-id-that-is-long-enough"}):
+            headers = {"authorization": f"Bearer {keys.caller.key}", "idempotency-key": key}
+            problem(keys.caller.http.post("/v1/commit", json=body, headers=headers), 400, "malformed")

@@ -75,6 +75,8 @@ async def commit_for(
     own = body.request_id
     if own is not None and len(own) < settings.kv_request_id_length_min:
         raise Malformed(f"request_id must have at least {settings.kv_request_id_length_min} characters")
+    if key is not None:
+        usable_key(key)
     operation = operation_in(
         scope, caller, own or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
         settings.operation_retention_seconds,
