@@ -23,6 +23,7 @@ from berth.cli import (
 from berth.cli.availability import availability
 from berth.cli.session import command
 from berth.cli.up import up
+from berth.cli.usage import usage
 from berth.cli.verify import verify
 
 EPILOG = (
@@ -45,6 +46,7 @@ command(app, "force-cleanup")(allocations.force_cleanup)
 app.add_typer(allocations.app, name="alloc")
 app.add_typer(reservations.app, name="reserve")
 command(app, "availability")(availability)
+command(app, "usage")(usage)
 app.add_typer(operations.app, name="operations")
 app.add_typer(resources.app, name="resources")
 app.add_typer(nodes.app, name="node")

@@ -102,6 +102,7 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.retention_calls import RetentionPolicy
+from berth.client.usage_calls import Usage
 
 __all__ = [
     "FINAL_STATES",
@@ -190,6 +191,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UnreadableAnswer",
+    "Usage",
     "VersionInFuture",
     "VersionMissing",
     "VersionNotReached",

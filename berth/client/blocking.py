@@ -20,6 +20,7 @@ from berth.client import (
     reservation_calls,
     retention_calls,
     tenant_calls,
+    usage_calls,
 )
 from berth.client.calls import Call
 from berth.client.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
@@ -229,6 +230,8 @@ class Client:
     put_resource_in_service = _now(reservation_calls.put_resource_in_service)
     get_availability = _now(reservation_calls.list_availability)
     iterate_availability = _each(reservation_calls.list_availability)
+    list_usage = _now(usage_calls.list_usage)
+    iterate_usage = _each(usage_calls.list_usage)
     get_operation = _now(operation_calls.get_operation)
 
     get_log_version = _now(log_calls.get_log_version)

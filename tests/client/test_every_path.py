@@ -13,13 +13,20 @@ from uuid import UUID
 import httpx
 import pytest
 
-from berth.client import admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls
+from berth.client import admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls, usage_calls
 from berth.client.blocking import Client
 from berth.client.calls import Call
 from berth.local.servers import LocalPostgres
 from tests.api.processes import public_process
 
-MODULES: tuple[ModuleType, ...] = (admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls)
+MODULES: tuple[ModuleType, ...] = (
+    admin_calls,
+    operation_calls,
+    orphan_calls,
+    reservation_calls,
+    tenant_calls,
+    usage_calls,
+)
 NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|v1/.*|api/v1/nodes/enroll)")
 """Health, the log's own API, and what agents call."""
 

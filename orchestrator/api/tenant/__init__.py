@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.tenant import allocation_reads, allocations, catalogue, reservations, resources, ssh_keys
+from orchestrator.api.tenant import allocation_reads, allocations, catalogue, reservations, resources, ssh_keys, usage
 
 router = APIRouter(prefix="/api/v1")
-for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys):
+for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys, usage):
     router.include_router(part.router)
