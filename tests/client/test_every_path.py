@@ -75,7 +75,7 @@ def paths(
     """The paths of a running API, as it tells them."""
     url = postgres_server.url(migrated_template)
     with public_process(url, tmp_path_factory.mktemp("paths")) as http:
-        return dict(httpx.get(f"{http.base_url}/openapi.json").json()["paths"])
+        return dict(httpx.get(f"{http.base_url}/openapi.json", timeout=60).json()["paths"])
 
 
 def _place(call: Call[Any], paths: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
