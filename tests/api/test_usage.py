@@ -98,6 +98,8 @@ def test_what_is_active_counts_up_to_now(used: Used) -> None:
     assert first[0]["is_open"]
     assert 0 < first[0]["gpu_microseconds"] < second[0]["gpu_microseconds"]
     assert used.tenant.get("/usage")["items"][-1]["is_open"]
+    for end in ("2026-02-01T00:00:00Z", "9999-12-31T23:59:59Z"):
+        assert len(used.tenant.get("/usage", by="allocation", to=end)["items"]) == (1 if end.startswith("2026") else 0)
 
 
 def test_pages_and_whose(used: Used) -> None:
@@ -116,9 +118,10 @@ def test_pages_and_whose(used: Used) -> None:
 @pytest.mark.parametrize(
     ("query", "code"),
     [
-        ({"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "invalid"),
-        ({"from": "2026-02-02T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "invalid"),
-        ({"from": "2024-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "invalid"),
+        ({"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "range_invalid"),
+        ({"from": "2026-02-02T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "range_invalid"),
+        ({"from": "2024-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, "range_invalid"),
+        ({"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"}, "range_invalid"),
         ({"from": "yesterday"}, "invalid"), ({"by": "hour"}, "invalid"), ({"since": "2026-01-01T00:00:00Z"}, "invalid"),
         ({"cursor": "nonsense"}, "invalid_cursor"), ({"limit": "0"}, "invalid"),
     ],
