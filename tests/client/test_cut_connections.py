@@ -88,6 +88,24 @@ def _ended_by(method: str) -> Callable[[Tenant], Callable[..., Any]]:
     return prepare
 
 
+def _use(tenant: Tenant) -> Callable[..., Any]:
+    tenant.move_if_full()
+    place = tenant.place
+    held = tenant.call("create_reservation", sku=place.sku, gpus=1, region=place.region, holder_id="me")
+    return lambda **named: tenant.call(
+        "create_allocation",
+        reservation_id=held.reservation_id,
+        holder_id="me",
+        ssh_key_ids=[tenant.ssh_key_id],
+        **named,
+    )
+
+
+def _used(deployment: Deployment, key: str) -> int:
+    assert _created(deployment, key) == deployment.events("reservation.consumed", key)
+    return _created(deployment, key)
+
+
 WRITES = {
     "create": Write(_create, _created, lambda made: made.status == "requested"),
     "release": Write(
@@ -101,6 +119,7 @@ WRITES = {
         lambda deployment, key: deployment.events("reservation.confirmed", key),
         lambda found: (found.status, found.result) == ("confirmed", "ok"),
     ),
+    "use": Write(_use, _used, lambda made: made.status == "requested"),
     "cancel": Write(
         _ended_by("cancel_reservation"),
         lambda deployment, key: deployment.events("reservation.cancelled", key),
