@@ -62,14 +62,14 @@ def test_events_that_come_again_are_absorbed(processes: Processes) -> None:
     play_nodes(url, {allocation_id: "active"})
     release_all(url, seeded, [allocation_id])
     play_nodes(url, {allocation_id: "released"})
-    wait_until(lambda: _position(url) == _last_version(url, "task.finished"), "the position to be saved")
+    wait_until(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(WAIT_SECONDS_MAX) == 0
     before = _everything(url)
 
     asyncio.run(_forget_consumer(processes.nats))
     with connect(url) as connection:
-        connection.execute("delete from consumer_positions")
+        connection.execute("delete from consumer_positions where consumer = %s", (CONSUMER,))
     processes.start_worker()
     consumed = "select count(*) from log where event_type in ('provisioning.requested', 'task.finished')"
     again = rows_of(url, consumed)[0][0] + 1
@@ -85,7 +85,7 @@ def test_a_lost_consumer_begins_where_the_old_one_was(processes: Processes) -> N
     processes.start_worker()
     first = create_allocation(url, seeded)
     play_nodes(url, {first: "active"})
-    wait_until(lambda: _position(url) == _last_version(url, "task.finished"), "the position to be saved")
+    wait_until(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
     asyncio.run(_forget_consumer(processes.nats))
     second = create_allocation(url, seeded)
     play_nodes(url, {second: "active"})
