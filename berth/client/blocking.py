@@ -148,8 +148,14 @@ class Client:
         """
         if after is None:
             after = self.run(log_calls.get_log_version()).version
-        for several in follow(self._http, Subscription(after, types, subjects, until)):
+        for several in self.event_lists(after, types=types, subjects=subjects, until=until):
             yield from several
+
+    def event_lists(
+        self, after: int, *, types: Sequence[str] = (), subjects: Sequence[str] = (), until: int | None = None
+    ) -> Iterator[list[Event]]:
+        """As `events`, in the lists in which they arrive."""
+        return follow(self._http, Subscription(after, types, subjects, until))
 
     def wait_for(
         self,
