@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import structlog
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
@@ -18,6 +19,14 @@ from tests.databases import copied_database
 from tests.distribution import LongestFirst, rank
 
 MEMORY = "/dev/shm"
+
+# A failure that is logged within a test's own process is not drawn with every local variable, which takes seconds.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
