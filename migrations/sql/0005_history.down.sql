@@ -1,3 +1,7 @@
+drop index claims_held;
+drop index claims_open_by_node;
+create index claims_open_by_node on claims (node_id) where closed_at is null;
+create index claims_held on claims (node_id) where closed_at is null and owner_kind = 'reservation';
 alter table reservations reset (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
 alter table claims reset (autovacuum_vacuum_scale_factor, autovacuum_vacuum_threshold);
 drop function live_allocations();
