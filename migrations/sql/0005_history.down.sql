@@ -1,3 +1,5 @@
+alter table reservations reset (autovacuum_analyze_scale_factor, autovacuum_analyze_threshold);
+alter table claims reset (autovacuum_analyze_scale_factor, autovacuum_analyze_threshold);
 drop index claims_held;
 drop index claims_open_by_node;
 create index claims_open_by_node on claims (node_id) where closed_at is null;

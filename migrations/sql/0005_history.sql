@@ -37,3 +37,7 @@ drop index claims_open_by_node;
 drop index claims_held;
 create index claims_open_by_node on claims (node_id) where closed_at is null and node_id is not null;
 create index claims_held on claims (node_id) where closed_at is null and owner_kind = 'reservation' and node_id is not null;
+
+-- And what is known of them is not older than a few thousand changes: a tenth of a million rows is more than ever lives.
+alter table claims set (autovacuum_analyze_scale_factor = 0.002, autovacuum_analyze_threshold = 1000);
+alter table reservations set (autovacuum_analyze_scale_factor = 0.002, autovacuum_analyze_threshold = 1000);

@@ -36,8 +36,13 @@ select state, count(*) as found,
        extract(epoch from clock_timestamp() - min(case state when 'queued' then queued_at else dispatched_at end)) as oldest
 from node_tasks where state in ('queued', 'dispatched') group by state
 """
+# Each half has its index of open claims; together they have none.
 _CLAIMS_WAITING = """
-select waits_for, count(*) as found from claims where closed_at is null and waits_for is not null group by waits_for
+select waits_for, count(*) as found from (
+    select waits_for from claims where closed_at is null and node_id is not null
+    union all
+    select waits_for from claims where closed_at is null and resource_id is not null
+) open where waits_for is not null group by waits_for
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
 # One pass over the fleet; claims are only looked at where they are few and have an index of their own.

@@ -51,6 +51,13 @@ select reservation_id(0, position), position, tenant_id, 'holder', array['slot:'
        case when held then at + interval '1 h' else later + interval '1 day' end
 from drawn
 """
+# A slot of each of the other nodes is somebody's for a day.
+_CLAIMED = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fence, created_at)
+select n.id, gen_random_uuid(), 'reservation', gen_random_uuid(), int8multirange(int8range(n.unit_base + 6, n.unit_base + 7)),
+       tstzrange(later, later + interval '1 day'), nextval('fences'), clock_timestamp() - interval '1 day'
+from nodes n cross join (select clock_timestamp() + interval '1 day') l(later) where n.name ~ '^more-[0-9]{3,}$'
+"""
 # What the ways have made goes again; the past stays.
 _CLEAR = (
     "delete from claims where created_at > %(began)s",
@@ -81,6 +88,12 @@ def seed_history(url: str, nodes: int) -> Seeded:
         # The fleet is known, what happens in it is not.
         connection.execute("vacuum (analyze) nodes, slots, resources")
     return seeded
+
+
+def claim_slots(url: str) -> int:
+    """How many claims there are now that nobody who analysed the table has seen."""
+    with connect(url) as connection:
+        return connection.execute(_CLAIMED).rowcount
 
 
 async def read_by_each_way(context: Context, url: str, seeded: Seeded, began: datetime) -> dict[str, Counter[str]]:
