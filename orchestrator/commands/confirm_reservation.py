@@ -50,16 +50,14 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
 
 
 async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
-    if len(confirms) > 1:
-        try:
-            async with context.database.statement() as tx:
-                reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
-                outcomes = await confirm_together(tx, confirms)
-            reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
-            return outcomes
-        except (TransactionConflict, OperationInProgress, DBAPIError):
-            pass  # for the sake of one of them: each goes alone
-    return [{"outcome": "again"}] * len(confirms)
+    try:
+        async with context.database.statement() as tx:
+            reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
+            outcomes = await confirm_together(tx, confirms)
+        reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
+        return outcomes
+    except (TransactionConflict, OperationInProgress, DBAPIError):
+        return [{"outcome": "again"}] * len(confirms)  # for the sake of one of them: each goes alone
 
 
 async def _alone(context: Context, confirm: Confirm) -> Result:
