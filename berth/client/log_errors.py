@@ -1,8 +1,62 @@
-"""What can go wrong in reading the log that no single answer of the server tells."""
+"""What the log, its keys and its retention are refused with, and what can go wrong in reading it."""
 
 from __future__ import annotations
 
-from berth.client.errors import BerthError
+from berth.client.errors import BerthError, Refused
+
+
+class VersionNotReached(BerthError):
+    """The log did not come to the version that the answer was to include; `extra` tells its `version`."""
+
+    codes = ("version_not_reached",)
+
+
+class LogTruncated(BerthError):
+    """Events after the version named are not kept any more; `extra` tells the `first_version` that is."""
+
+    codes = ("log_truncated",)
+
+
+class RangeInvalid(BerthError):
+    """A range's end is not beyond its begin."""
+
+    codes = ("range_invalid",)
+
+
+class VersionMissing(BerthError):
+    """A precondition names no version, and the commit no `read_version`."""
+
+    codes = ("version_missing",)
+
+
+class VersionInFuture(BerthError):
+    """A version that nobody was told; `extra` tells the `version` at which the log ends."""
+
+    codes = ("version_in_future",)
+
+
+class NamespaceFull(Refused):
+    """The namespace of keys would pass its bound on keys or on bytes."""
+
+    codes = ("namespace_full",)
+
+
+class RetentionOutOfBounds(Refused):
+    """A tenant's policy would hold too much of the log; `extra` tells the `prevent_truncate_min` that it may name."""
+
+    codes = ("retention_out_of_bounds",)
+
+
+class RetentionPoliciesFull(Refused):
+    """There are as many retention policies as there may be."""
+
+    codes = ("retention_policies_full",)
+
+
+class LeaderUnaccepted(BerthError):
+    """Nobody has accepted this Postgres as the one that the log is written by; nothing is committed until then."""
+
+    codes = ("leader_unaccepted",)
 
 
 class LogGap(BerthError):

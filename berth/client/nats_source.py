@@ -19,8 +19,8 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from berth.client.errors import LogTruncated
 from berth.client.events import Event, event_of_cloud
+from berth.client.log_errors import LogTruncated
 
 log = logging.getLogger("berth.client.nats_source")
 SUBJECTS = "berth.events"

@@ -13,17 +13,10 @@ from typing import Any
 
 import httpx
 
-from berth.client.errors import (
-    BerthError,
-    LeaderUnaccepted,
-    Overloaded,
-    RequestTimeout,
-    Unavailable,
-    UnreadableAnswer,
-)
+from berth.client.errors import BerthError, Overloaded, RequestTimeout, Unavailable, UnreadableAnswer
 from berth.client.event_frames import Frame
 from berth.client.events import Event, event_of_feed
-from berth.client.log_errors import log_gap
+from berth.client.log_errors import LeaderUnaccepted, log_gap
 from berth.client.problems import error_from_problem
 
 SILENCE_SECONDS_MAX = 60.0

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
+from tests.history import ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
 from tests.history.counting import Counted
 from tests.history.ways import WAYS, Stage
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed

@@ -15,30 +15,21 @@ from orchestrator.commands.ask_operation import Question, ask_operation
 from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.commands.end_window import end_window
 from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.fail_reservation import fail_reservation
 from orchestrator.commands.gather_counts import gather_counts
 from orchestrator.commands.hold_resources import WantedGpus
-from orchestrator.commands.move_reservation import move_reservation
-from orchestrator.commands.release_at_end import release_at_end
 from orchestrator.commands.retire_operations import retire_operations
 from orchestrator.commands.retire_reservations import retire_reservations
-from orchestrator.commands.start_reservation import start_reservation
-from orchestrator.commands.start_waiting import start_waiting
-from orchestrator.commands.tell_ending import tell_ending
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.reservations import ReservationState, reservation_id
+from orchestrator.domain.reservations import reservation_id
 from orchestrator.execution import Context
 from orchestrator.overdue_holds import end_overdue_holds
-from orchestrator.queries import allocations, find_due, find_neglected, reservations
+from orchestrator.queries import find_due, find_neglected
 from orchestrator.queries.find_availability import AskedAvailability, find_availability
 from orchestrator.queries.take_census import take_census
 from orchestrator.store.placing import Create
-from orchestrator.store.resources import ResourceKind
 from tests.history.counting import Counted
-from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk
-from tests.turning_over.desk import consume, consumed, gpus, starting
+from tests.turning_over.desk import consumed, gpus
 
 DAY = timedelta(days=1)
 PAGE = 50
@@ -287,242 +278,6 @@ async def sweep_when_nothing_is_due(stage: Stage) -> None:
         ]
 
     assert await stage.counted(sweep()) == [0, 0]
-
-
-@way
-async def turn_over(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1))
-    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
-
-
-@way
-async def turn_over_the_last_claim(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
-    assert stage.desk.state(held) == "consumed"
-
-
-@way
-async def turn_over_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    await consume(stage.desk, held, sku=SLICE_SKU, key="again")
-    stage.change("delete from operations where key = 'again'")
-    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU, key="again"))).replayed
-
-
-@way
-async def find_due_starts(stage: Stage) -> None:
-    made = await starting(stage.desk)
-    assert await stage.counted(find_due.find_due_starts(stage.context, SWEPT)) == [made]
-
-
-@way
-async def start_by_itself(stage: Stage) -> None:
-    made = await starting(stage.desk)
-    await stage.counted(start_reservation(stage.context, stage.desk.catalogue, made))
-    assert stage.desk.state(made) == "consumed"
-
-
-async def _stranded(stage: Stage, *, starts: bool) -> UUID:
-    held = await starting(stage.desk) if starts else await stage.desk.held(wanted=gpus())
-    await stage.desk.confirm(held)
-    # One that is merely silent would be waited for.
-    stage.change(
-        "update nodes set state = 'cordoned' where id in (select node_id from claims where owner_id = %s)", held
-    )
-    return held
-
-
-@way
-async def find_stranded(stage: Stage) -> None:
-    held = await _stranded(stage, starts=False)
-    assert await stage.counted(find_due.find_stranded(stage.context, SWEPT)) == [held]
-
-
-@way
-async def move(stage: Stage) -> None:
-    held = await _stranded(stage, starts=False)
-    assert await stage.counted(move_reservation(stage.context, stage.desk.catalogue, held))
-
-
-@way
-async def fail_to_start(stage: Stage) -> None:
-    held = await _stranded(stage, starts=True)
-    assert await stage.counted(fail_reservation(stage.context, held))
-
-
-async def _waits_for_units(stage: Stage) -> UUID:
-    made = await stage.allocated()
-    stage.change("update allocations set waits_for = 'units' where id = %s", made)
-    stage.change("update claims set occupied = false, occupied_from = null where owner_id = %s", made)
-    node: UUID = stage.read("select node_id from allocations where id = %s", made)
-    return node
-
-
-@way
-async def find_nodes_to_start(stage: Stage) -> None:
-    node = await _waits_for_units(stage)
-    assert await stage.counted(find_due.find_nodes_to_start(stage.context, SWEPT)) == [node]
-
-
-@way
-async def start_what_waits_for_units(stage: Stage) -> None:
-    node = await _waits_for_units(stage)
-    assert await stage.counted(start_waiting(stage.context, node)) == 1
-
-
-@way
-async def tell_of_an_end(stage: Stage) -> None:
-    made = await stage.allocated()
-    assert await stage.counted(find_due.find_ending(stage.context, SWEPT)) == [made]
-    assert await stage.counted(tell_ending(stage.context, made))
-
-
-@way
-async def release_at_the_end(stage: Stage) -> None:
-    made = await stage.allocated()
-    stage.change("update allocations set ends_at = clock_timestamp() where id = %s", made)
-    assert await stage.counted(find_due.find_ended(stage.context, SWEPT)) == [made]
-    assert await stage.counted(release_at_end(stage.context, made))
-
-
-@way
-async def release_and_prove_clean(stage: Stage) -> None:
-    made = await stage.allocated()
-    await provision(stage.context, stage.desk.url, made)
-    await stage.counted(release(stage.context, stage.desk.seeded, made))
-    await stage.counted(clean_up(stage.context, stage.desk.url, made))
-
-
-@way
-async def show_one_that_has_ended(stage: Stage) -> None:
-    await stage.cancelled()
-    await _show(stage, stage.past()[1])
-
-
-@way
-async def show_one_that_is_retired(stage: Stage) -> None:
-    await stage.cancelled()
-    position, _ = stage.past()
-    await _show(stage, reservation_id(0, max(1, position - 1)))
-
-
-async def _show(stage: Stage, which: UUID) -> None:
-    async def show() -> None:
-        try:
-            await reservations.find_reservation(stage.context.database, which, stage.desk.seeded.tenant_id, 0)
-        except Problem:
-            return
-
-    await stage.counted(show())
-
-
-async def _list(stage: Stage, state: ReservationState | None, after: int) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    confirmed = await stage.desk.held(stage.desk.slot(1))
-    await stage.desk.confirm(confirmed)
-    await stage.cancelled()
-    found = await stage.counted(
-        reservations.list_reservations(
-            stage.context.database, stage.desk.seeded.tenant_id, state=state, after=after, limit=PAGE
-        )
-    )
-    listed = {UUID(str(body["reservation_id"])) for _, body in found}
-    expected = {ReservationState.HOLD: {held}, ReservationState.CONFIRMED: {confirmed}}.get(state) if state else None
-    assert expected is None or listed == expected
-    assert 0 < len(found) <= PAGE
-
-
-@way
-async def list_the_first_page(stage: Stage) -> None:
-    await _list(stage, None, 0)
-
-
-@way
-async def list_from_the_middle(stage: Stage) -> None:
-    await stage.cancelled()
-    await _list(stage, None, stage.past()[0])
-
-
-@way
-async def list_holds(stage: Stage) -> None:
-    await _list(stage, ReservationState.HOLD, 0)
-
-
-@way
-async def list_confirmed(stage: Stage) -> None:
-    await _list(stage, ReservationState.CONFIRMED, 0)
-
-
-@way
-async def list_cancelled(stage: Stage) -> None:
-    await _list(stage, ReservationState.CANCELLED, 0)
-
-
-@way
-async def list_allocations(stage: Stage) -> None:
-    await stage.allocated()
-    tenant_id = stage.desk.seeded.tenant_id
-    found = await stage.counted(
-        allocations.list_allocations(
-            stage.context.database, tenant_id, state=None, label=None, after=UUID(int=0), limit=PAGE
-        )
-    )
-    assert 0 < len(found) <= PAGE
-
-
-async def _show_resource(stage: Stage, name: str) -> None:
-    await stage.counted(reservations.find_resource(stage.context.database, name, stage.desk.seeded.tenant_id))
-
-
-@way
-async def show_a_node(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(1))
-    await _show_resource(stage, stage.desk.node())
-
-
-@way
-async def show_a_slot(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(1))
-    await _show_resource(stage, stage.desk.slot(1))
-
-
-@way
-async def show_what_is_registered(stage: Stage) -> None:
-    await stage.desk.held("seat-1")
-    await _show_resource(stage, "seat-1")
-
-
-async def _list_resources(stage: Stage, kind: ResourceKind | None) -> None:
-    """A page near the end."""
-    after = 0 if kind == "registered" else stage.read("select 2 * max(unit) - 100 from slots")
-    found = await stage.counted(
-        reservations.list_resources(
-            stage.context.database, stage.desk.seeded.tenant_id, kind=kind, after=after, limit=PAGE
-        )
-    )
-    assert found
-    assert found[0].place > after
-
-
-@way
-async def list_resources(stage: Stage) -> None:
-    await _list_resources(stage, None)
-
-
-@way
-async def list_nodes(stage: Stage) -> None:
-    await _list_resources(stage, "node")
-
-
-@way
-async def list_slots(stage: Stage) -> None:
-    await _list_resources(stage, "slot")
-
-
-@way
-async def list_what_is_registered(stage: Stage) -> None:
-    await _list_resources(stage, "registered")
 
 
 @way
