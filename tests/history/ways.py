@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 
 from orchestrator.commands.ask_operation import Question, ask_operation
+from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.create_allocations import create_allocations
 from orchestrator.commands.end_window import end_window
 from orchestrator.commands.expire_reservation import expire_reservation
@@ -29,6 +30,7 @@ from orchestrator.store.placing import Create
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk
+from tests.reservations.test_lists import confirm_of, told
 from tests.turning_over.desk import consumed, gpus
 
 DAY = timedelta(days=1)
@@ -160,6 +162,14 @@ async def hold_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None
 async def confirm(stage: Stage) -> None:
     held = await stage.desk.held(stage.desk.slot(0))
     assert (await stage.counted(stage.desk.confirm(held))).status == 200
+
+
+@way
+async def confirm_together(stage: Stage) -> None:
+    held = [await stage.desk.held(stage.desk.slot(index)) for index in range(4)]
+    confirms = [confirm_of(stage.desk, one) for one in held]
+    results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
+    assert [told(result) for result in results] == ["200"] * 4
 
 
 @way

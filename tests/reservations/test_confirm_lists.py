@@ -1,0 +1,96 @@
+"""However many confirms share a transaction, and whatever stands beside them, each is answered as if it were alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from uuid import UUID
+
+from orchestrator.commands.confirm_reservation import confirm_reservation
+from orchestrator.execution import Result
+from orchestrator.store.confirming import Confirm
+from orchestrator.store.operations import Answer
+from tests.lifecycle.driving import rows_of
+from tests.lifecycle.seeding import connect
+from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
+from tests.reservations.test_lists import confirm_of, settled, told
+
+KINDS = ("held", "held", "held", "confirmed", "cancelled", "overdue", "unknown", "another tenant's")
+KEYS = ("new", "new", "remembered", "of what stands")
+"""The first one's may be that of a hold: whose answer is remembered, or which stands, though its answer is forgotten."""
+ROUNDS = 25
+
+
+async def stand(desk: Desk, kind: str, seat: str, other_tenant: UUID) -> UUID:
+    """A reservation of that kind."""
+    if kind == "unknown":
+        return uuid.uuid4()
+    held = await desk.held(seat, tenant_id=other_tenant if kind == "another tenant's" else None)
+    if kind == "confirmed":
+        await desk.confirm(held)
+    elif kind == "cancelled":
+        await desk.cancel(held)
+    elif kind == "overdue":
+        desk.set_deadline(held, -1)
+    return held
+
+
+def words(result: Result) -> tuple[str, str | None, bool]:
+    """What a client would read, but for names and times."""
+    body = json.loads(result.body) if isinstance(result, Answer) else {}
+    return told(result), body.get("result"), isinstance(result, Answer) and result.replayed
+
+
+def test_a_list_says_what_each_alone_would(database_url: str) -> None:
+    """The same random situation twice: in one the confirms share a transaction, in the other each has its own."""
+    seeded = seed_with_seats(database_url, seats=10 * ROUNDS)
+    drawn = random.Random(11)
+    seats = (f"seat-{number}" for number in range(10 * ROUNDS))
+    with connect(database_url) as connection:
+        other = uuid.uuid4()
+        connection.execute("insert into tenants (id, name) values (%s, 'other')", (other,))
+        connection.execute("insert into tenant_quotas (tenant_id, gpus_limit) values (%s, 8)", (other,))
+
+    async def make(desk: Desk, kinds: list[str], asked: list[tuple[int, str, str]]) -> tuple[list[UUID], list[Confirm]]:
+        """What there is, and what is asked: of which, by which holder, under a key that made something before."""
+        ids = [await stand(desk, kind, next(seats), other) for kind in kinds]
+        prefix = uuid.uuid4().hex
+        await desk.cancel(await desk.held(next(seats), key=f"{prefix} used"))
+        if asked[0][2] == "of what stands":
+            with connect(database_url) as connection:
+                connection.execute("delete from operations where key = %s", (f"{prefix} used",))
+        keys = [
+            f"{prefix} used" if at == 0 and key != "new" else f"{prefix} {at}" for at, (_, _, key) in enumerate(asked)
+        ]
+        return ids, [
+            confirm_of(desk, ids[which], holder=holder, key=key)
+            for key, (which, holder, _) in zip(keys, asked, strict=True)
+        ]
+
+    async def scene(desk: Desk) -> None:
+        for _ in range(ROUNDS):
+            kinds = [drawn.choice(KINDS) for _ in range(drawn.randint(2, 4))]
+            asked = [
+                (drawn.randrange(len(kinds)), drawn.choice((HOLDER, HOLDER, HOLDER, "other")), drawn.choice(KEYS))
+                for _ in range(drawn.randint(2, 8))
+            ]
+            ids, confirms = await make(desk, kinds, asked)
+            together = await settled(await confirm_reservation(desk.context, confirms))
+            others, ones = await make(desk, kinds, asked)
+            alone = [(await settled(await confirm_reservation(desk.context, [one])))[0] for one in ones]
+            assert [words(one) for one in together] == [words(one) for one in alone], (kinds, asked)
+            for mine, its, kind in zip(ids, others, kinds, strict=True):
+                assert kind == "unknown" or desk.state(mine) == desk.state(its), (kinds, asked)
+            again = await settled(await confirm_reservation(desk.context, confirms))
+            assert [told(one) for one in again] == [told(one) for one in together]
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+    under_way = rows_of(database_url, "select key from operations where status is null")
+    assert under_way == [], "what was refused leaves no key under way"
+    told_twice = rows_of(
+        database_url,
+        "select subject from outbox where event_type = 'reservation.confirmed' group by subject having count(*) > 1",
+    )
+    assert told_twice == []
