@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import uuid
@@ -15,6 +16,8 @@ from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
 from tests.reservations.test_lists import confirm_of, settled, told
+from tests.reservations.test_lists_passing_over import take_key
+from tests.reservations.test_races import until_waiting
 
 KINDS = ("held", "held", "held", "confirmed", "cancelled", "overdue", "unknown", "another tenant's")
 KEYS = ("new", "new", "remembered", "of what stands")
@@ -94,3 +97,23 @@ def test_a_list_says_what_each_alone_would(database_url: str) -> None:
         "select subject from outbox where event_type = 'reservation.confirmed' group by subject having count(*) > 1",
     )
     assert told_twice == []
+
+
+def test_a_list_that_waited_for_a_key_is_judged_by_the_clock_after_it(database_url: str) -> None:
+    """A deadline that passes meanwhile is kept, whenever the list was sent (TRAPS: confirmed 2 s late)."""
+    seeded = seed_with_seats(database_url, seats=2)
+
+    async def scene(desk: Desk) -> None:
+        late, other = await desk.held("seat-0"), await desk.held("seat-1")
+        confirms = [confirm_of(desk, late, key="a"), confirm_of(desk, other, key="taken")]
+        with connect(database_url) as rival:
+            take_key(rival, seeded.tenant_id, "taken")
+            sent = asyncio.create_task(confirm_reservation(desk.context, confirms))
+            await until_waiting(database_url)
+            desk.set_deadline(late, 0)
+            rival.execute("rollback")
+        assert [told(one) for one in await settled(await sent)] == ["invalid_state", "200"]
+        assert [desk.state(one) for one in (late, other)] == ["expired", "confirmed"]
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import uuid
 from collections import Counter
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.expire_reservation import expire_reservation
 from orchestrator.store.operations import Answer
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect, try_create
 from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.reservations.test_lists import confirm_of, settled
 
 RIVALS = 12
 
@@ -79,7 +82,7 @@ def test_at_the_deadline_one_wins(database_url: str, rounds: int) -> None:
             held = await desk.held(desk.node(), "seat-0")
             desk.set_deadline(held, lead_milliseconds * chance.uniform(0.8, 1.2))
             confirmed, _, rivals, created = await asyncio.gather(
-                desk.confirm(held),
+                _confirm(desk, held, in_company=turn % 2 == 1),
                 expire_reservation(desk.context, held),
                 desk.hold(desk.node(), tenant_id=rival.tenant_id),
                 asyncio.to_thread(_create, turn),
@@ -101,6 +104,16 @@ def test_at_the_deadline_one_wins(database_url: str, rounds: int) -> None:
     assert deadlocks(database_url) == 0
     assert ends["confirmed"] > 0, ends
     assert ends["expired"] > 0, ends
+
+
+async def _confirm(desk: Desk, held: UUID, *, in_company: bool) -> Answer:
+    """Its confirm, by itself or in a list."""
+    if not in_company:
+        return await desk.confirm(held)
+    results = await confirm_reservation(desk.context, [confirm_of(desk, held), confirm_of(desk, uuid.uuid4())])
+    answer, _ = await settled(results)
+    assert isinstance(answer, Answer)
+    return answer
 
 
 def _judge(desk: Desk, held: UUID, confirmed: Answer, rivals: Answer, created: UUID | None) -> str:
@@ -174,7 +187,7 @@ def test_a_confirm_that_waited_is_judged_when_it_has_the_lock(database_url: str)
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.execute("select from reservations for update")
             waiting = asyncio.create_task(desk.confirm(held))
-            await _until_waiting(database_url)
+            await until_waiting(database_url)
             await holder.execute(
                 "update reservations set expires_at = clock_timestamp(), hold_until = clock_timestamp()"
             )
@@ -200,7 +213,7 @@ def test_a_rival_that_waited_sees_the_confirm(database_url: str) -> None:
                    confirmed_at = clock_timestamp(), waits_for = 'window', waits_until = null"""
             )
             waiting = asyncio.create_task(desk.hold("seat-0"))
-            await _until_waiting(database_url)
+            await until_waiting(database_url)
             await holder.commit()
             refused = await waiting
         assert json.loads(refused.body)["code"] == "resource_busy"
@@ -209,7 +222,8 @@ def test_a_rival_that_waited_sees_the_confirm(database_url: str) -> None:
     at_desk(database_url, seeded, way)
 
 
-async def _until_waiting(url: str) -> None:
+async def until_waiting(url: str) -> None:
+    """Until some session waits for a lock."""
     async with asyncio.timeout(60):
         while not rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'"):
             await asyncio.sleep(0.01)
