@@ -8,6 +8,9 @@ MINUTES ?= 10
 SEED ?= 7
 PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 
+# Dozens of processes of ours start in the tests and the demo, and pytest rewrites every test module: none of it is compiled twice.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test test-full lint bench campaign clean
 

@@ -1,7 +1,7 @@
 """How `pytest -n` deals the tests out: file by file, what takes longest first, and what shares a stack to one process.
 
-A long file that begins last keeps one process busy while the others have nothing left to do; a stack of the session's is
-started by every process that gets a file which uses it, and takes ten seconds of a processor.
+A long file that begins last keeps one process busy while the others have nothing left to do; the stack of tests/whole
+is started by every process that gets a file which uses it, and takes ten seconds of a processor.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 SHARING = {
-    f"tests/whole/test_{name}.py": "the stack of the session"
+    f"tests/whole/test_{name}.py": "the stack of tests/whole"
     for name in ("dying_loops", "lifecycle", "reserved", "traces", "trouble")
 }
-"""Files that use one fixture of the session which is dear to make, by that fixture."""
+"""Files that use one fixture which is dear to make, by that fixture."""
 
 LONGEST_FIRST = (
     *SHARING,

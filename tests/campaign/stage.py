@@ -29,6 +29,7 @@ from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
 from tests.proxy import Proxies
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
+from tests.whole.conftest import NODE_API
 
 LAUNCHER = "tests.testbuild"
 SANDBOX_AGENTS = 3
@@ -92,7 +93,9 @@ class Stage(Stack):
             worker_plan(endpoints, authority, port("worker-metrics")),
             _second(worker_plan(endpoints, authority, port("worker-2-metrics"))),
         ]
-        more: dict[str, Mapping[str, str]] = {"orchestrator": DEADLINES, "worker": WORKER, "outbox_relay": RELAY}
+        more: dict[str, Mapping[str, str]] = {
+            "orchestrator": {**DEADLINES, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY,
+        }  # fmt: skip
         return [self._with(plan, more[plan.module]) for plan in plans]
 
     def _agent(self, *arguments: object) -> ProcessPlan:

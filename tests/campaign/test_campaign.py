@@ -23,7 +23,7 @@ def keeps_everything(directory: Path, seconds: float, seed: int, **options: floa
 
 @pytest.mark.timeout(300)
 def test_a_short_campaign(server_directory: Path) -> None:
-    keeps_everything(server_directory, 45, seed=7)
+    keeps_everything(server_directory, 30, seed=7)
 
 
 @pytest.mark.full

@@ -22,13 +22,14 @@ from berth.local.stack import Stack, StackOptions
 from berth.local.state import write_whole
 from berth.verification.stream import check_stream
 from tests.testbuild.killing import REACHED
-from tests.whole.conftest import WAIT_SECONDS, Tenant, Whole, eventually
+from tests.whole.conftest import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
 
 AGENTS = 2
 FIRST_AGENT, SECOND_AGENT = (f"agent {node.name}" for node in plan_fleet(AGENTS))
 LOG_VERSIONS_MIN = 300
 """More than any play leaves."""
 IN_A_HURRY = {
+    "node-api": NODE_API,
     # What a lost worker left is taken up by the next one after these; in production they are longer.
     "worker": {
         "BERTH_WORKER_ACK_WAIT_SECONDS": "2",

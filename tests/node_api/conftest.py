@@ -20,6 +20,7 @@ from berth.local.servers import LocalPostgres, free_port
 from orchestrator.settings import Settings
 from orchestrator.trust.certificates import IssuedCertificate, load_authority
 from tests.databases import copied_database
+from tests.metrics_ports import get
 from tests.placement.fleet import ADD_NODES, Fleet
 
 
@@ -111,7 +112,7 @@ class NodeListener:
 
     def waiting_nodes(self) -> int:
         """How many nodes the process says are waiting."""
-        text = httpx.get(f"http://127.0.0.1:{self.process.plan.metrics_port}/metrics").text
+        _, text = get(self.process.plan.metrics_port, "/metrics")
         (line,) = [line for line in text.splitlines() if line.startswith("berth_api_nodes_waiting ")]
         return int(float(line.split()[1]))
 

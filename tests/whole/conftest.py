@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
-import httpx
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
@@ -20,6 +19,7 @@ from berth.client import Allocation, Client, CreatedAllocation
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
 from berth.verification.all_checks import run_checks
+from tests.metrics_ports import get
 from tests.whole.collector import Collector, collecting
 
 WAIT_SECONDS = 90.0
@@ -28,6 +28,8 @@ WORKER = {
     "BERTH_WORKER_STICKY_SECONDS": "1", "BERTH_WORKER_STEP_SECONDS": "2", "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
 }  # fmt: skip
 """Short pauses, so that what is waited for comes soon; deadlines are those of production."""
+NODE_API = {"BERTH_TASK_DISPATCH_TICK_SECONDS": "0.05"}
+"""A tick of production takes a tenth of a processor from the tests, however few nodes wait."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Whole:
     def gauge(self, series: str) -> float:
         """What the worker's metrics say now; 0 for a series that is not there."""
         (worker,) = [child for child in self.stack._children if child.name == "worker"]
-        text = httpx.get(f"http://127.0.0.1:{worker.plan.metrics_port}/metrics").text
+        _, text = get(worker.plan.metrics_port, "/metrics")
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series))
 
     def violations(self) -> list[str]:
@@ -144,18 +146,18 @@ def logs_in(allocation: Allocation, key: asyncssh.SSHKey, command: str) -> str:
     return asyncio.run(run())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def collector() -> Iterator[Collector]:
     """Where the stack's processes send their traces."""
     with collecting() as collector:
         yield collector
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def whole(server_directory: Path, collector: Collector) -> Iterator[Whole]:
-    """Three nodes: a slice node in each region and a bare-metal one in eu-1."""
+    """Three nodes: a slice node in each region and a bare-metal one in eu-1. Ended with these tests: it is never idle."""
     traced = {"BERTH_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
-    environment = {"api": traced, "node-api": traced, "worker": {**traced, **WORKER}}
+    environment = {"api": traced, "node-api": {**traced, **NODE_API}, "worker": {**traced, **WORKER}}
     options = StackOptions(server_directory / "whole" / "var", agents=3, wished_port=None, environment=environment)
     with Stack(options) as stack:
         yield Whole(stack)

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
 from orchestrator.domain.failures import FAILURES, Code
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
 
 WORKER = {
     "BERTH_PROVISION_SECONDS_MAX": "8", "BERTH_PROVISION_ATTEMPTS_MAX": "2",
@@ -54,7 +54,11 @@ SCOPES = ("allocation", "node")
 @pytest.fixture(scope="module")
 def whole(server_directory: Path) -> Iterator[Whole]:
     """A stack of this module's own, with short deadlines: two slice nodes and a bare-metal one."""
-    environment = {"worker": WORKER, **{f"agent {name}": AGENT for name in (SLICE, FAR, "eu-1-metal-1")}}
+    environment = {
+        "node-api": NODE_API,
+        "worker": WORKER,
+        **{f"agent {name}": AGENT for name in (SLICE, FAR, "eu-1-metal-1")},
+    }
     options = StackOptions(server_directory / "failures" / "var", agents=3, wished_port=None, environment=environment)
     with Stack(options) as stack:
         yield Whole(stack)

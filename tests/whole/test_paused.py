@@ -16,7 +16,7 @@ from berth.client import Allocation, CreatedAllocation, InvalidState, Node, NotF
 from berth.local.stack import Stack, StackOptions
 from node_agent.journal_records import Accepted, Finished, Reported, scan
 from node_agent.journal_state import JournalState
-from tests.whole.conftest import Tenant, Whole, eventually, logs_in
+from tests.whole.conftest import NODE_API, Tenant, Whole, eventually, logs_in
 
 NODE = "eu-1-slice-1"
 WORKER = {
@@ -29,7 +29,7 @@ SLOW_BOOT = {"slow_phase_seconds": "3", "slow_phase": "boot"}
 @pytest.fixture(scope="module")
 def whole(server_directory: Path) -> Iterator[Whole]:
     """A stack of this module's own with short deadlines and one slice node."""
-    environment = {"worker": WORKER, f"agent {NODE}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"}}
+    environment = {"node-api": NODE_API, "worker": WORKER, f"agent {NODE}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"}}
     options = StackOptions(server_directory / "paused" / "var", agents=1, wished_port=None, environment=environment)
     with Stack(options) as stack:
         yield Whole(stack)

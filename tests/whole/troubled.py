@@ -18,7 +18,7 @@ from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
 from berth.verification.stream import check_stream
 from tests.proxy import Proxies
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
 
 LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+")
 SERVERS = {
@@ -53,7 +53,9 @@ AGENT = {
     "BERTH_AGENT_WAIT_SECONDS": "5",
     "BERTH_AGENT_READINESS_SECONDS": "8",
 }
-OF_MODULE = {"orchestrator": CONTROL_PLANE, "worker": WORKER, "outbox_relay": RELAY, "node_agent": AGENT}
+OF_MODULE = {
+    "orchestrator": {**CONTROL_PLANE, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY, "node_agent": AGENT,
+}  # fmt: skip
 
 
 class TroubledStack(Stack):

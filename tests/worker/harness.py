@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
 import psycopg
 from psycopg.rows import dict_row
 
@@ -22,6 +21,7 @@ from node_agent.protocol import ResultReport
 from orchestrator.execution import Context, Limits
 from tests.lifecycle.driving import PROVISIONED, WIPED, completed, release, report, run_with
 from tests.lifecycle.seeding import Seeded, connect, make_context, write_signing_key
+from tests.metrics_ports import NO_ANSWER, get
 
 WAIT_SECONDS_MAX = 90.0
 T = TypeVar("T")
@@ -57,13 +57,13 @@ class Processes:
 
     def _ok(self) -> bool:
         try:
-            return httpx.get(f"http://127.0.0.1:{self.metrics_port}/ok", timeout=2).status_code == 200
-        except httpx.TransportError:
+            return get(self.metrics_port, "/ok")[0] == 200
+        except NO_ANSWER:
             return False
 
     def metric(self, name: str) -> float:
         """The sum of a metric's samples of exactly that name on the newest worker."""
-        lines = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5).text.splitlines()
+        lines = get(self.metrics_port, "/metrics")[1].splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
     def log(self, name: str) -> str:
