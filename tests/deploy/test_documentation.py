@@ -127,6 +127,11 @@ def test_the_configuration_page_is_what_the_settings_say() -> None:
             assert f"| `{variable}` |" in written
 
 
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_the_tour_works_when_pasted(tmp_path: Path) -> None:
