@@ -37,4 +37,4 @@ def availability(
         found = client.iterate_availability(
             sku=sku, region=region, gpus=gpus, count=count, starts_at=first, ends_at=last
         )
-        show_list(session, found, IN_A_WINDOW if asked else NOW, empty="nothing like that is sold there; `berth sku list` shows what is")
+        show_list(session, found, IN_A_WINDOW if asked else NOW, empty="nothing like that is sold there")
