@@ -31,6 +31,7 @@ from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
 from worker.problems import CannotRun
 from worker.settings import Settings
+from worker.sweepers.balances import sweep_balances
 from worker.sweepers.beginnings import Beginnings
 from worker.sweepers.census import CensusTaker
 from worker.sweepers.endings import sweep_ended, sweep_ending
@@ -160,6 +161,7 @@ async def _supervise(
         versions_min=settings.log_versions_min,
     )  # fmt: skip
     sweepers: dict[str, Callable[[], Awaitable[None]]] = {
+        "balances": lambda: sweep_balances(context, batch),
         "allocations_ended": lambda: sweep_ended(context, batch),
         "due_starts": beginnings.start_due,
         "late_starts": beginnings.start_late,

@@ -80,3 +80,9 @@ METERING_LAG_SECONDS = Gauge("berth_metering_lag_seconds", "Age of the first of 
 METERING_STOPPED = Gauge(
     "berth_metering_stopped", "1 while metering cannot go on for a reason that does not pass by itself"
 )
+BALANCE_EVENTS = Counter("berth_balance_events_total", "Balances that this process found low or used up", ["kind"])
+for kind in ("low", "depleted"):
+    BALANCE_EVENTS.labels(kind)
+BALANCES_LATE_SECONDS = Gauge(
+    "berth_balances_late_seconds", "How long ago the balance that is most overdue was to be looked at"
+)

@@ -8,10 +8,12 @@ import psycopg
 
 import migrations
 from berth.cli.findings import Finding, clock_finding
-from berth.database.readings import FleetReadings, LogHolder, LogReadings, read_database, read_fleet
+from berth.database.readings import BillingReadings, FleetReadings, LogHolder, LogReadings, read_database, read_fleet
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
+METERING_SECONDS_MAX = 30
+BALANCE_SECONDS_MAX = 60
 CERTIFICATE_HOURS_LEAST = 2
 NODES_NAMED_MAX = 10
 
@@ -66,9 +68,22 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
     told = f"past what they wait for: {named}; is a worker running?" if overdue else "nothing is past what it waits for"
     yield Finding("deadlines", "warning" if overdue else "ok", told)
     yield _log(readings.log)
+    yield from _billing(readings.billing)
     dead = readings.dead_letters
     advice = "; look with `berth events dead-letters list`" if dead else ""
     yield Finding("dead letters", "warning" if dead else "ok", f"{dead} events wait for a person{advice}")
+
+
+def _billing(readings: BillingReadings) -> Iterator[Finding]:
+    """Whether metering follows the log, and somebody looks at balances."""
+    behind = readings.lag_seconds > METERING_SECONDS_MAX
+    told = f"{readings.lag_versions} versions behind the log, the first {readings.lag_seconds:.1f} s old"
+    advice = "; is a worker running, and does it say metering_stopped?" if behind else ""
+    yield Finding("metering", "warning" if behind else "ok", told + advice)
+    late = readings.late_seconds > BALANCE_SECONDS_MAX
+    told = f"{readings.prepaid} are prepaid, {readings.depleted} have nothing left"
+    advice = f"; one was to be looked at {readings.late_seconds:.0f} s ago: is a worker running?" if late else ""
+    yield Finding("balances", "warning" if late else "ok", told + advice)
 
 
 def _log(readings: LogReadings) -> Finding:

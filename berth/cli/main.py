@@ -6,6 +6,7 @@ import typer
 
 from berth.cli import (
     allocations,
+    balance,
     catalogue,
     demo,
     deployment,
@@ -47,6 +48,7 @@ app.add_typer(allocations.app, name="alloc")
 app.add_typer(reservations.app, name="reserve")
 command(app, "availability")(availability)
 command(app, "usage")(usage)
+app.add_typer(balance.app, name="balance")
 app.add_typer(operations.app, name="operations")
 app.add_typer(resources.app, name="resources")
 app.add_typer(nodes.app, name="node")

@@ -8,10 +8,14 @@ Imports nothing else of ours and works from any program.
 """
 
 from berth.client.awaiting import AsyncClient
+from berth.client.balance_calls import Balance, Payment
 from berth.client.blocking import Client
 from berth.client.calls import Call
 from berth.client.errors import (
     AlreadyExists,
+    BalanceDepleted,
+    BalanceInsufficient,
+    BalanceOutOfBounds,
     BerthError,
     DatabaseUnavailable,
     ExpirationIndexFull,
@@ -117,6 +121,10 @@ __all__ = [
     "AsyncClient",
     "AuditEntry",
     "Availability",
+    "Balance",
+    "BalanceDepleted",
+    "BalanceInsufficient",
+    "BalanceOutOfBounds",
     "BerthError",
     "Call",
     "Client",
@@ -157,6 +165,7 @@ __all__ = [
     "OutcomeUnknown",
     "Overloaded",
     "Page",
+    "Payment",
     "PositionLost",
     "QuotaExceeded",
     "RangeInvalid",

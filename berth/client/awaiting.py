@@ -14,6 +14,7 @@ import httpx
 
 from berth.client import (
     admin_calls,
+    balance_calls,
     kv_calls,
     log_calls,
     operation_calls,
@@ -247,6 +248,7 @@ class AsyncClient:
     iterate_availability = _each(reservation_calls.list_availability)
     list_usage = _now(usage_calls.list_usage)
     iterate_usage = _each(usage_calls.list_usage)
+    get_balance = _now(balance_calls.get_balance)
     get_operation = _now(operation_calls.get_operation)
 
     get_log_version = _now(log_calls.get_log_version)
@@ -266,6 +268,10 @@ class AsyncClient:
     get_tenant = _now(admin_calls.get_tenant)
     set_tenant_state = _now(admin_calls.set_tenant_state)
     set_quota = _now(admin_calls.set_quota)
+    get_balance_of = _now(balance_calls.get_balance_of)
+    set_balance_policy = _now(balance_calls.set_balance_policy)
+    top_up_balance = _now(balance_calls.top_up_balance)
+    withdraw_from_balance = _now(balance_calls.withdraw_from_balance)
     create_api_key = _now(admin_calls.create_api_key)
     list_api_keys = _now(admin_calls.list_api_keys)
     iterate_api_keys = _each(admin_calls.list_api_keys)

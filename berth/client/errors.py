@@ -77,6 +77,24 @@ class QuotaExceeded(Refused):
     codes = ("quota_exceeded",)
 
 
+class BalanceDepleted(Refused):
+    """The tenant's prepaid balance is used up; nothing can be begun before it is topped up."""
+
+    codes = ("balance_depleted",)
+
+
+class BalanceInsufficient(Refused):
+    """What the tenant runs would be released at once if it became prepaid now; `extra` tells `available_micro_units`."""
+
+    codes = ("balance_insufficient",)
+
+
+class BalanceOutOfBounds(Refused):
+    """The balance would pass what it can hold; `extra` tells `balance_max_micro_units`."""
+
+    codes = ("balance_out_of_bounds",)
+
+
 class NotFound(Refused):
     """There is no such object, or it is somebody else's."""
 

@@ -45,6 +45,17 @@ class LogReadings:
 
 
 @dataclass(frozen=True)
+class BillingReadings:
+    """How far metering is behind the log; who is prepaid, whose balance is used up, and how late looking at them is."""
+
+    lag_versions: int
+    lag_seconds: float
+    prepaid: int
+    depleted: int
+    late_seconds: float
+
+
+@dataclass(frozen=True)
 class FleetReadings:
     """How the control plane is doing, by its tables. `overdue` counts what is a minute past what it waits for."""
 
@@ -60,6 +71,7 @@ class FleetReadings:
     overdue: dict[str, int]
     dead_letters: int
     log: LogReadings
+    billing: BillingReadings
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             overdue,
             dead,
             _read_log(connection),
+            _read_billing(connection),
         )
 
 
@@ -165,6 +178,24 @@ def _read_log(connection: psycopg.Connection[tuple[object, ...]]) -> LogReadings
         "from log_first f, log_head h, log_truncation t"
     )
     return replace(standing.fetchone() or LogReadings(1, 0, None), holders=tuple(found))
+
+
+def _read_billing(connection: psycopg.Connection[tuple[object, ...]]) -> BillingReadings:
+    found = (
+        connection.cursor(row_factory=class_row(BillingReadings))
+        .execute(
+            "select h.version - coalesce(c.version, 0) as lag_versions, "
+            "coalesce((select extract(epoch from clock_timestamp() - l.occurred_at) from log l "
+            " where l.version > coalesce(c.version, 0) order by l.version limit 1), 0)::float8 as lag_seconds, "
+            "(select count(*) from balances where prepaid) as prepaid, "
+            "(select count(*) from tenants where depleted_at is not null) as depleted, "
+            "(select greatest(0, coalesce(extract(epoch from clock_timestamp() - min(look_at)), 0))::float8 from balances "
+            " where look_at is not null) as late_seconds "
+            "from log_head h left join consumer_positions c on c.consumer = 'metering'"
+        )
+        .fetchone()
+    )
+    return found or BillingReadings(0, 0.0, 0, 0, 0.0)
 
 
 def _count(connection: psycopg.Connection[tuple[object, ...]], rows: str) -> int:

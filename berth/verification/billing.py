@@ -1,7 +1,8 @@
 """Billing: what was metered, and what the ledger says it costs, is what the allocations say, to the unit.
 
 Up to metering's position: what an event behind it tells is not metered yet. What an interval costs is computed here anew,
-from the allocation's times and the SKU's price, and not by the function that wrote the ledger.
+from the allocation's times and the SKU's price, and not by the function that wrote the ledger. A balance is the sum of its
+tenant's lines; who is prepaid is looked at, and what it runs is released when nothing is left.
 """
 
 from __future__ import annotations
@@ -57,14 +58,56 @@ where (l.tenant_id, l.amount_micro_units, l.sku, l.gpus, l.price_version, l.pric
       is distinct from (m.tenant_id, m.amount, m.sku, m.gpus, m.price_version, m.price_micro_per_gpu_second, m.active_at,
        m.ended_at, trunc(m.gpu_microseconds))
 """
+SETTLED: LiteralString = """
+select b.tenant_id, b.settled_micro_units, coalesce(l.amount, 0)
+from balances b full join (
+    select tenant_id, sum(case kind when 'top_up' then amount_micro_units else -amount_micro_units end) as amount
+    from ledger group by tenant_id
+) l on l.tenant_id = b.tenant_id
+where b.tenant_id is null or b.settled_micro_units <> coalesce(l.amount, 0)
+"""
+UNLOOKED: LiteralString = """
+select b.tenant_id, count(*) from balances b
+join metering_intervals i on i.tenant_id = b.tenant_id and i.ended_at is null
+join allocations a on a.id = i.allocation_id and a.state = 'active'
+where b.prepaid and b.look_at is null group by b.tenant_id
+"""
+LATE: LiteralString = """
+select b.tenant_id, b.look_at from balances b where b.look_at < clock_timestamp() - make_interval(secs => %(overdue)s)
+"""
+POSTPAID: LiteralString = """
+select t.id, t.depleted_at from tenants t join balances b on b.tenant_id = t.id where t.depleted_at is not null and not b.prepaid
+"""
+RUNNING: LiteralString = """
+select a.id, t.id, t.depleted_at from tenants t
+join metering_intervals i on i.tenant_id = t.id and i.ended_at is null
+join allocations a on a.id = i.allocation_id and a.state = 'active'
+where greatest(t.depleted_at, a.active_at) < clock_timestamp() - make_interval(secs => %(overdue)s)
+  and t.depleted_at is not null
+"""
 
 
-def check_billing(connection: Connection, _: Bounds) -> Verdict:
-    """Every active time is metered once, from its beginning to its end, at its price, and costs what the ledger says."""
+def check_billing(connection: Connection, bounds: Bounds) -> Verdict:
+    """Every active time is metered once, from its beginning to its end, at its price, and costs what the ledger says.
+
+    Balances are what the ledger comes to; who has used his up runs nothing.
+    """
     verdict = Verdict("billing", "the ledger is what the allocations cost, to the unit")
     verdict.count(connection, "select count(*) from allocations where active_at is not null")
     verdict.scan(connection, UNMETERED, "allocation {0} was active from {1} on and is not metered")
     verdict.scan(connection, OTHERWISE, "allocation {0} is metered as {1}; its row {2}")
     verdict.scan(connection, ENDS, "allocation {0} is metered until {1}; its row says {2}")
     verdict.scan(connection, COST, "the ledger charges {1} for allocation {0}, which costs {2}")
+    verdict.scan(connection, SETTLED, "the balance of tenant {0} is {1}, and its ledger comes to {2}")
+    verdict.scan(connection, UNLOOKED, "nobody looks at the balance of tenant {0}, which runs {1} allocations")
+    verdict.scan(
+        connection, LATE, "the balance of tenant {0} was to be looked at by {1}", overdue=bounds.overdue_seconds
+    )
+    verdict.scan(connection, POSTPAID, "tenant {0} is refused since {1} for a balance, and is not prepaid")
+    verdict.scan(
+        connection,
+        RUNNING,
+        "allocation {0} is active although the balance of tenant {1} is used up since {2}",
+        overdue=bounds.overdue_seconds,
+    )
     return verdict

@@ -8,7 +8,7 @@ revision = "0006"
 down_revision = "0005"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("confirming",)
+PARTS: tuple[str, ...] = ("confirming", "prepaid")
 
 
 def upgrade() -> None:

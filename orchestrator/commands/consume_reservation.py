@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.domain.balance_refusals import BalanceDepleted
 from orchestrator.domain.errors import (
     Forbidden,
     Invalid,
@@ -155,6 +156,8 @@ async def _turn_over(
             raise SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
         case "tenant":
             raise Forbidden("this tenant is suspended")
+        case "depleted":
+            raise BalanceDepleted.of_tenant()
     if outcome["last"]:
         await consume_with_last_claim(tx, subject, consume.start, limits.reservation_retention_seconds, actor)
     return Done(201, orjson.loads(outcome["body"]), UUID(outcome["allocation_id"]))

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.domain.balance_refusals import BalanceDepleted
 from orchestrator.domain.errors import (
     Forbidden,
     Invalid,
@@ -168,7 +169,7 @@ def _settled(hold: Hold, outcome: dict[str, Any]) -> Result | None:
     word = outcome["outcome"]
     if word in ("held", "existing"):
         return answer_of_call(hold.operation, outcome)
-    if word in ("busy", "not_found", "out_of_service", "window", "tenant"):
+    if word in ("busy", "not_found", "out_of_service", "window", "tenant", "depleted"):
         raise _refusal_of(outcome)
     return None
 
@@ -318,6 +319,8 @@ def _refusal_of(outcome: dict[str, Any]) -> Problem:
             return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
         case "tenant":
             return Forbidden("this tenant is suspended")
+        case "depleted":
+            return BalanceDepleted.of_tenant()
         case "in_progress":
             return OperationInProgress("the first attempt with this key has just ended without effect; try again")
         case word:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from uuid import UUID, uuid4
 
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.domain.balance_refusals import BalanceDepleted
 from orchestrator.domain.errors import Forbidden, Overloaded, Problem, SshKeyNotFound
 from orchestrator.domain.reservations import ReservationState
 from orchestrator.domain.states import Actor, ActorKind
@@ -94,6 +95,8 @@ async def _start(
             return await _fail(context, tx, subject, SshKeyNotFound("one of its SSH keys does not exist any more"))
         case "tenant":
             return await _fail(context, tx, subject, Forbidden("its tenant is suspended"))
+        case "depleted":
+            return await _fail(context, tx, subject, BalanceDepleted("its tenant's prepaid balance is used up"))
     if not outcome["last"]:
         return Started.ONE
     await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)

@@ -89,6 +89,12 @@ _NODE: Mapping[str, Schema] = {"node_id": ID, "name": TEXT}
 _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 
+_BALANCE: Mapping[str, Schema] = {
+    "settled_micro_units": WHOLE, "accruing_micro_units": WHOLE, "available_micro_units": WHOLE,
+    "low_threshold_micro_units": nullable(WHOLE), "rate_micro_units_per_second": WHOLE, "runs_out_at": nullable(TIME),
+    "judged_at": TIME,
+}  # fmt: skip
+
 _T, _O = Audience.TENANT, Audience.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
@@ -210,6 +216,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     ),
     EventType.NODE_ORPHAN_DESTROYED: EventKind(
         _O, "an orphan is gone", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
+    ),
+    EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance has sunk below its threshold", _BALANCE),
+    EventType.BALANCE_DEPLETED: EventKind(
+        _T, "a prepaid balance is used up; what the tenant runs is released by billing", _BALANCE
     ),
     EventType.OPERATION_COMMITTED: EventKind(
         _T, "a write is remembered that no other event names", {"code": TEXT, "status": WHOLE, "judged_at": TIME}

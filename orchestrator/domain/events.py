@@ -45,6 +45,8 @@ class EventType(StrEnum):
     RESOURCE_CREATED = "resource.created"
     RESOURCE_OUT_OF_SERVICE = "resource.out_of_service"
     RESOURCE_IN_SERVICE = "resource.in_service"
+    BALANCE_LOW = "balance.low"
+    BALANCE_DEPLETED = "balance.depleted"
     OPERATION_COMMITTED = "operation.committed"
     TRANSACTION = "transaction"
     OPERATION_REFUSED = "operation.refused"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.domain.balance_refusals import BalanceDepleted
 from orchestrator.domain.errors import (
     Forbidden,
     OperationInProgress,
@@ -63,5 +64,7 @@ def refusal_of(outcome: dict[str, Any]) -> Problem:
             return SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
         case "tenant":
             return Forbidden("this tenant is suspended")
+        case "depleted":
+            return BalanceDepleted.of_tenant()
         case word:
             raise ValueError(f"{word} is not a refusal")

@@ -61,7 +61,7 @@ def test_a_fleet_that_is_well(database_url: str, seeded: Seeded) -> None:
     found = examined(BERTH_DATABASE_URL=database_url)
     assert {subject for subject, (verdict, _) in found.items() if verdict not in ("ok", "skipped")} == {"postgres"}
     assert "not durable (fsync=off" in found["postgres"][1], "as it is in tests"
-    assert {"clock postgres", "schema", "relay", "nodes", "slots", "deadlines", "dead letters"} <= found.keys()
+    assert {"clock postgres", "schema", "relay", "nodes", "slots", "deadlines", "metering", "balances"} <= found.keys()
     assert [found[name][0] for name in ("nats", "temporal", "api")] == ["skipped"] * 3
 
 
@@ -106,6 +106,19 @@ def test_what_is_past_its_deadline_away_or_given_up(
     assert found["dead letters"][0] == "warning"
     verdict, detail = found["relay"]
     assert (verdict, "is a relay running?" in detail) == ("bad", True)
+
+
+def test_billing_that_is_behind(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:
+    create_allocation(database_url, seeded)
+    database.execute("update outbox set occurred_at = now() - interval '1 minute'")
+    database.execute("select log_advance(100)")
+    database.execute("update balances set prepaid = true, look_at = now() - interval '2 minutes'")
+    database.execute("update tenants set depleted_at = now()")
+    found = examined(BERTH_DATABASE_URL=database_url)
+    assert found["metering"][0] == "warning"
+    assert found["metering"][1].startswith("1 versions behind the log, the first 6")
+    assert found["balances"][0] == "warning"
+    assert found["balances"][1].startswith("1 are prepaid, 1 have nothing left; one was to be looked at 12")
 
 
 @pytest.mark.parametrize(("minutes", "way"), [(-9, "behind"), (9, "ahead of")])

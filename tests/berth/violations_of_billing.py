@@ -51,4 +51,32 @@ BILLED = [
         " select tenant_id, 'usage', 5, allocation_id, sku, gpus, price_version, price_micro_per_gpu_second, active_at,"
         " clock_timestamp(), 5, 1 from metering_intervals where allocation_id = {active}",
     ),
+    planted(
+        "a balance that is a unit too much", "billing", "its ledger comes to",
+        "update balances set settled_micro_units = settled_micro_units + 1 where tenant_id ="
+        " (select tenant_id from allocations where id = {active})",
+    ),
+    planted(
+        "a prepaid tenant at which nobody looks", "billing", "nobody looks at the balance",
+        "update balances set prepaid = true where tenant_id = (select tenant_id from allocations where id = {active})",
+    ),
+    planted(
+        "a balance that nobody came to look at", "billing", "was to be looked at by",
+        "update balances set prepaid = true, look_at = clock_timestamp() - interval '1 hour'"
+        " where tenant_id = (select tenant_id from allocations where id = {active})",
+    ),
+    planted(
+        "a tenant refused for a balance that it does not need", "billing", "is not prepaid",
+        "update tenants set depleted_at = clock_timestamp() where id = (select tenant_id from allocations where id = {active})",
+    ),
+    planted(
+        "an allocation that goes on after its balance is used up", "billing P8", "although the balance",
+        "update balances set prepaid = true, look_at = clock_timestamp() + interval '1 hour'"
+        " where tenant_id = (select tenant_id from allocations where id = {active});"
+        " update tenants set depleted_at = clock_timestamp() - interval '1 hour'"
+        " where id = (select tenant_id from allocations where id = {active});" + _INTERVALS
+        + "alter table allocations disable trigger all; update allocations set active_at = active_at - interval '1 hour'"
+        " where id = {active}; update metering_intervals set active_at = active_at - interval '1 hour'"
+        " where allocation_id = {active}",
+    ),
 ]  # fmt: skip

@@ -13,7 +13,15 @@ from uuid import UUID
 import httpx
 import pytest
 
-from berth.client import admin_calls, operation_calls, orphan_calls, reservation_calls, tenant_calls, usage_calls
+from berth.client import (
+    admin_calls,
+    balance_calls,
+    operation_calls,
+    orphan_calls,
+    reservation_calls,
+    tenant_calls,
+    usage_calls,
+)
 from berth.client.blocking import Client
 from berth.client.calls import Call
 from berth.local.servers import LocalPostgres
@@ -21,6 +29,7 @@ from tests.api.processes import public_process
 
 MODULES: tuple[ModuleType, ...] = (
     admin_calls,
+    balance_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,

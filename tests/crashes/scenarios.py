@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import committing, plays, reserving, truncating, turning
+from tests.crashes import billing, committing, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -107,6 +107,15 @@ SCENARIOS = [
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_AFTER_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.TRUNCATE_LOG_BEFORE_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
+    # Billing.
+    Scenario(ControlPoint.METERING_BEFORE_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.METERING_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.TOP_UP_BALANCE_BEFORE_COMMIT, API, billing.a_balance_is_used_up),
+    Scenario(ControlPoint.TOP_UP_BALANCE_AFTER_COMMIT, API, billing.a_balance_is_used_up, seed=True),
+    Scenario(ControlPoint.LOOK_AT_BALANCE_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
+    Scenario(ControlPoint.LOOK_AT_BALANCE_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up, seed=True),
+    Scenario(ControlPoint.RELEASE_FOR_BILLING_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
+    Scenario(ControlPoint.RELEASE_FOR_BILLING_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up),
     # Temporal, the worker and PostgreSQL.
     Scenario(ControlPoint.BEGIN_PROVISIONING_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.BEGIN_PROVISIONING_AFTER_COMMIT, WORKER, plays.one_life, seed=True),

@@ -166,6 +166,12 @@ def try_create(connection: psycopg.Connection[Any], seeded: Seeded, **options: A
     return None if found is None else uuid.UUID(found)
 
 
+def outcome_of_create(connection: psycopg.Connection[Any], seeded: Seeded, **options: Any) -> str:
+    """What becomes of a create: `created`, or the word for why not."""
+    (answer,) = _answers(connection, [_item(seeded, 0, **options)])
+    return str(answer["outcome"])
+
+
 def _item(
     seeded: Seeded,
     n: int,

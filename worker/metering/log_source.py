@@ -9,6 +9,7 @@ import structlog
 
 from berth.client import Event, LogTruncated
 from berth.client.events import event_of_feed
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.errors import Problem
 from orchestrator.execution import Context
 from orchestrator.queries.find_metering_lag import find_trusted_head
@@ -39,6 +40,8 @@ class LogSource:
                 continue
             if events:
                 yield events
+                # Whoever asks for more has committed what was handed to it.
+                reach(CrashPoint.METERING_AFTER_COMMIT)
                 after = events[-1].version
             else:
                 await asyncio.sleep(self._tick_seconds)

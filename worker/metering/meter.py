@@ -16,6 +16,7 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.domain.events import EventType
 from orchestrator.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Opening, meter
 from worker.metrics import LEDGER_LINES, METERING_POSITION, METERING_STOPPED
@@ -44,6 +45,7 @@ async def write_down(transaction: psycopg.AsyncConnection[Any], events: Sequence
     written = await meter(transaction, openings, closings)
     LEDGER_LINES.inc(written)
     METERING_POSITION.set(events[-1].version)
+    reach(CrashPoint.METERING_BEFORE_COMMIT)
 
 
 def _opening(event: Event) -> Opening:

@@ -6,6 +6,7 @@ from orchestrator.api.admin import (
     allocations,
     api_keys,
     audit,
+    balances,
     catalogue,
     dead_letters,
     nodes,
@@ -15,5 +16,5 @@ from orchestrator.api.admin import (
 )
 
 router = APIRouter(prefix="/api/v1/admin")
-for part in (tenants, api_keys, catalogue, nodes, resources, orphans, allocations, audit, dead_letters):
+for part in (tenants, balances, api_keys, catalogue, nodes, resources, orphans, allocations, audit, dead_letters):
     router.include_router(part.router)

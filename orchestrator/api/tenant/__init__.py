@@ -2,8 +2,17 @@
 
 from fastapi import APIRouter
 
-from orchestrator.api.tenant import allocation_reads, allocations, catalogue, reservations, resources, ssh_keys, usage
+from orchestrator.api.tenant import (
+    allocation_reads,
+    allocations,
+    balance,
+    catalogue,
+    reservations,
+    resources,
+    ssh_keys,
+    usage,
+)
 
 router = APIRouter(prefix="/api/v1")
-for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys, usage):
+for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys, usage, balance):
     router.include_router(part.router)

@@ -1,0 +1,1 @@
+"""Prepaid balances: what is told and released, rivals, and the sum to the unit (docs/billing.md)."""
