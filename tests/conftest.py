@@ -77,7 +77,7 @@ def data_directory(server_directory: Path) -> Path:
 @pytest.fixture(scope="session")
 def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
     """A running PostgreSQL 18. Its commits need not survive a power failure here, so they do not wait for the disk."""
-    settings = {"fsync": "off", "max_wal_size": "256MB"}
+    settings = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB", "autovacuum_naptime": "60s"}
     server = LocalPostgres(server_directory / "postgres", free_port(), new_password(), settings)
     server.start()
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:

@@ -31,6 +31,11 @@ LONGEST_FIRST = (
     "tests/cli/",
     "tests/node_agent/",
     "tests/outbox_relay/",
+    "tests/berth/test_verification.py",
+    "tests/client/test_cut_connections.py",
+    "tests/node_api/test_contract.py",
+    "tests/turning_over/",
+    "tests/windows/",
 )
 """Files, and directories of files, by the time they take; whatever is not named takes less."""
 

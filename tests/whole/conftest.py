@@ -24,7 +24,7 @@ from tests.whole.collector import Collector, collecting
 
 WAIT_SECONDS = 90.0
 WORKER = {
-    "BERTH_SWEEP_SECONDS": "0.5", "BERTH_CENSUS_SECONDS": "0.5", "BERTH_WORKER_POSITION_SECONDS": "0.3",
+    "BERTH_SWEEP_SECONDS": "1", "BERTH_CENSUS_SECONDS": "1", "BERTH_WORKER_POSITION_SECONDS": "0.3",
     "BERTH_WORKER_STICKY_SECONDS": "1", "BERTH_WORKER_STEP_SECONDS": "2", "BERTH_WORKER_ACK_WAIT_SECONDS": "3",
 }  # fmt: skip
 """Short pauses, so that what is waited for comes soon; deadlines are those of production."""

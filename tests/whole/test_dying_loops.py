@@ -62,6 +62,8 @@ NEVER_ALONE = {
 it only shows what others do. The feed's tail lasts as long as it has subscribers: when it dies their streams end, and
 whoever comes again starts it anew."""
 
+NODE = "eu-1-slice-1"
+"""The only one whose GPUs these tests ask for."""
 OIDC = {"BERTH_OIDC_ISSUER": "https://issuer.invalid", "BERTH_OIDC_AUDIENCE": "berth"}
 AT_ONCE = {"BERTH_SWEEP_SECONDS": "0.1", "BERTH_WORKER_POSITION_SECONDS": "0.1"}
 
@@ -104,6 +106,8 @@ def test_a_loop_that_dies_ends_its_process_with_a_message(
             _require_death(whole, tenant, name, planted, tmp_path / f"{planted}.log")
     finally:
         whole.start(name)
+    # On a busy machine the deaths take as long as a node may be silent.
+    eventually(lambda: whole.admin.get_node(NODE).online, "the node is online")
     made = other.create()
     assert other.wait(made, "active").status == "active"
     other.client.release_allocation(made.allocation_id)
