@@ -8,20 +8,23 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import FastAPI
 
 from orchestrator.api import admin, documents, enrolment, health, log, node, operations, problems, tenant
+from orchestrator.api.asgi import App
 from orchestrator.api.authentication import Credentials
 from orchestrator.api.bearer_tokens import BearerTokens
 from orchestrator.api.dispatching import Dispatcher
-from orchestrator.api.edge import PUBLIC_ZONE, App, Edge
+from orchestrator.api.edge import PUBLIC_ZONE, Edge
 from orchestrator.api.gate import Gate
 from orchestrator.api.gathering import Gatherer
 from orchestrator.api.issuer_documents import IssuerDocuments
 from orchestrator.api.issuer_keys import IssuerKeys
 from orchestrator.api.lane import Lane
 from orchestrator.api.log import asyncapi
+from orchestrator.api.log.acknowledging import Acknowledging
 from orchestrator.api.log.feed import Feed
 from orchestrator.api.log.head import LogHead
 from orchestrator.api.services import Services
 from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.commands.acknowledge_events import acknowledge_events
 from orchestrator.commands.commit_transactions import commit_transactions
 from orchestrator.commands.confirm_reservation import confirm_reservation
 from orchestrator.commands.create_allocations import create_allocations
@@ -86,6 +89,9 @@ def build_services(settings: Settings) -> Services:
         ),
         log_head=log_head,
         feed=_feed(settings),
+        acknowledging=Acknowledging(
+            lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
+        ),
         authority=load_authority(settings),
     )
 

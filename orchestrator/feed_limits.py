@@ -1,4 +1,4 @@
-"""Bounds of the feed of events (docs/feed.md)."""
+"""Bounds of the feed of events (docs/feed.md) and of the sockets that it feeds (docs/notifications.md)."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ class FeedLimits:
     tick_seconds: float = 0.02
     checkpoint_seconds: float = 1.0
     readers_max: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    """Bounds on one socket; each is a setting of the same name with `notifications_` before it."""
+
+    messages_per_second_max: int = 20
+    recheck_seconds: float = 1.0
+    ack_seconds: float = 0.5

@@ -12,8 +12,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from orchestrator.api.edge import App
+from orchestrator.api.asgi import App
 from orchestrator.settings import Settings
+from orchestrator.socket_serving import BoundedWebSocketProtocol
 
 HEAD_SECONDS_MAX = 10.0
 """From the first byte of a connection or request to the end of its headers; clients that are slower are not clients."""
@@ -76,8 +77,14 @@ class NodeProtocol(PromptProtocol):
 
 
 def public_server(app: App, settings: Settings) -> uvicorn.Server:
-    """The public listener."""
-    return uvicorn.Server(_config(app, settings, settings.public_host, settings.public_port))
+    """The public listener, which speaks WebSocket as well."""
+    config = _config(app, settings, settings.public_host, settings.public_port)
+    config.ws = config.ws_protocol_class = BoundedWebSocketProtocol
+    config.ws_max_size = settings.notifications_message_bytes_max
+    config.ws_ping_interval = settings.feed_keepalive_seconds
+    config.ws_ping_timeout = settings.feed_stall_seconds
+    config.ws_per_message_deflate = False  # memory for each socket, and what is secret beside what a tenant wrote
+    return uvicorn.Server(config)
 
 
 def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:
@@ -105,5 +112,5 @@ def _config(app: App, settings: Settings, host: str, port: int) -> uvicorn.Confi
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=True,
         loop="uvloop", http=PromptProtocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
-        backlog=4096, timeout_keep_alive=30, proxy_headers=False,
+        backlog=4096, timeout_keep_alive=30, proxy_headers=False, ws="none",
     )  # fmt: skip

@@ -8,9 +8,10 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
-from orchestrator.feed_limits import FeedLimits
+from orchestrator.feed_limits import FeedLimits, SocketLimits
 from orchestrator.gate_settings import GateSettings
 from orchestrator.server_addresses import DatabaseUrl
+from orchestrator.store.subscriptions import Keeping
 from orchestrator.trust.addresses import is_trustworthy_url
 
 
@@ -68,6 +69,30 @@ class Settings(BaseSettings):
     feed_checkpoint_seconds: float = Field(1.0, ge=0, description="least time between checkpoints of a silent stream")
     feed_readers_max: int = Field(
         2, ge=1, le=32, description="subscribers that read the log at once to catch up; each has a connection"
+    )
+    notifications_subscriptions_max: int = Field(
+        20, ge=1, le=1_000, description="named subscriptions of a tenant, and of the operators together"
+    )
+    notifications_kept_seconds: float = Field(
+        604_800.0,
+        gt=0,
+        le=3_153_600_000,
+        description="how long a subscription keeps its place and the log behind it, when nothing is acknowledged",
+    )
+    notifications_kept_versions_max: int = Field(
+        1_000_000, ge=1, le=2**62, description="how far behind the log's head a subscription keeps it"
+    )
+    notifications_message_bytes_max: int = Field(
+        1_024, ge=128, le=65_536, description="largest message from a client; a larger one ends its socket"
+    )
+    notifications_messages_per_second_max: int = Field(
+        20, ge=1, description="messages that a client may send in a second; beyond it its socket is closed"
+    )
+    notifications_recheck_seconds: float = Field(
+        1.0, gt=0, description="how often is looked whether who has a socket may still read"
+    )
+    notifications_ack_seconds: float = Field(
+        0.5, ge=0, description="least time between writes of one socket's position"
     )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
     credential_cache_seconds: float = Field(
@@ -208,6 +233,18 @@ class Settings(BaseSettings):
             checkpoint_seconds=self.feed_checkpoint_seconds,
             readers_max=self.feed_readers_max,
         )
+
+    def socket_limits(self) -> SocketLimits:
+        """The bounds that a socket of notifications obeys."""
+        return SocketLimits(
+            messages_per_second_max=self.notifications_messages_per_second_max,
+            recheck_seconds=self.notifications_recheck_seconds,
+            ack_seconds=self.notifications_ack_seconds,
+        )
+
+    def subscription_keeping(self) -> Keeping:
+        """How long a named subscription keeps the log."""
+        return Keeping(self.notifications_kept_seconds, self.notifications_kept_versions_max)
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -17,6 +18,7 @@ from berth.client import (
     balance_calls,
     kv_calls,
     log_calls,
+    notification_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,
@@ -30,7 +32,8 @@ from berth.client.errors import BerthError
 from berth.client.events import Event
 from berth.client.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
 from berth.client.following import follow_async
-from berth.client.keys import AsyncKeySource
+from berth.client.keys import AsyncKeySource, require_sendable
+from berth.client.listening import Listening
 from berth.client.models import Allocation, Page
 from berth.client.reservation_models import Reservation
 from berth.client.subscription import Subscription
@@ -167,6 +170,31 @@ class AsyncClient:
         """As `events`, in the lists in which they arrive."""
         return follow_async(self._http, Subscription(after, types, subjects, until))
 
+    def notifications(
+        self,
+        subscription: str | None = None,
+        *,
+        after: int | None = None,
+        types: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+    ) -> AsyncGenerator[Event, None]:
+        """Events as they commit, on a WebSocket; needs the library `websockets`. Default: what comes from now on.
+
+        With a `subscription` the server keeps its place, and `after` is where it begins if it is new. An event is
+        acknowledged when the next is asked for, so what was not finished comes again, here or elsewhere. It comes again
+        by itself as `events` does, chooses as it does, and raises what it raises, and `SubscriptionsFull`.
+        """
+        from berth.client.notifying import listen_async
+
+        return listen_async(self.exchange.address, self._credential, Listening(subscription, after, types, subjects))
+
+    async def _credential(self) -> dict[str, str]:
+        key = self.exchange.key
+        asked = key() if callable(key) else key
+        if inspect.isawaitable(asked):
+            asked = await asked
+        return {"Authorization": f"Bearer {require_sendable(asked)}"} if asked else {}
+
     async def wait_for(
         self,
         allocation_id: UUID,
@@ -257,6 +285,9 @@ class AsyncClient:
     get_commit_status = _now(kv_calls.get_commit_status)
     get_key = _now(kv_calls.get_key)
     list_keys = _now(kv_calls.list_keys)
+    list_notification_subscriptions = _now(notification_calls.list_notification_subscriptions)
+    delete_notification_subscription = _now(notification_calls.delete_notification_subscription)
+
     put_retention_policy = _now(retention_calls.put_retention_policy)
     get_retention_policy = _now(retention_calls.get_retention_policy)
     list_retention_policies = _now(retention_calls.list_retention_policies)

@@ -16,7 +16,7 @@ TRANSACTION = "transaction"
 _ENVELOPE = frozenset(
     {
         "version", "prev_version", "timestamp", "leader_id", "event_id", "event_type", "subject", "correlation_id",
-        "tenant_id", "operation_key", "request_id",
+        "tenant_id", "operation_key", "request_id", "type",
     }
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ class Event:
 
 
 def event_of_feed(text: str | bytes) -> Event:
-    """An event as the feed tells it. Raises `UnreadableAnswer`."""
+    """An event as the feed or a notification tells it. Raises `UnreadableAnswer`."""
     try:
         told = json.loads(text)
         tenant, transaction = told.get("tenant_id"), told["event_type"] == TRANSACTION

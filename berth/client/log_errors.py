@@ -53,6 +53,30 @@ class RetentionPoliciesFull(Refused):
     codes = ("retention_policies_full",)
 
 
+class SubscriptionsFull(BerthError):
+    """There are as many named subscriptions of notifications as there may be."""
+
+    codes = ("subscriptions_full",)
+
+
+class UpgradeRequired(BerthError):
+    """The path speaks WebSocket, and the request asked for no upgrade to it."""
+
+    codes = ("upgrade_required",)
+
+
+class MessageRefused(BerthError):
+    """The server took a message of this client's for none that may be sent."""
+
+    codes = ("message_refused",)
+
+
+class TooManyMessages(BerthError):
+    """This client sent more messages in a second than it may."""
+
+    codes = ("too_many_messages",)
+
+
 class LeaderUnaccepted(BerthError):
     """Nobody has accepted this Postgres as the one that the log is written by; nothing is committed until then."""
 

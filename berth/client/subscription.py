@@ -77,12 +77,19 @@ class Subscription:
 
     def pause_seconds(self, error: Exception) -> float:
         """How long to wait before coming again, growing and random. Raises the error if coming again cannot help."""
-        if isinstance(error, BerthError) and not isinstance(error, _PASSING):
-            raise error
-        step = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2.0 ** min(self.tries, 16))
         self.tries += 1
-        asked = error.retry_after_seconds if isinstance(error, BerthError) else None
-        return max(step * random.uniform(0.5, 1.0), asked or 0.0)
+        return growing_pause_seconds(error, self.tries - 1)
+
+
+def growing_pause_seconds(error: Exception, tries: int) -> float:
+    """How long to wait before coming again, growing with the tries before and random. Raises the error if coming again
+    cannot help.
+    """
+    if isinstance(error, BerthError) and not isinstance(error, _PASSING):
+        raise error
+    step = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 16))
+    asked = error.retry_after_seconds if isinstance(error, BerthError) else None
+    return max(step * random.uniform(0.5, 1.0), asked or 0.0)
 
 
 class StreamEnded(Exception):

@@ -1,4 +1,4 @@
-"""What is made of the log, and confirms in few statements: each part is `0006_<part>.sql`, its way back beside it."""
+"""What is told of the log, and confirms in few statements: each part is `0006_<part>.sql`, its way back beside it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ revision = "0006"
 down_revision = "0005"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("confirming", "prepaid")
+PARTS: tuple[str, ...] = ("confirming", "prepaid", "notifications")
 
 
 def upgrade() -> None:

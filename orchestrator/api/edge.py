@@ -11,27 +11,20 @@ import codecs
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 import structlog
 from starlette.datastructures import Headers
 
 from orchestrator.api import metrics
+from orchestrator.api.asgi import App, Message, Receive, Scope, Send
 from orchestrator.api.problems import problem_response
+from orchestrator.api.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.api.wanted_versions import VERSION_HEADER, asked_version
 from orchestrator.domain.errors import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 from orchestrator.store.database import ending
 from orchestrator.store.told_versions import AsOf, as_of
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 log = structlog.get_logger("orchestrator.api")
-REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
 ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
 LASTING = frozenset({"/v1/subscribe"})
@@ -60,7 +53,11 @@ class Edge:
         self._seconds = metrics.REQUEST_SECONDS.labels(zone=zone)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event; only HTTP is looked at."""
+        """Serve one connection event."""
+        if scope["type"] == "websocket":
+            full = self._in_flight >= self._in_flight_max
+            await serve_socket(self._app, scope, receive, send, zone=self._zone, is_full=full)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -16,8 +16,8 @@ from uuid import UUID
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
+from orchestrator.api.asgi import App, Message, Receive, Scope, Send
 from orchestrator.api.authentication import principal_behind
-from orchestrator.api.edge import App, Message, Receive, Scope, Send
 from orchestrator.api.log.commits import commit_for
 from orchestrator.api.operation_keys import answer_response
 from orchestrator.api.problems import problem_response

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.api.dispatching import Dispatcher
     from orchestrator.api.gate import Gate
     from orchestrator.api.gathering import Gatherer
+    from orchestrator.api.log.acknowledging import Acknowledging
     from orchestrator.api.log.feed import Feed
     from orchestrator.api.log.head import LogHead
     from orchestrator.catalogue_cache import CatalogueCache
@@ -41,6 +42,7 @@ class Services:
     dispatcher: Dispatcher
     log_head: LogHead
     feed: Feed
+    acknowledging: Acknowledging
     authority: NodeAuthority | None
 
 

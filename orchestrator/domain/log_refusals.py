@@ -30,3 +30,27 @@ class RetentionPoliciesFull(Problem):
     """There are as many policies as there may be."""
 
     status, code, title, business = 409, "retention_policies_full", "Retention policies full", True
+
+
+class SubscriptionsFull(Problem):
+    """There are as many named subscriptions of notifications as there may be."""
+
+    status, code, title = 409, "subscriptions_full", "Subscriptions full"
+
+
+class UpgradeRequired(Problem):
+    """The path speaks WebSocket, and the request asked for no upgrade to it."""
+
+    status, code, title = 426, "upgrade_required", "Upgrade required"
+
+
+class MessageRefused(Problem):
+    """A message on the socket that means nothing, or that may not be sent now; the socket is closed."""
+
+    status, code, title = 400, "message_refused", "Message refused"
+
+
+class TooManyMessages(Problem):
+    """More messages a second than a socket may send; it is closed."""
+
+    status, code, title = 429, "too_many_messages", "Too many messages"

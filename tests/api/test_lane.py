@@ -14,7 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
-from orchestrator.api.edge import App, Edge, Receive, Scope, Send
+from orchestrator.api.asgi import App, Receive, Scope, Send
+from orchestrator.api.edge import Edge
 from orchestrator.api.lane import Lane
 from orchestrator.api.services import Services
 from orchestrator.app import build_services, public_application

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from orchestrator.api.edge import Edge, Receive, Scope, Send
+from orchestrator.api.asgi import Receive, Scope, Send
+from orchestrator.api.edge import Edge
 
 
 class Busy:

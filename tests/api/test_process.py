@@ -20,7 +20,7 @@ import pytest
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from orchestrator import serving
-from orchestrator.api.edge import Receive, Scope, Send
+from orchestrator.api.asgi import Receive, Scope, Send
 from orchestrator.queries.find_schema_revision import REVISION_NEEDED
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent

@@ -16,6 +16,7 @@ import pytest
 from berth.client import (
     admin_calls,
     balance_calls,
+    notification_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,
@@ -30,6 +31,7 @@ from tests.api.processes import public_process
 MODULES: tuple[ModuleType, ...] = (
     admin_calls,
     balance_calls,
+    notification_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,

@@ -10,17 +10,15 @@ from contextlib import suppress
 from fastapi.responses import Response
 
 from orchestrator.api import metrics
-from orchestrator.api.edge import Receive, Scope, Send
+from orchestrator.api.asgi import Receive, Scope, Send
+from orchestrator.api.log.delivery import GOING_SECONDS_MAX, Delivery
 from orchestrator.api.log.feed import Feed
 from orchestrator.api.log.frames import PRELUDE, end
 from orchestrator.api.log.subscribers import Subscriber
 from orchestrator.domain.errors import Forbidden, Problem, Unauthenticated
-from orchestrator.store.database import TransactionConflict
-from orchestrator.store.feed_rows import Scan
 from orchestrator.store.told_versions import as_of
 
 HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
-GOING_SECONDS_MAX = 5.0
 
 
 class EventStream(Response):
@@ -37,14 +35,24 @@ class EventStream(Response):
         """Until the subscriber has ended. Raises `Overloaded`, before anything is sent, where there is no place."""
         as_of.set(None)
         subscriber = self._subscriber
+        recheck_seconds = self._feed.limits.keepalive_seconds
+        recheck_at = time.monotonic() + recheck_seconds
+
+        async def write(chunk: bytes) -> None:
+            nonlocal recheck_at
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if time.monotonic() >= recheck_at:
+                recheck_at = time.monotonic() + recheck_seconds
+                await self._require_welcome()
+
         async with self._feed.place(subscriber.audience.tenant_id):
             await self._feed.start()
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             going = asyncio.create_task(_watch(receive, subscriber))
+            delivery = Delivery(self._feed, subscriber, write)
             try:
-                await self._send(send, PRELUDE)
-                await self._catch_up(send)
-                await self._follow(send)
+                await delivery.send(PRELUDE)
+                await delivery.run()
                 if subscriber.is_slow:
                     await asyncio.wait([going], timeout=GOING_SECONDS_MAX)
                 else:
@@ -52,54 +60,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": last, "more_body": False})
             finally:
                 going.cancel()
-                self._feed.detach(subscriber)
                 metrics.FEED_ENDED.labels(subscriber.ended or "stopping").inc()
-
-    async def _send(self, send: Send, chunk: bytes) -> None:
-        """Raises nothing: who takes nothing for too long is cut off."""
-        try:
-            async with asyncio.timeout(self._feed.limits.stall_seconds):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except TimeoutError:
-            self._subscriber.cut_off()
-
-    async def _catch_up(self, send: Send) -> None:
-        """Send what lies between the subscriber and the tail, and hand over."""
-        subscriber, audience = self._subscriber, self._subscriber.audience
-        while subscriber.ended is None and not self._feed.attach(subscriber):
-            try:
-                scan = await self._feed.read(subscriber)
-                lacks = await self._lacks(scan)
-            except (Problem, TransactionConflict):
-                subscriber.finish("failed")
-                return
-            if lacks:
-                subscriber.finish("log_truncated")
-                return
-            chunk = audience.frames(scan.events)
-            if audience.has_checkpoints:
-                subscriber.checkpoint = scan.scanned_to
-                chunk += audience.checkpoint(scan.scanned_to, subscriber.leader_id)
-            subscriber.cursor = scan.scanned_to
-            if chunk:
-                await self._send(send, chunk)
-
-    async def _lacks(self, scan: Scan) -> bool:
-        """Whether the log was truncated past the subscriber while it was behind: past its own events, for a tenant."""
-        subscriber, audience = self._subscriber, self._subscriber.audience
-        if scan.first <= subscriber.cursor + 1:
-            return False
-        return audience.tenant_id is None or await self._feed.lacks(subscriber)
-
-    async def _follow(self, send: Send) -> None:
-        recheck_seconds = self._feed.limits.keepalive_seconds
-        recheck_at = time.monotonic() + recheck_seconds
-        while (chunk := await self._subscriber.next()) is not None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            self._subscriber.taken()
-            if time.monotonic() >= recheck_at:
-                recheck_at = time.monotonic() + recheck_seconds
-                await self._require_welcome()
 
     async def _require_welcome(self) -> None:
         try:

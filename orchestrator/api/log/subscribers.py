@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from orchestrator.api.log.frames import KEEPALIVE, Audience
+from orchestrator.api.log.frames import Audience
 
 
 class Subscriber:
@@ -51,7 +51,7 @@ class Subscriber:
         if self._sending_since is not None and now - self._sending_since > stall_seconds:
             self.cut_off()
         elif now - self._pushed_at > keepalive_seconds:
-            self.push(KEEPALIVE)
+            self.push(self.audience.keepalive)
 
     def cut_off(self) -> None:
         """It does not read: end it without another word, for it would not read that either."""

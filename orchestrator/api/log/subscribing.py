@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
@@ -62,7 +63,7 @@ async def subscribe(
 ) -> Response:
     """Server-sent events; `Last-Event-ID` goes before `after`. With a filter, checkpoints take the chain's place."""
     caller = await admit(request, bearer)
-    audience = Audience(caller.tenant_id, _filter(types or [], subject or []), durable)
+    audience = Audience(caller.tenant_id, chosen_events(types or [], subject or []), durable)
     if last_event_id:
         after = _resumed(last_event_id)
     subscriber = await _subscriber(parts, audience, after, request)
@@ -83,15 +84,20 @@ async def _subscriber(parts: Services, audience: Audience, after: int | None, re
         after = head.version
     if after > head.version:
         raise VersionInFuture(f"the log is at version {head.version}", version=head.version)
-    first, truncated = await find_kept(parts.context.database, after, audience.tenant_id)
+    await require_kept(parts, after, audience.tenant_id, head.version)
+    cut = request.scope["state"].get("abort", lambda: None)
+    return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut)
+
+
+async def require_kept(parts: Services, after: int, tenant_id: UUID | None, version: int) -> None:
+    """Raise `LogTruncated` where events behind `after` are gone that this tenant (or any) would be told."""
+    first, truncated = await find_kept(parts.context.database, after, tenant_id)
     if truncated:
         raise LogTruncated(
             f"events after version {after} are not kept any more; the log begins at {first}",
             first_version=first,
-            version=head.version,
+            version=version,
         )
-    cut = request.scope["state"].get("abort", lambda: None)
-    return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut)
 
 
 def _resumed(last_event_id: str) -> int:
@@ -103,7 +109,7 @@ def _resumed(last_event_id: str) -> int:
     return version
 
 
-def _filter(types: list[str], subjects: list[str]) -> Filter:
+def chosen_events(types: list[str], subjects: list[str]) -> Filter:
     """Which events are meant. Raises `Invalid` for a type that is none, so that a misspelt filter is never silence."""
     for name in types:
         family = name.removesuffix("*") if name.endswith(".*") else None

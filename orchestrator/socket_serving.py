@@ -1,0 +1,52 @@
+"""WebSockets: uvicorn's protocol on `websockets`, with bounds on what a client can make it keep (docs/notifications.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+FRAGMENTS_MAX = 16
+"""Frames that one message may come in. The bound on a message's bytes does not count empty ones."""
+UNREAD_BYTES_MAX = 1024 * 1024
+"""What may wait for a client that goes on sending pings, each of which is answered, and reads nothing."""
+FLUSH_SECONDS_MAX = 15.0
+"""How long a closed socket may wait for a client that does not read what was said last."""
+POLICY = 1008
+
+
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket that may be cut off: a closed transport waits for whoever does not read."""
+
+    def connection_made(self, transport: Any) -> None:
+        """The application reaches the connection by `abort` in its scope's state."""
+        self.app_state = {**self.app_state, "abort": transport.abort}
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """The first of it is the whole head of the request: what that is no upgrade by, gets none, and is not waited for."""
+        super().data_received(data)
+        if not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            self.transport.close()
+
+    def handle_ping(self) -> None:
+        """Answer it, unless nothing of the answers is taken."""
+        if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self.transport.abort()
+            return
+        super().handle_ping()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Collect the fragments of a message, not without end."""
+        if len(self.frames) >= FRAGMENTS_MAX:
+            self.conn.fail(POLICY, "too many fragments")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
+
+    def on_task_complete(self, task: Any) -> None:
+        """Whatever the client does now, its connection ends."""
+        super().on_task_complete(task)
+        self.loop.call_later(FLUSH_SECONDS_MAX, self.transport.abort)
