@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from orchestrator.api.log.asyncapi_sockets import channel
 from tests.api.calling import Caller
 
+SCHEMAS = {kind: Draft202012Validator(message["payload"]) for kind, message in channel()["messages"].items()}
+"""What the AsyncAPI document says of each message; all that is heard is held against it."""
 PROTOCOL = "berth.notifications.v1"
 SECONDS_MAX = 60.0
 
@@ -55,6 +59,7 @@ def heard(socket: ClientConnection) -> dict[str, Any]:
     assert isinstance(message, str)
     told = json.loads(message)
     assert isinstance(told, dict)
+    SCHEMAS[told["type"]].validate(told)
     return told
 
 

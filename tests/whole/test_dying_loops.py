@@ -40,8 +40,14 @@ NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve"},
     "orchestrator/api/gathering.py": {"self._run_alone"},
     "orchestrator/api/issuer_keys.py": {"self._fetch_once"},
+    "orchestrator/api/log/acknowledging.py": {"self._write_after"},
     "orchestrator/api/log/feed.py": {"self._follow"},
     "orchestrator/api/log/head.py": {"self._ask_after"},
+    "orchestrator/api/log/notification_sockets.py": {
+        "self._hear",
+        "self._keep_position",
+        "self._watch_credential",
+    },
     "orchestrator/api/log/streams.py": {"_watch"},
     "orchestrator/api/remembering.py": {"self._put"},
     "outbox_relay/feed.py": {"self._read"},
@@ -60,7 +66,7 @@ NEVER_ALONE = {
 }
 """Started beside something else, and no loop of its own: whoever started it, or a group of tasks, waits for its end, or
 it only shows what others do. The feed's tail lasts as long as it has subscribers: when it dies their streams end, and
-whoever comes again starts it anew."""
+whoever comes again starts it anew. A socket ends with any of what is at work for it."""
 
 NODE = "eu-1-slice-1"
 """The only one whose GPUs these tests ask for."""

@@ -1,4 +1,4 @@
-"""`GET /asyncapi.json`: the events on NATS as an AsyncAPI 3 document, made from the one table of event types.
+"""`GET /asyncapi.json`: the events on NATS and on WebSockets as an AsyncAPI 3 document, made from the one table of event types.
 
 https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages are CloudEvents 1.0 (docs/events.md).
 """
@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from orchestrator.api.answers import json_response
+from orchestrator.api.log import asyncapi_sockets as sockets
 from orchestrator.domain.event_kinds import EVENT_KINDS, ID, TEXT, TIME, Audience, EventKind
 from orchestrator.domain.events import EventType
 
@@ -60,11 +61,13 @@ def document() -> dict[str, Any]:
                 [e for e, kind in EVENT_KINDS.items() if kind.audience is Audience.OPERATOR or e in _ADMINS_TOO],
                 {},
             ),
+            "notifications": sockets.channel(),
         },
         "operations": {
             f"publish_{name}_events": {"action": "send", "channel": {"$ref": f"#/channels/{name}"}}
             for name in ("tenant", "operator")
-        },
+        }
+        | sockets.operations(),
         "components": {
             "messages": {event.value: _message(event, kind) for event, kind in EVENT_KINDS.items()},
             "schemas": {event.value: kind.schema() for event, kind in EVENT_KINDS.items()},

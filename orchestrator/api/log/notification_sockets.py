@@ -70,6 +70,8 @@ class NotificationSocket:
         beside = [asyncio.create_task(self._hear()), asyncio.create_task(self._watch_credential())]
         if self._place is not None:
             beside.append(asyncio.create_task(self._keep_position(self._place)))
+        for task in beside:
+            task.add_done_callback(self._fail_with)
         try:
             await self._socket.send_text(messages.begin(subscriber.cursor, subscriber.leader_id, name))
             await delivery.run()
@@ -89,6 +91,12 @@ class NotificationSocket:
                 version=subscriber.cursor, acknowledged=self._kept if self._kept >= 0 else None,
                 seconds=round(time.monotonic() - started, 3), request_id=self._socket.scope["state"]["request_id"],
             )  # fmt: skip
+
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
+        """A socket does not outlive what watches over it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a socket of notifications failed", exc_info=error)
+            self._subscriber.finish("failed")
 
     async def _write(self, chunk: bytes) -> None:
         """Each line is a message. Raises `WebSocketDisconnect` when the client has gone."""
