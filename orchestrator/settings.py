@@ -171,6 +171,23 @@ class Settings(BaseSettings):
         10_000_000, ge=1, le=2**62, description="how far behind the log's head a tenant's policy holds"
     )
 
+    webhooks_max: int = Field(20, ge=1, le=1_000, description="webhooks of a tenant, and of the operators together")
+    webhook_pending_max: int = Field(
+        5_000,
+        ge=1,
+        le=100_000,
+        description="deliveries of a webhook that wait for an attempt; beyond it its position waits",
+    )
+    webhook_retention_versions_max: int = Field(
+        10_000_000, ge=1, le=2**62, description="how far behind the log's head a webhook keeps the log for itself"
+    )
+    webhook_http_allowed: bool = Field(
+        False, description="whether webhooks may have http:// URLs; for trying things out"
+    )
+    webhook_private_addresses_allowed: bool = Field(
+        False, description="whether webhooks may be sent to addresses that are not of the public internet"
+    )
+
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -19,6 +20,7 @@ from orchestrator.execution import Context
 from orchestrator.store.database import connect_database
 from orchestrator.store.direct_connection import connect_directly
 from orchestrator.trust.signing import load_signer
+from orchestrator.trust.webhook_keys import WebhookKeys
 from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
@@ -45,6 +47,10 @@ from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
 from worker.sweepers.rounds import sweep_for_ever
 from worker.sweepers.silence import sweep_silent_nodes
 from worker.sweepers.truncation import LogTruncator
+from worker.sweepers.webhooks import WebhookSweeper
+from worker.webhooks.destinations import Resolver
+from worker.webhooks.dispatching import Dispatcher as WebhookDispatcher
+from worker.webhooks.sending import Sender
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
@@ -183,6 +189,9 @@ async def _supervise(
         ),
         "metering": lambda: measure_metering(context),
         "log": truncator.sweep,
+        "webhooks": WebhookSweeper(
+            context, seconds=settings.webhook_delivery_retention_seconds, kept=settings.webhook_deliveries_kept_max
+        ).sweep,
         "census": CensusTaker(context, settings.census_seconds).take,
     }
     async with make_worker(client, context, settings):
@@ -190,6 +199,7 @@ async def _supervise(
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
+            asyncio.create_task(_deliver(context, settings), name="webhooks"),
             asyncio.create_task(sweep_for_ever(sweepers, settings.sweep_seconds), name="sweepers"),
         }
         stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -227,6 +237,22 @@ async def _meter(context: Context, settings: Settings) -> None:
         application="berth-metering",
     )
     await meter_for_ever(source, connect, settings.metering_batch_max)
+
+
+async def _deliver(context: Context, settings: Settings) -> None:
+    assert context.signer is not None, "the worker has one"
+    resolver = Resolver(settings.webhook_attempts_max)
+    sender = Sender(
+        resolver.resolve,
+        timeout_seconds=settings.webhook_timeout_seconds,
+        http_allowed=settings.webhook_http_allowed,
+        private_allowed=settings.webhook_private_addresses_allowed,
+        tls=ssl.create_default_context(),
+    )
+    try:
+        await WebhookDispatcher(context, WebhookKeys(context.signer), sender, settings.webhook_bounds()).run()
+    finally:
+        resolver.close()
 
 
 def _require_alive(loops: set[asyncio.Task[None]]) -> None:

@@ -54,7 +54,7 @@ LOG_BLOCKED = Gauge(
 )
 LOG_CURSOR_LAG = Gauge(
     "berth_log_cursor_lag_versions",
-    "Versions that a policy, a consumer or dead letters keep in the log; the twenty that need most",
+    "Versions that a policy, a consumer, a webhook or dead letters keep in the log; the twenty that need most",
     ["kind", "name", "tenant"],
 )
 SWEEP_FAILURES = Counter("berth_worker_sweep_failures_total", "Sweeps that could not be done", ["sweeper"])
@@ -86,3 +86,20 @@ for kind in ("low", "depleted"):
 BALANCES_LATE_SECONDS = Gauge(
     "berth_balances_late_seconds", "How long ago the balance that is most overdue was to be looked at"
 )
+WEBHOOK_ATTEMPTS = Counter("berth_webhook_attempts_total", "Attempts to deliver to webhooks", ["outcome"])
+for outcome in ("succeeded", "failed"):
+    WEBHOOK_ATTEMPTS.labels(outcome)
+WEBHOOK_ATTEMPT_SECONDS = Histogram("berth_webhook_attempt_seconds", "Time an attempt took", buckets=LATENCIES_SECONDS)
+WEBHOOK_ATTEMPTS_UNDER_WAY = Gauge("berth_webhook_attempts_under_way", "Attempts that this process has under way")
+WEBHOOKS = Gauge(
+    "berth_webhooks", "Webhooks by state; failing ones are enabled ones whose last attempt failed", ["state"]
+)
+WEBHOOK_DELIVERIES_PENDING = Gauge("berth_webhook_deliveries_pending", "Deliveries that wait for an attempt")
+WEBHOOK_OLDEST_DUE_SECONDS = Gauge("berth_webhook_oldest_due_seconds", "How long the oldest of them has been due")
+WEBHOOK_LAG_VERSIONS = Gauge("berth_webhook_lag_versions", "Versions of the log that the webhook furthest behind needs")
+WEBHOOKS_DISABLED = Counter(
+    "berth_webhooks_disabled_total", "Webhooks that were disabled by what their endpoint did", ["reason"]
+)
+for reason in ("gone", "failing"):
+    WEBHOOKS_DISABLED.labels(reason)
+WEBHOOKS_STOPPED = Gauge("berth_webhooks_stopped", "1 while the dispatcher cannot ask the database")

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.execution import Limits
 from orchestrator.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+from worker.webhooks.dispatching import Bounds
 
 
 class Settings(BaseSettings):
@@ -69,6 +70,35 @@ class Settings(BaseSettings):
     metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering looks for new events")
     metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
 
+    webhook_tick_seconds: float = Field(0.5, gt=0, description="how often is looked for what webhooks are to deliver")
+    webhook_pending_max: int = Field(
+        5_000,
+        ge=1,
+        le=100_000,
+        description="deliveries of a webhook that wait for an attempt; beyond it its position waits",
+    )
+    webhook_timeout_seconds: float = Field(
+        20.0, gt=0, le=60, description="longest attempt to deliver, from name to answer"
+    )
+    webhook_attempts_max: int = Field(64, ge=1, le=1_000, description="attempts to deliver under way in a process")
+    webhook_tenant_attempts_max: int = Field(16, ge=1, le=1_000, description="of them for one tenant")
+    webhook_endpoint_attempts_max: int = Field(4, ge=1, le=1_000, description="of them for one webhook")
+    webhook_failing_seconds_max: float = Field(
+        5 * 86_400.0, gt=0, description="a webhook of which every attempt failed for so long is disabled"
+    )
+    webhook_delivery_retention_seconds: float = Field(
+        7 * 86_400.0, gt=0, le=3_153_600_000, description="how long a delivery that has ended can be read and replayed"
+    )
+    webhook_deliveries_kept_max: int = Field(
+        100_000, ge=1, description="deliveries of a webhook that are kept, however young; more when more wait"
+    )
+    webhook_http_allowed: bool = Field(
+        False, description="whether webhooks may have http:// URLs; for trying things out"
+    )
+    webhook_private_addresses_allowed: bool = Field(
+        False, description="whether webhooks may be sent to addresses that are not of the public internet"
+    )
+
     sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
     sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")
@@ -124,6 +154,18 @@ class Settings(BaseSettings):
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
+
+    def webhook_bounds(self) -> Bounds:
+        """The bounds that the dispatcher of webhooks obeys."""
+        return Bounds(
+            tick_seconds=self.webhook_tick_seconds,
+            timeout_seconds=self.webhook_timeout_seconds,
+            attempts_max=self.webhook_attempts_max,
+            tenant_attempts_max=self.webhook_tenant_attempts_max,
+            endpoint_attempts_max=self.webhook_endpoint_attempts_max,
+            pending_max=self.webhook_pending_max,
+            failing_seconds_max=self.webhook_failing_seconds_max,
+        )
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

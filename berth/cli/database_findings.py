@@ -8,7 +8,15 @@ import psycopg
 
 import migrations
 from berth.cli.findings import Finding, clock_finding
-from berth.database.readings import BillingReadings, FleetReadings, LogHolder, LogReadings, read_database, read_fleet
+from berth.database.readings import (
+    BillingReadings,
+    FleetReadings,
+    LogHolder,
+    LogReadings,
+    WebhookReadings,
+    read_database,
+    read_fleet,
+)
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
@@ -16,6 +24,7 @@ METERING_SECONDS_MAX = 30
 BALANCE_SECONDS_MAX = 60
 CERTIFICATE_HOURS_LEAST = 2
 NODES_NAMED_MAX = 10
+WEBHOOK_DUE_SECONDS_MAX = 300
 
 
 def database_findings(url: str) -> Iterator[Finding]:
@@ -69,6 +78,7 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
     yield Finding("deadlines", "warning" if overdue else "ok", told)
     yield _log(readings.log)
     yield from _billing(readings.billing)
+    yield _webhooks(readings.webhooks)
     dead = readings.dead_letters
     advice = "; look with `berth events dead-letters list`" if dead else ""
     yield Finding("dead letters", "warning" if dead else "ok", f"{dead} events wait for a person{advice}")
@@ -100,11 +110,28 @@ def _log(readings: LogReadings) -> Finding:
     return Finding("log", "warning", f"{kept}; it cannot be truncated since {since}: {told}")
 
 
+def _webhooks(readings: WebhookReadings) -> Finding:
+    """Whether what is due is sent, and whose endpoints do not take it."""
+    told = f"{readings.enabled} enabled, {readings.pending} messages wait"
+    if readings.oldest_due_seconds > WEBHOOK_DUE_SECONDS_MAX:
+        late = f"the oldest has been due for {readings.oldest_due_seconds:.0f} s; is a worker running?"
+        return Finding("webhooks", "warning", f"{told}, {late}")
+    if readings.failing or readings.disabled:
+        trouble = f"{readings.failing} fail now, {readings.disabled} were disabled by what their endpoints did"
+        return Finding("webhooks", "warning", f"{told}; {trouble}")
+    return Finding("webhooks", "ok", told)
+
+
 def _holder(holder: LogHolder) -> str:
     of = "" if holder.tenant_id is None else f" of tenant {holder.tenant_id}"
-    return {"policy": f"retention policy {holder.name}{of}", "consumer": f"consumer {holder.name}"}.get(
-        holder.kind, f"a dead letter of {holder.name}"
-    )
+    told = {
+        "policy": "retention policy",
+        "consumer": "consumer",
+        "subscription": "subscription",
+        "webhook": "webhook",
+        "dead_letters": "a dead letter of",
+    }
+    return f"{told[holder.kind]} {holder.name}{of}"
 
 
 def _slots(readings: FleetReadings) -> Finding:

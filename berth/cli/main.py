@@ -20,6 +20,7 @@ from berth.cli import (
     resources,
     retention,
     tenants,
+    webhooks,
 )
 from berth.cli.availability import availability
 from berth.cli.session import command
@@ -64,6 +65,7 @@ app.add_typer(catalogue.regions, name="region")
 app.add_typer(events.app, name="events")
 app.add_typer(kv.app, name="kv")
 app.add_typer(retention.app, name="retention")
+app.add_typer(webhooks.app, name="webhook")
 app.add_typer(deployment.admin_keys, name="admin-key")
 
 

@@ -116,6 +116,16 @@ from berth.client.reservation_models import (
 )
 from berth.client.retention_calls import RetentionPolicy
 from berth.client.usage_calls import Usage
+from berth.client.webhook_calls import Delivery, Replayed, Webhook
+from berth.client.webhook_errors import (
+    WebhookBusy,
+    WebhookKeysFull,
+    WebhooksFull,
+    WebhooksUnavailable,
+    WebhookUnverified,
+    WebhookUrlRefused,
+)
+from berth.client.webhooks import verify_webhook
 
 __all__ = [
     "FINAL_STATES",
@@ -137,6 +147,7 @@ __all__ = [
     "CreatedAllocation",
     "DatabaseUnavailable",
     "DeadLetter",
+    "Delivery",
     "EnrolmentToken",
     "Event",
     "EventStubbed",
@@ -178,6 +189,7 @@ __all__ = [
     "RangeInvalid",
     "Refused",
     "Region",
+    "Replayed",
     "RequestTimeout",
     "Reservation",
     "ReservationNotFound",
@@ -219,6 +231,14 @@ __all__ = [
     "VersionMissing",
     "VersionNotReached",
     "WaitTimeout",
+    "Webhook",
+    "WebhookBusy",
+    "WebhookKeysFull",
+    "WebhookUnverified",
+    "WebhookUrlRefused",
+    "WebhooksFull",
+    "WebhooksUnavailable",
     "WindowInvalid",
     "parse_key",
+    "verify_webhook",
 ]

@@ -23,6 +23,7 @@ from berth.client import (
     retention_calls,
     tenant_calls,
     usage_calls,
+    webhook_calls,
 )
 from berth.client.calls import Call
 from berth.client.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
@@ -265,6 +266,19 @@ class Client:
     list_usage = _now(usage_calls.list_usage)
     iterate_usage = _each(usage_calls.list_usage)
     get_balance = _now(balance_calls.get_balance)
+    create_webhook = _now(webhook_calls.create_webhook)
+    list_webhooks = _now(webhook_calls.list_webhooks)
+    iterate_webhooks = _each(webhook_calls.list_webhooks)
+    get_webhook = _now(webhook_calls.get_webhook)
+    change_webhook = _now(webhook_calls.change_webhook)
+    delete_webhook = _now(webhook_calls.delete_webhook)
+    rotate_webhook = _now(webhook_calls.rotate_webhook)
+    send_test_message = _now(webhook_calls.send_test_message)
+    list_deliveries = _now(webhook_calls.list_deliveries)
+    iterate_deliveries = _each(webhook_calls.list_deliveries)
+    get_delivery = _now(webhook_calls.get_delivery)
+    replay_delivery = _now(webhook_calls.replay_delivery)
+    replay_failed_deliveries = _now(webhook_calls.replay_failed_deliveries)
     get_operation = _now(operation_calls.get_operation)
 
     get_log_version = _now(log_calls.get_log_version)

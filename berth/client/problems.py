@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import berth.client.log_errors  # noqa: F401 - so that its names are among those below
+import berth.client.log_errors
+import berth.client.webhook_errors  # noqa: F401 - so that their names are among those below
 from berth.client.errors import BerthError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 
 

@@ -56,6 +56,17 @@ class BillingReadings:
 
 
 @dataclass(frozen=True)
+class WebhookReadings:
+    """How webhooks are doing; `oldest_due_seconds`: how long the oldest message has been due."""
+
+    enabled: int
+    failing: int
+    disabled: int
+    pending: int
+    oldest_due_seconds: float
+
+
+@dataclass(frozen=True)
 class FleetReadings:
     """How the control plane is doing, by its tables. `overdue` counts what is a minute past what it waits for."""
 
@@ -72,6 +83,7 @@ class FleetReadings:
     dead_letters: int
     log: LogReadings
     billing: BillingReadings
+    webhooks: WebhookReadings
 
 
 @dataclass(frozen=True)
@@ -164,6 +176,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             dead,
             _read_log(connection),
             _read_billing(connection),
+            _read_webhooks(connection),
         )
 
 
@@ -196,6 +209,18 @@ def _read_billing(connection: psycopg.Connection[tuple[object, ...]]) -> Billing
         .fetchone()
     )
     return found or BillingReadings(0, 0.0, 0, 0, 0.0)
+
+
+def _read_webhooks(connection: psycopg.Connection[tuple[object, ...]]) -> WebhookReadings:
+    found = connection.cursor(row_factory=class_row(WebhookReadings)).execute(
+        "select count(*) filter (where state = 'enabled') as enabled, "
+        "count(*) filter (where state = 'enabled' and failing_since is not null) as failing, "
+        "count(*) filter (where state = 'disabled' and disabled_reason <> 'requested') as disabled, "
+        "(select count(*) from webhook_deliveries where state = 'pending') as pending, "
+        "(select coalesce(max(extract(epoch from clock_timestamp() - next_attempt_at)), 0)::float8 from webhook_deliveries "
+        " where state = 'pending' and next_attempt_at < clock_timestamp()) as oldest_due_seconds from webhooks"
+    )
+    return found.fetchone() or WebhookReadings(0, 0, 0, 0, 0.0)
 
 
 def _count(connection: psycopg.Connection[tuple[object, ...]], rows: str) -> int:

@@ -8,7 +8,7 @@ revision = "0006"
 down_revision = "0005"
 
 SQL = Path(__file__).parent.parent / "sql"
-PARTS: tuple[str, ...] = ("confirming", "prepaid", "notifications")
+PARTS: tuple[str, ...] = ("confirming", "prepaid", "notifications", "webhooks")
 
 
 def upgrade() -> None:

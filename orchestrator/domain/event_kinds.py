@@ -221,6 +221,9 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.BALANCE_DEPLETED: EventKind(
         _T, "a prepaid balance is used up; what the tenant runs is released by billing", _BALANCE
     ),
+    EventType.WEBHOOK_DISABLED: EventKind(
+        _T, "a webhook is sent nothing more", {"webhook_id": ID, "reason": TEXT}
+    ),
     EventType.OPERATION_COMMITTED: EventKind(
         _T, "a write is remembered that no other event names", {"code": TEXT, "status": WHOLE, "judged_at": TIME}
     ),

@@ -47,6 +47,7 @@ class EventType(StrEnum):
     RESOURCE_IN_SERVICE = "resource.in_service"
     BALANCE_LOW = "balance.low"
     BALANCE_DEPLETED = "balance.depleted"
+    WEBHOOK_DISABLED = "webhook.disabled"
     OPERATION_COMMITTED = "operation.committed"
     TRANSACTION = "transaction"
     OPERATION_REFUSED = "operation.refused"

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.timeout(600)
 
 schemathesis.openapi.format("openssh-public-key", strategies.builds(ssh_key))
 schemathesis.openapi.format("pkcs10-pem", strategies.builds(signing_request))
+schemathesis.openapi.format("webhook-url", strategies.integers(0, 9).map(lambda n: f"https://hooks.example.com/{n}"))
 
 
 Case = AnyCase[Any]
@@ -91,6 +92,7 @@ def contract(
             "node": place.node["name"],
             "node_id": place.node["id"],
             "tenant_id": new_tenant(admin).tenant_id or "",
+            "webhook_id": tenant.make("/webhooks", {"url": "https://hooks.example.com/0"})["id"],
         }
         with requests.Session() as session:
             session.trust_env = False  # or the whole environment is looked through for proxies before each request

@@ -21,6 +21,7 @@ OWN = {
     "unreadable_answer",
     "wait_timeout",
     "state_unreachable",
+    "webhook_unverified",
 }
 """Codes of situations that only a client can be in."""
 KEPT_THOUGH_NO_BUSINESS = {"operation_conflict", "operation_fenced", "secret_not_shown_again"}

@@ -22,6 +22,7 @@ from berth.client import (
     reservation_calls,
     tenant_calls,
     usage_calls,
+    webhook_calls,
 )
 from berth.client.blocking import Client
 from berth.client.calls import Call
@@ -37,6 +38,7 @@ MODULES: tuple[ModuleType, ...] = (
     reservation_calls,
     tenant_calls,
     usage_calls,
+    webhook_calls,
 )
 NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|v1/.*|api/v1/nodes/enroll)")
 """Health, the log's own API, and what agents call."""

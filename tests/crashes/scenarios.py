@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import billing, committing, plays, reserving, truncating, turning
+from tests.crashes import billing, committing, hooking, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -107,6 +107,12 @@ SCENARIOS = [
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_AFTER_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.TRUNCATE_LOG_BEFORE_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
+    Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.CLAIM_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.CLAIM_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook, seed=True),
+    Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     # Billing.
     Scenario(ControlPoint.METERING_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.METERING_AFTER_COMMIT, WORKER, plays.one_life),

@@ -11,8 +11,9 @@ from orchestrator.api.tenant import (
     resources,
     ssh_keys,
     usage,
+    webhooks,
 )
 
 router = APIRouter(prefix="/api/v1")
-for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys, usage, balance):
+for part in (allocations, allocation_reads, reservations, resources, catalogue, ssh_keys, usage, balance, webhooks):
     router.include_router(part.router)

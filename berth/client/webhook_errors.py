@@ -1,0 +1,41 @@
+"""What webhooks are refused with, and what a receiver refuses."""
+
+from __future__ import annotations
+
+from berth.client.errors import BerthError, Invalid, Refused, Unavailable
+
+
+class WebhookUrlRefused(Invalid):
+    """The deployment sends nothing there; `extra["reason"]` is `http` or `private_address`."""
+
+    codes = ("webhook_url_refused",)
+
+
+class WebhooksFull(Refused):
+    """There are as many webhooks as there may be."""
+
+    codes = ("webhooks_full",)
+
+
+class WebhookKeysFull(Refused):
+    """As many older keys sign still as may: the overlaps of earlier rotations are not over."""
+
+    codes = ("webhook_keys_full",)
+
+
+class WebhookBusy(Refused):
+    """As many deliveries wait for their attempts as may."""
+
+    codes = ("webhook_busy",)
+
+
+class WebhooksUnavailable(Unavailable):
+    """The server has no key under which the keys of webhooks are kept."""
+
+    codes = ("webhooks_unavailable",)
+
+
+class WebhookUnverified(BerthError):
+    """A message that came as a webhook's is not signed by a key that is known, or not lately."""
+
+    codes = ("webhook_unverified",)

@@ -1,0 +1,147 @@
+"""The whole application and dispatchers over one database, in one event loop; rounds of a dispatcher are the test's."""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from starlette.testclient import TestClient
+
+from berth.local.servers import LocalPostgres
+from orchestrator.api.services import Services
+from orchestrator.app import build_services, public_listener
+from orchestrator.settings import Settings
+from orchestrator.trust.webhook_keys import WebhookKeys
+from tests.api.calling import Caller, insert_admin_key, new_tenant
+from tests.api.conftest import settings_over
+from tests.databases import copied_database
+from tests.webhooks.receivers import Receiver
+from worker.webhooks.destinations import Resolver
+from worker.webhooks.dispatching import Bounds, Dispatcher
+from worker.webhooks.sending import Sender
+
+BOUNDS = Bounds(
+    tick_seconds=0.05, timeout_seconds=5.0, attempts_max=64, tenant_attempts_max=16, endpoint_attempts_max=4,
+    pending_max=50, failing_seconds_max=1_000.0,
+)  # fmt: skip
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Desk:
+    """An API, its database, and dispatchers to be made."""
+
+    http: TestClient
+    services: Services
+    admin: Caller
+    database: psycopg.Connection[Any]
+    resolver: Resolver = field(default_factory=lambda: Resolver(16))
+
+    def tenant(self) -> Caller:
+        """A new one."""
+        return new_tenant(self.admin)
+
+    def webhook(self, owner: Caller, receiver: Receiver, **members: Any) -> Any:
+        """The owner's webhook to this receiver."""
+        return owner.make("/webhooks", {"url": receiver.url, **members})
+
+    def append(self, tenant: Caller | None, number: int = 1, event_type: str = "node.online") -> int:
+        """Leave events of the tenant's, or of the operators', in the log; answers its head."""
+        self.database.execute(
+            "insert into outbox (event_type, correlation_id, tenant_id, subject, payload) "
+            "select %s, uuidv7(), %s, 'things/' || n, jsonb_build_object('n', n, 'é', '<\"\\>') from generate_series(1, %s) n",
+            (event_type, None if tenant is None else tenant.tenant_id, number),
+        )
+        return self.sequence()
+
+    def sequence(self) -> int:
+        """Give what waits its version; the head."""
+        while self.one("select log_advance(1000)"):
+            continue
+        return int(self.one("select version from log_head"))
+
+    def one(self, query: str, *values: object) -> Any:
+        """The one value that a query answers."""
+        row = self.database.execute(query.encode(), values).fetchone()
+        assert row is not None
+        return row[0]
+
+    def dispatcher(
+        self,
+        *,
+        private_allowed: bool = True,
+        http_allowed: bool = True,
+        tls: ssl.SSLContext | None = None,
+        resolve: Any = None,
+        **bounds: Any,
+    ) -> Dispatcher:
+        """One more, with these bounds."""
+        signer = self.services.context.signer
+        assert signer is not None
+        wanted = replace(BOUNDS, **bounds)
+        sender = Sender(
+            resolve or self.resolver.resolve, timeout_seconds=wanted.timeout_seconds, http_allowed=http_allowed,
+            private_allowed=private_allowed, tls=tls or ssl.create_default_context(),
+        )  # fmt: skip
+        return Dispatcher(self.services.context, WebhookKeys(signer), sender, wanted)
+
+    def dispatch(self, *dispatchers: Dispatcher) -> None:
+        """Rounds until nothing is new or due, and every attempt has ended."""
+        for dispatcher in dispatchers or (self.dispatcher(),):
+            self.run(partial(_all, dispatcher, self))
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """In the application's event loop."""
+        assert self.http.portal is not None
+        return self.http.portal.call(work)
+
+    def due_now(self, webhook_id: str) -> None:
+        """As if the pauses were over."""
+        self.database.execute(
+            "update webhook_deliveries set next_attempt_at = clock_timestamp() where webhook_id = %s and state = 'pending'",
+            (webhook_id,),
+        )
+
+    def deliveries(self, owner: Caller, webhook: Any) -> list[Any]:
+        """What the owner is told, the oldest first."""
+        return owner.every(f"/webhooks/{webhook['id']}/deliveries", 50)[::-1]
+
+
+async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
+    while True:
+        unfinished = await dispatcher.round()
+        await dispatcher.drain()
+        due = desk.one(
+            "select count(*) from webhook_deliveries d join webhooks w on w.id = d.webhook_id "
+            "where d.state = 'pending' and d.next_attempt_at <= clock_timestamp() and w.state <> 'deleted'"
+        )
+        if not unfinished and not due:
+            return
+
+
+@contextmanager
+def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any) -> Iterator[Desk]:
+    """An application that lets webhooks go anywhere, if not told otherwise."""
+    with copied_database(postgres_server, template) as url:
+        allowed = {"webhook_http_allowed": True, "webhook_private_addresses_allowed": True, "webhook_pending_max": 50}
+        known = settings_over(url, directory).model_dump(exclude={"gate"})
+        services = build_services(Settings(**{**known, **allowed, **settings}))
+        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+            with psycopg.connect(url, autocommit=True) as database:
+                desk = Desk(http, services, Caller(http, insert_admin_key(url)), database)
+                yield desk
+                desk.resolver.close()
+            assert http.portal is not None
+            http.portal.call(services.context.database.close)
+
+
+def numbers(items: Sequence[Any]) -> list[int]:
+    """The numbers of deliveries."""
+    return [item["number"] for item in items]

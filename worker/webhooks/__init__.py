@@ -1,0 +1,1 @@
+"""Delivers events to webhooks (docs/webhooks.md)."""

@@ -1,0 +1,212 @@
+"""The dispatcher: what is new in the log becomes deliveries, what is due is sent, and what came of it is written down.
+
+No transaction is open while something is sent. Slow endpoints keep only their own share of this process busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from orchestrator.commands.claim_deliveries import claim_deliveries
+from orchestrator.commands.enqueue_deliveries import enqueue_deliveries
+from orchestrator.commands.record_attempt import record_attempt
+from orchestrator.domain.errors import Problem
+from orchestrator.domain.webhooks import Attempt, document_of_test, pause_seconds
+from orchestrator.execution import Context, json_value
+from orchestrator.queries.webhooks import find_work
+from orchestrator.store.webhook_dispatch import Busy, Claim, document_of
+from orchestrator.trust.webhook_keys import WebhookKeys, WebhookKeyUnreadable
+from worker.metrics import (
+    WEBHOOK_ATTEMPT_SECONDS,
+    WEBHOOK_ATTEMPTS,
+    WEBHOOK_ATTEMPTS_UNDER_WAY,
+    WEBHOOKS_DISABLED,
+    WEBHOOKS_STOPPED,
+)
+from worker.webhooks.sending import Message, Sender
+
+log = structlog.get_logger()
+
+BATCH = 500
+"""Events of one webhook that one transaction looks at."""
+WEBHOOKS_MAX = 200
+"""Webhooks of one transaction."""
+LEASE_SECONDS = 40.0
+"""Beyond the timeout of an attempt: how long its outcome may take to be written down."""
+RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one process. Durations are seconds."""
+
+    tick_seconds: float
+    timeout_seconds: float
+    attempts_max: int
+    tenant_attempts_max: int
+    endpoint_attempts_max: int
+    pending_max: int
+    failing_seconds_max: float
+
+
+class Dispatcher:
+    """Any number of processes may have one: positions move under a lock, and an attempt is one's until its lease ends."""
+
+    def __init__(self, context: Context, keys: WebhookKeys, sender: Sender, bounds: Bounds) -> None:
+        self._context = context
+        self._keys = keys
+        self._sender = sender
+        self._bounds = bounds
+        self._busy: Counter[tuple[UUID, UUID | None]] = Counter()
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """For ever. Trouble with the database that passes is waited for; anything else is raised."""
+        try:
+            while True:
+                try:
+                    unfinished = await self.round()
+                    WEBHOOKS_STOPPED.set(0)
+                except Problem as trouble:
+                    WEBHOOKS_STOPPED.set(1)
+                    log.warning("webhooks_cannot_be_dispatched", why=str(trouble))
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                if not unfinished:
+                    await self._pause()
+        finally:
+            await self._give_up()
+
+    async def round(self) -> bool:
+        """Write down what is new, begin what is due; whether there is more that could be written down at once. Raises what
+        an attempt failed with that nobody foresaw.
+        """
+        if self._failure is not None:
+            raise self._failure
+        work = await find_work(self._context.database)
+        unfinished = await self._enqueue() if work.behind else False
+        if work.due or work.behind:
+            await self._begin_due()
+        return unfinished
+
+    async def _enqueue(self) -> bool:
+        advanced = await enqueue_deliveries(
+            self._context, batch=BATCH, pending_max=self._bounds.pending_max, webhooks_max=WEBHOOKS_MAX
+        )
+        return advanced.unfinished > 0 or advanced.moved == WEBHOOKS_MAX
+
+    async def _begin_due(self) -> None:
+        bounds = self._bounds
+        free = bounds.attempts_max - len(self._attempts)
+        if free <= 0:
+            return
+        busy = [Busy(webhook_id, tenant_id, number) for (webhook_id, tenant_id), number in self._busy.items()]
+        claimed = await claim_deliveries(
+            self._context,
+            busy,
+            limit=free,
+            webhook_max=bounds.endpoint_attempts_max,
+            tenant_max=bounds.tenant_attempts_max,
+            lease_seconds=bounds.timeout_seconds + LEASE_SECONDS,
+        )
+        for one in claimed:
+            self._begin(one)
+
+    async def drain(self) -> None:
+        """Return when every attempt that was begun has ended."""
+        while self._attempts:
+            await asyncio.wait(set(self._attempts))
+
+    def _begin(self, claimed: Claim) -> None:
+        place = (claimed.webhook_id, claimed.tenant_id)
+        self._busy[place] += 1
+        task = asyncio.create_task(self._deliver(claimed), name="webhook attempt")
+        self._attempts.add(task)
+        WEBHOOK_ATTEMPTS_UNDER_WAY.set(len(self._attempts))
+
+        def note_end(ended: asyncio.Task[None]) -> None:
+            self._attempts.discard(ended)
+            WEBHOOK_ATTEMPTS_UNDER_WAY.set(len(self._attempts))
+            self._busy[place] -= 1
+            if self._busy[place] == 0:
+                del self._busy[place]
+            if not ended.cancelled() and ended.exception() is not None:
+                self._failure = ended.exception()
+            self._ended.set()
+
+        task.add_done_callback(note_end)
+
+    async def _pause(self) -> None:
+        """A tick, or until an attempt has ended: there may be another for its place."""
+        self._ended.clear()
+        try:
+            async with asyncio.timeout(self._bounds.tick_seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
+
+    async def _give_up(self) -> None:
+        """Attempts under way are left; their leases end, and they are sent again."""
+        for task in self._attempts:
+            task.cancel()
+        if self._attempts:
+            await asyncio.wait(set(self._attempts), timeout=RETRY_SECONDS)
+
+    async def _deliver(self, claimed: Claim) -> None:
+        attempt = await self._attempt(claimed)
+        outcome = "succeeded" if attempt.succeeded else attempt.error or f"status_{attempt.response_status}"
+        WEBHOOK_ATTEMPTS.labels("succeeded" if attempt.succeeded else "failed").inc()
+        WEBHOOK_ATTEMPT_SECONDS.observe(attempt.duration_ms / 1000)
+        told = log.bind(
+            webhook_id=str(claimed.webhook_id), number=claimed.number, event_id=str(claimed.event_id),
+            attempt=claimed.attempts,
+        )  # fmt: skip
+        told.info("webhook_attempted", outcome=outcome, duration_ms=attempt.duration_ms)
+        pause = pause_seconds(claimed.attempts, attempt.retry_after_seconds, random.random())
+        if attempt.error == "event_truncated":
+            pause = None
+        try:
+            disabled = await record_attempt(
+                self._context,
+                claimed,
+                attempt,
+                pause_seconds=pause,
+                failing_seconds_max=self._bounds.failing_seconds_max,
+            )
+        except Problem as trouble:  # its lease ends, and it is sent again
+            told.warning("webhook_attempt_not_recorded", why=str(trouble))
+            return
+        if disabled is not None:
+            WEBHOOKS_DISABLED.labels(disabled).inc()
+            told.warning("webhook_disabled", reason=disabled)
+
+    async def _attempt(self, claimed: Claim) -> Attempt:
+        body = document_of(
+            claimed, document_of_test(str(claimed.event_id), json_value(claimed.created_at), str(claimed.webhook_id))
+        )
+        if body is None:
+            return Attempt(0, error="event_truncated")
+        if not claimed.keys:
+            return Attempt(0, error="webhook_deleted")
+        keys = self._readable_keys(claimed)
+        if not keys:
+            return Attempt(0, error="key_unreadable")
+        return await self._sender.send(claimed.url, Message(str(claimed.event_id), body, keys))
+
+    def _readable_keys(self, claimed: Claim) -> list[str]:
+        """What signs; keys of before a change of the task signing key are lost."""
+        keys = []
+        for key in claimed.keys:
+            try:
+                keys.append(self._keys.open(claimed.webhook_id, key["sealed"]))
+            except WebhookKeyUnreadable:
+                continue
+        return keys

@@ -1,0 +1,170 @@
+"""One attempt: a signed POST, and what came of it. Whatever an endpoint does, it is over in time, and little is read."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx
+
+from orchestrator.domain.webhooks import EXCERPT_LENGTH_MAX, Attempt
+from orchestrator.trust.webhook_addresses import WebhookUrl, read_webhook_url
+from orchestrator.trust.webhook_signatures import signature_header
+from worker.webhooks.destinations import DestinationRefused, Resolve, choose_addresses
+
+CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+USER_AGENT = "Berth-Webhooks/1"
+EXCERPT_SECONDS = 1.0
+"""How long is waited for the body of an answer; what counts is its status."""
+HEADER_LENGTH_MAX = 100
+RETRY_AFTER_STATUSES = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent: the same id and body at every attempt, signed anew by each of `keys`."""
+
+    message_id: str
+    body: bytes
+    keys: Sequence[str]
+
+
+class Sender:
+    """Sends to where it is allowed. Every attempt has a connection of its own: one that was made to an address for one name
+    serves no other name at that address.
+    """
+
+    def __init__(
+        self,
+        resolve: Resolve,
+        *,
+        timeout_seconds: float,
+        http_allowed: bool,
+        private_allowed: bool,
+        tls: ssl.SSLContext,
+    ) -> None:
+        self._resolve = resolve
+        self._timeout_seconds = timeout_seconds
+        self._http_allowed = http_allowed
+        self._private_allowed = private_allowed
+        self._tls = tls
+
+    async def send(self, url: str, message: Message) -> Attempt:
+        """What came of it; never raises for anything that an endpoint or a name can do."""
+        began = time.monotonic()
+        answer: httpx.Response | None = None
+        excerpt, error = None, None
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                place = read_webhook_url(url)
+                if place.scheme == "http" and not self._http_allowed:
+                    raise DestinationRefused("http")
+                addresses = await choose_addresses(
+                    self._resolve, place.host, place.port, private_allowed=self._private_allowed
+                )
+                answer, excerpt = await self._post(place, addresses, message)
+        except TimeoutError:
+            error = "timeout"
+        except DestinationRefused as refused:
+            error = str(refused)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as trouble:
+            error = _name_of(trouble)
+        duration_ms = int((time.monotonic() - began) * 1000)
+        if answer is None:
+            return Attempt(duration_ms, error=error)
+        asked = _retry_after(answer) if answer.status_code in RETRY_AFTER_STATUSES else None
+        return Attempt(duration_ms, answer.status_code, excerpt, retry_after_seconds=asked)
+
+    async def _post(
+        self, place: WebhookUrl, addresses: Sequence[str], message: Message
+    ) -> tuple[httpx.Response, str | None]:
+        """The answer's head and the beginning of its body, from the first address that can be connected to."""
+        timestamp = int(time.time())
+        headers = {
+            "host": place.authority,
+            "content-type": CONTENT_TYPE,
+            "user-agent": USER_AGENT,
+            "accept-encoding": "identity",
+            "connection": "close",
+            "webhook-id": message.message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signature_header(message.keys, message.message_id, timestamp, message.body),
+        }
+        limits = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(
+            verify=self._tls, trust_env=False, follow_redirects=False, timeout=self._timeout_seconds, limits=limits
+        ) as http:
+            for address in addresses[:-1]:
+                try:
+                    return await self._post_to(http, place, address, headers, message.body)
+                except (httpx.ConnectError, httpx.ConnectTimeout):
+                    continue
+            return await self._post_to(http, place, addresses[-1], headers, message.body)
+
+    async def _post_to(
+        self, http: httpx.AsyncClient, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes
+    ) -> tuple[httpx.Response, str | None]:
+        host = f"[{address}]" if ":" in address else address
+        request = http.build_request(
+            "POST",
+            f"{place.scheme}://{host}:{place.port}{place.target}",
+            headers=headers,
+            content=body,
+            # The certificate is held against the name, and the server is told it, though an address is connected to.
+            extensions={"sni_hostname": place.host},
+        )
+        answer = await http.send(request, stream=True)
+        try:
+            return answer, await _excerpt(answer)
+        finally:
+            await answer.aclose()
+
+
+async def _excerpt(answer: httpx.Response) -> str | None:
+    """The beginning of the body as text that can be stored and shown, as far as it comes soon."""
+    read = b""
+    try:
+        async with asyncio.timeout(EXCERPT_SECONDS):
+            async for part in answer.aiter_raw(EXCERPT_LENGTH_MAX):
+                read += part
+                if len(read) >= EXCERPT_LENGTH_MAX:
+                    break
+    except (TimeoutError, httpx.HTTPError):
+        pass
+    text = read[:EXCERPT_LENGTH_MAX].decode(errors="replace")
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text) or None
+
+
+def _retry_after(answer: httpx.Response) -> float | None:
+    """Seconds, from either of its forms (RFC 9110, 10.2.3); None where there is none, or nonsense."""
+    text = answer.headers.get("retry-after", "").strip()[:HEADER_LENGTH_MAX]
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _name_of(trouble: Exception) -> str:
+    """A word for the log of deliveries. Nothing of the message: that may hold what the URL holds."""
+    cause: BaseException | None = trouble
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return "tls"
+        cause = cause.__cause__ or cause.__context__
+    names: tuple[tuple[type[Exception], str], ...] = (
+        (httpx.TimeoutException, "timeout"),
+        (httpx.ConnectError, "not_connected"),
+        (httpx.RemoteProtocolError, "not_http"),
+        (httpx.NetworkError, "connection_lost"),
+    )
+    return next((name for kind, name in names if isinstance(trouble, kind)), "not_sent")
