@@ -266,7 +266,7 @@ def test_the_lock_of_the_balance_decides(url: str, tenant: Seeded) -> None:
         async with await psycopg.AsyncConnection.connect(url) as paying_:
             await paying_.execute("select from balances where tenant_id = %s for update", (tenant.tenant_id,))
             releasing = asyncio.create_task(release_for_billing(context, allocation_id))
-            while not (await _waiting(url)):
+            while not (releasing.done() or await _waiting(url)):
                 await asyncio.sleep(0.01)
             await paying_.execute("update tenants set depleted_at = null where id = %s", (tenant.tenant_id,))
             await paying_.commit()
