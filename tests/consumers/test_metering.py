@@ -22,7 +22,7 @@ from berth.verification.verdict import Bounds
 from orchestrator.commands.begin_release import begin_release
 from orchestrator.commands.finish_release import finish_release
 from orchestrator.execution import Context, Limits
-from tests.consumers.metered import meter_all
+from tests.consumers.metered import meter_all, metered_to
 from tests.databases import copied_database
 from tests.lifecycle.driving import NOT_WIPED, clean_up, completed, provision, release, report, run_with, task_of
 from tests.lifecycle.seeding import PRICE, Seeded, create_allocation, seed
@@ -128,6 +128,38 @@ def test_metered_again_from_the_beginning_it_is_the_same(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as database:
         database.execute("update consumer_positions set version = 0 where consumer = 'metering'")
     assert meter_all(url, batch_max=1) == lines
+
+
+class OneByOne:
+    """The log, an event at a time, each told twice; between them, what is metered must be exact as far as it goes."""
+
+    def __init__(self, context: Context, url: str, judged: list[int]) -> None:
+        self._source = LogSource(context, 0.01)
+        self._url, self._judged = url, judged
+
+    async def event_lists(self, after: int) -> AsyncGenerator[list[Event], None]:
+        """Whoever asks for the next has committed the one before."""
+        with psycopg.connect(self._url, autocommit=True) as database:
+            async for events in self._source.event_lists(after):
+                for event in events:
+                    for _ in range(2):
+                        yield [event]
+                    assert metered_to(database) == event.version
+                    assert check_billing(database, Bounds()).violations == []
+                    self._judged.append(event.version)
+
+
+def test_at_every_event_boundary_it_is_exact_as_far_as_it_goes(url: str) -> None:
+    """Ledger and balances are what the allocations cost up to each event, not only at the end."""
+    judged: list[int] = []
+    lines = meter_all(url, source_of=lambda context: OneByOne(context, url, judged))
+    with psycopg.connect(url) as database:
+        row = database.execute("select version from log_head").fetchone()
+    assert row is not None
+    # The last one's end is the run's.
+    assert judged == list(range(1, judged[-1] + 1))
+    assert judged[-1] >= row[0] - 1
+    require_exact(url, lines)
 
 
 class Twice:
