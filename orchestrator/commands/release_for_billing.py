@@ -6,18 +6,20 @@ from uuid import UUID
 
 from orchestrator.domain.states import Actor, ActorKind, AllocationState
 from orchestrator.execution import Context, transact
+from orchestrator.store import audit
 from orchestrator.store.allocations import lock_allocation
 from orchestrator.store.balances import is_depleted
 from orchestrator.store.database import Transaction
 from orchestrator.store.releasing import ReleaseOrder, order_release
 
 REASON = "balance_depleted"
+_ACTOR = Actor(ActorKind.BILLING, REASON)
 
 
 async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
     """Release it if it is active and its tenant's balance is still used up, judged under both locks; whether it did.
 
-    A top-up that was committed before keeps it. What is not active yet is released when it has become so.
+    It is on the record. A top-up that was committed before keeps it. What is not active yet is released when it has become so.
     """
 
     async def work(tx: Transaction) -> bool:
@@ -27,7 +29,8 @@ async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
         if not await is_depleted(tx, subject.tenant_id):
             return False
         order = ReleaseOrder(REASON, context.limits.requested_seconds_max)
-        await order_release(tx, subject, order, Actor(ActorKind.BILLING, REASON))
+        await order_release(tx, subject, order, _ACTOR)
+        await audit.record(tx, _ACTOR, "allocation.release", subject.name, {"tenant_id": subject.tenant_id}, None)
         return True
 
     return await transact(context, work)

@@ -120,6 +120,10 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
             f"allocations/{allocation_id}",
         )
         assert (event[0]["actor_kind"], event[0]["reason"]) == ("billing", "balance_depleted")
+        audited = rows_of(
+            url, "select principal_kind, action from audit where subject = %s", f"allocations/{allocation_id}"
+        )
+        assert audited == [("billing", "allocation.release")]
     assert allocation_of(url, begun)["state"] == "requested", "it is released when it has become active"
     meter_all(url)
     sweep(url)

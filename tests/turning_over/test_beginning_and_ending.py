@@ -151,9 +151,13 @@ def test_what_cannot_be_started_anywhere_fails_at_once(database_url: str) -> Non
         breaks = {
             "image_unavailable": "update images set state = 'retired', row_version = row_version + 1",
             "ssh_key_not_found": "delete from ssh_keys",
+            "balance_depleted": "update tenants set depleted_at = clock_timestamp()",
             "forbidden": "update tenants set state = 'suspended'",
         }
-        repairs = {"image_unavailable": "update images set state = 'active', row_version = row_version + 1"}
+        repairs = {
+            "image_unavailable": "update images set state = 'active', row_version = row_version + 1",
+            "balance_depleted": "update tenants set depleted_at = null",
+        }
         for code, statement in breaks.items():
             made = await starting(desk)
             execute(database_url, statement)
