@@ -218,7 +218,7 @@ def _read_webhooks(connection: psycopg.Connection[tuple[object, ...]]) -> Webhoo
         "count(*) filter (where state = 'disabled' and disabled_reason <> 'requested') as disabled, "
         "(select count(*) from webhook_deliveries where state = 'pending') as pending, "
         "(select coalesce(max(extract(epoch from clock_timestamp() - next_attempt_at)), 0)::float8 from webhook_deliveries "
-        " where state = 'pending' and next_attempt_at < clock_timestamp()) as oldest_due_seconds from webhooks"
+        " where state = 'pending' and next_attempt_at < statement_timestamp()) as oldest_due_seconds from webhooks"
     )
     return found.fetchone() or WebhookReadings(0, 0, 0, 0, 0.0)
 

@@ -78,7 +78,7 @@ select id, numbered, uuidv7(), '{TEST_TYPE}' from numbering returning {_COLUMNS}
 _SWEEP = """
 with old as materialized (
     select d.webhook_id, d.number from webhook_deliveries d
-    where d.ended_at < clock_timestamp() - make_interval(secs => :seconds) order by d.ended_at limit :limit
+    where d.ended_at < statement_timestamp() - make_interval(secs => :seconds) order by d.ended_at limit :limit
 ), many as materialized (
     select d.webhook_id, d.number from webhooks w cross join lateral (
         select * from webhook_deliveries x

@@ -58,13 +58,14 @@ with due as materialized (
 )
 select (select count(*) from added) as added, count(*) filter (where events >= :batch) as unfinished, count(*) as moved from moved
 """
+# By `statement_timestamp()`, for what is volatile is looked up in no index; who claims looks again, at the row that it locked.
 _BEHIND = """
 select exists (
     select from webhooks w cross join log_head h
     where w.state = 'enabled' and w.position < h.version
       and (w.tenant_id is null or exists (select from log_tenants t where t.tenant_id = w.tenant_id and t.version > w.position))
 ) as behind, exists (
-    select from webhook_deliveries d where d.state = 'pending' and d.next_attempt_at <= clock_timestamp()
+    select from webhook_deliveries d where d.state = 'pending' and d.next_attempt_at <= statement_timestamp()
 ) as due
 """
 _TIME = """to_char(l.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
@@ -96,7 +97,7 @@ with recursive waiting(webhook_id) as (
     cross join lateral (
         select x.webhook_id, x.number, x.next_attempt_at, row_number() over (order by x.next_attempt_at) as turn from (
             select * from webhook_deliveries p
-            where p.webhook_id = w.id and p.state = 'pending' and p.next_attempt_at <= clock_timestamp()
+            where p.webhook_id = w.id and p.state = 'pending' and p.next_attempt_at <= statement_timestamp()
             order by p.next_attempt_at
             limit greatest(0, :webhook_max - coalesce((select sum(b.number) from busy b where b.webhook_id = w.id), 0))
         ) x
@@ -152,7 +153,7 @@ select (select count(*) from webhooks where state = 'enabled') as enabled,
        (select count(*) from webhooks where state = 'enabled' and failing_since is not null) as failing,
        (select count(*) from webhook_deliveries where state = 'pending') as pending,
        (select coalesce(extract(epoch from clock_timestamp() - min(next_attempt_at)), 0)::float8 from webhook_deliveries
-        where state = 'pending' and next_attempt_at < clock_timestamp()) as oldest_due_seconds,
+        where state = 'pending' and next_attempt_at < statement_timestamp()) as oldest_due_seconds,
        (select coalesce(max(h.version + 1 - c.needs_from), 0) from log_cursors c cross join log_head h where c.kind = 'webhook')
        as lag_versions
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from orchestrator.commands.sweep_deliveries import sweep_deliveries
 from orchestrator.execution import Context
 from orchestrator.queries.webhooks import find_standing
@@ -15,6 +17,7 @@ from worker.metrics import (
 
 BATCH_MAX = 1_000
 BATCHES_MAX = 10
+PAUSE_SECONDS = 15.0
 
 
 class WebhookSweeper:
@@ -24,9 +27,14 @@ class WebhookSweeper:
         self._context = context
         self._seconds = seconds
         self._kept = kept
+        self._due = float("-inf")
 
     async def sweep(self) -> None:
-        """Forget up to ten thousand, in small transactions, and renew the gauges."""
+        """Every 15 s: forget up to ten thousand, in small transactions, and renew the gauges."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + PAUSE_SECONDS
         for _ in range(BATCHES_MAX):
             gone = await sweep_deliveries(self._context, seconds=self._seconds, kept=self._kept, limit=BATCH_MAX)
             SWEPT.labels("webhook_delivery").inc(gone)
