@@ -18,11 +18,40 @@ ROWS: list[Column] = [
 ]  # fmt: skip
 
 
+CONSUMERS: list[Column] = [
+    ("consumer", lambda c: c.consumer), ("version", lambda c: c.version), ("since", lambda c: c.updated_at)
+]  # fmt: skip
+
+
 @command(app, "list")
-def list_(session: Session) -> None:
+def list_(
+    session: Session,
+    tenant: Annotated[str | None, typer.Option(help="this tenant's, id or name (admin keys)")] = None,
+) -> None:
     """List the policies."""
     with session.client() as client:
-        show_list(session, client.list_retention_policies(), ROWS)
+        found = client.list_retention_policies(tenant_id=session.tenant_id(client, tenant, existing=True))
+        show_list(session, found, ROWS)
+
+
+@command(app, "consumers")
+def consumers(session: Session) -> None:
+    """Show who keeps its position in the log, who is the furthest behind first (admin keys only)."""
+    with session.client() as client:
+        show_list(session, client.list_consumers(), CONSUMERS)
+
+
+@command(app, "forget-consumer")
+def forget_consumer(
+    session: Session,
+    consumer: Annotated[str, typer.Argument(help="the consumer's name")],
+    reason: Annotated[str, typer.Option(help="why it will not come again; goes into the audit")],
+    idempotency_key: KeyOption = None,
+) -> None:
+    """Keep nothing of the log for a consumer any more (admin keys only); on the record."""
+    with session.client() as client:
+        forgotten = client.forget_consumer(consumer, reason=reason, idempotency_key=idempotency_key)
+        show_one(session, forgotten, CONSUMERS)
 
 
 @command(app, "set")

@@ -114,7 +114,7 @@ from berth.client.reservation_models import (
     Reservation,
     Resource,
 )
-from berth.client.retention_calls import RetentionPolicy
+from berth.client.retention_calls import LogConsumer, RetentionPolicy
 from berth.client.usage_calls import Usage
 from berth.client.webhook_calls import Delivery, Replayed, Webhook
 from berth.client.webhook_errors import (
@@ -162,6 +162,7 @@ __all__ = [
     "InvalidState",
     "IssuerUnavailable",
     "LeaderUnaccepted",
+    "LogConsumer",
     "LogGap",
     "LogTruncated",
     "Malformed",

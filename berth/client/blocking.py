@@ -294,6 +294,8 @@ class Client:
     get_retention_policy = _now(retention_calls.get_retention_policy)
     list_retention_policies = _now(retention_calls.list_retention_policies)
     delete_retention_policy = _now(retention_calls.delete_retention_policy)
+    list_consumers = _now(retention_calls.list_consumers)
+    forget_consumer = _now(retention_calls.forget_consumer)
 
     create_tenant = _now(admin_calls.create_tenant)
     list_tenants = _now(admin_calls.list_tenants)

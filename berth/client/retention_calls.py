@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from berth.client.calls import Call, read, remove, segment, write
 from berth.client.models import Answer
 
 PATH = "/v1/retention"
+CONSUMERS = "/api/v1/admin/consumers"
 
 
 class RetentionPolicy(Answer):
@@ -17,6 +19,14 @@ class RetentionPolicy(Answer):
     prevent_truncate: int
     kept_from: int
     created_at: datetime
+    updated_at: datetime
+
+
+class LogConsumer(Answer):
+    """Who keeps its position in the log: everything up to `version` is done, since `updated_at`."""
+
+    consumer: str
+    version: int
     updated_at: datetime
 
 
@@ -36,11 +46,22 @@ def get_retention_policy(policy_id: str) -> Call[RetentionPolicy]:
     return read(f"{PATH}/{segment(policy_id)}", RetentionPolicy)
 
 
-def list_retention_policies() -> Call[list[RetentionPolicy]]:
-    """Every policy of the tenant, or of the operators, by id."""
-    return read(PATH, list[RetentionPolicy])
+def list_retention_policies(*, tenant_id: UUID | None = None) -> Call[list[RetentionPolicy]]:
+    """Every policy of the tenant, or of the operators, by id; with an operator's key also those of a tenant."""
+    return read(PATH, list[RetentionPolicy], tenant_id=None if tenant_id is None else str(tenant_id))
 
 
 def delete_retention_policy(policy_id: str, *, idempotency_key: str | None = None) -> Call[None]:
     """Let go of what the policy held. Raises `NotFound`."""
     return remove(f"{PATH}/{segment(policy_id)}", idempotency_key)
+
+
+def list_consumers() -> Call[list[LogConsumer]]:
+    """Every consumer of the log, who is the furthest behind first (an operator's key)."""
+    return read(CONSUMERS, list[LogConsumer])
+
+
+def forget_consumer(consumer: str, *, reason: str, idempotency_key: str | None = None) -> Call[LogConsumer]:
+    """Say that it will not come again, so that nothing is kept for it; on the record. Raises `NotFound`, `InvalidState`."""
+    path = f"{CONSUMERS}/{segment(consumer)}/forget"
+    return write("POST", path, LogConsumer, {"reason": reason}, idempotency_key)

@@ -28,6 +28,17 @@ def test_policies_from_the_command_line(deployment: Deployment) -> None:
     assert shell.json("retention list") == {"items": []}
 
 
+def test_operators_look_at_tenants_policies_and_forget_consumers(deployment: Deployment) -> None:
+    tenant, shell = new_tenant(deployment.admin), Shell(deployment.address, deployment.admin.key)
+    made = Shell(deployment.address, tenant.key).json("retention set theirs 0")
+    assert shell.json(f"retention list --tenant {tenant.tenant_id}") == {"items": [made]}
+    shell.refused("retention list --tenant nobody", "not_found")
+    listed = shell.json("retention consumers")["items"]
+    assert {"berth-relay", "metering"} <= {one["consumer"] for one in listed}
+    shell.refused("retention forget-consumer metering --reason over", "invalid_state")
+    shell.refused("retention forget-consumer nobody --reason over", "not_found")
+
+
 def test_policies_from_a_program(deployment: Deployment) -> None:
     key = new_tenant(deployment.admin).key
     with Client(deployment.address, key) as client:

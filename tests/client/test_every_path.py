@@ -16,10 +16,13 @@ import pytest
 from berth.client import (
     admin_calls,
     balance_calls,
+    kv_calls,
+    log_calls,
     notification_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,
+    retention_calls,
     tenant_calls,
     usage_calls,
     webhook_calls,
@@ -32,16 +35,19 @@ from tests.api.processes import public_process
 MODULES: tuple[ModuleType, ...] = (
     admin_calls,
     balance_calls,
+    kv_calls,
+    log_calls,
     notification_calls,
     operation_calls,
     orphan_calls,
     reservation_calls,
+    retention_calls,
     tenant_calls,
     usage_calls,
     webhook_calls,
 )
-NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|v1/.*|api/v1/nodes/enroll)")
-"""Health, the log's own API, and what agents call."""
+NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|v1/subscribe|api/v1/nodes/enroll)")
+"""Health, the feed, which is no call but `events`, and what agents call."""
 
 
 def _value(parameter: inspect.Parameter) -> Any:
@@ -52,6 +58,8 @@ def _value(parameter: inspect.Parameter) -> Any:
         return UUID(int=7)
     if "datetime" in kind:
         return datetime(2030, 1, 1, tzinfo=UTC)
+    if "bytes" in kind:
+        return b"key"
     if "Mapping" in kind:
         return {"a": "b"}
     if "int" in kind.split(" | "):

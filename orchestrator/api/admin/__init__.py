@@ -8,6 +8,7 @@ from orchestrator.api.admin import (
     audit,
     balances,
     catalogue,
+    consumers,
     dead_letters,
     nodes,
     orphans,
@@ -16,5 +17,17 @@ from orchestrator.api.admin import (
 )
 
 router = APIRouter(prefix="/api/v1/admin")
-for part in (tenants, balances, api_keys, catalogue, nodes, resources, orphans, allocations, audit, dead_letters):
+for part in (
+    tenants,
+    balances,
+    api_keys,
+    catalogue,
+    nodes,
+    resources,
+    orphans,
+    allocations,
+    audit,
+    dead_letters,
+    consumers,
+):
     router.include_router(part.router)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Path
 from fastapi.responses import Response
@@ -15,6 +16,7 @@ from orchestrator.api.operation_keys import answer_response
 from orchestrator.api.schemas.fields import NAME_PATTERN
 from orchestrator.api.schemas.retention import PutRetentionPolicy, RetentionPolicy
 from orchestrator.api.services import Parts
+from orchestrator.api.tenant.allocation_reads import tenant_meant
 from orchestrator.api.writes import AnyWrite
 from orchestrator.commands.put_retention_policy import put_retention_policy
 from orchestrator.commands.remove_retention_policy import remove_retention_policy
@@ -27,9 +29,10 @@ _MADE: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "descr
 
 @router.get("", response_model=list[RetentionPolicy])
 @router.get("/", response_model=list[RetentionPolicy], include_in_schema=False)
-async def list_all(caller: Caller, parts: Parts) -> Response:
-    """Every policy of the tenant, or of the operators, by id."""
-    return json_response(await list_policies(parts.context.database, namespace_of(caller)))
+async def list_all(caller: Caller, parts: Parts, tenant_id: UUID | None = None) -> Response:
+    """Every policy of the tenant, or of the operators, by id. Operators may ask for a tenant's."""
+    scope = namespace_of(caller) if tenant_id is None else tenant_meant(caller, tenant_id)
+    return json_response(await list_policies(parts.context.database, scope))
 
 
 @router.get("/{policy_id}", response_model=RetentionPolicy)
