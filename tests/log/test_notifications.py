@@ -432,6 +432,7 @@ def test_who_only_pings_and_never_reads_is_cut_off(listener: Listener) -> None:
         never_reads.connect((url.host, url.port))
         never_reads.settimeout(60)
         never_reads.sendall(upgrade(listener).encode())
+        assert never_reads.recv(12).endswith(b"101")  # only then is what follows a frame
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             _send_many(never_reads, ping * 500, 600)
 

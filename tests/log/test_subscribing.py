@@ -56,6 +56,7 @@ def feed(
     settings = {
         "BERTH_FEED_BUFFER_BYTES_MAX": "200000",
         "BERTH_FEED_KEEPALIVE_SECONDS": "0.3",
+        "BERTH_FEED_STALL_SECONDS": "3",
         "BERTH_FEED_CHECKPOINT_SECONDS": "0.05",
         "BERTH_FEED_TENANT_SUBSCRIBERS_MAX": "4",
         "BERTH_CREDENTIAL_CACHE_SECONDS": "0.1",
@@ -276,6 +277,33 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(feed: Feed) -> None:
         with contextlib.suppress(ConnectionResetError):
             while never_reads.recv(65_536):
                 pass
+
+
+def test_who_stalls_while_catching_up_is_cut_off_and_costs_a_few_pages_of_the_log(feed: Feed) -> None:
+    after = version(feed.admin)["version"]
+    feed.database.execute(
+        "insert into outbox (event_type, correlation_id, subject, payload) select 'node.online', uuidv7(), 'things/1', "
+        "jsonb_build_object('text', repeat('x', 2000)) from generate_series(1, 20000)"
+    )
+    head = version(feed.admin)["version"]
+    assert head == after + 20_000
+    address, slow = feed.admin.http.base_url, feed.metric('berth_api_feed_ended_total{reason="slow"}')
+    before = most = feed.metric("process_resident_memory_bytes")
+    assert before > 0
+    with contextlib.ExitStack() as stalled:
+        for _ in range(6):
+            one = stalled.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect((address.host, address.port))
+            asked = (
+                f"GET /v1/subscribe?after={after} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {feed.admin.key}\r\n\r\n"
+            )
+            one.sendall(asked.encode())
+        while feed.metric('berth_api_feed_ended_total{reason="slow"}') < slow + 6:
+            most = max(most, feed.metric("process_resident_memory_bytes"))
+    assert most - before < 120_000_000, "six times 40 MB wait in the log, and not in the process"
+    with subscribed(feed.admin, after=head - 1) as stream:
+        assert events_of(stream, 1)[0].version == head
 
 
 def test_one_tenant_does_not_take_everybodys_places(feed: Feed) -> None:
