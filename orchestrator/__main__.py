@@ -19,6 +19,7 @@ from orchestrator import serving
 from orchestrator.api.services import Services
 from orchestrator.domain.errors import Problem
 from orchestrator.gate_settings import GateSettings
+from orchestrator.heap import settle_heap
 from orchestrator.observability import configure_logging
 from orchestrator.queries.find_schema_revision import require_schema
 from orchestrator.settings import Settings
@@ -84,6 +85,7 @@ async def _run(settings: Settings, listen: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
+    settle_heap()
     log.info("serving", listen=listen, public_port=settings.public_port, node_port=settings.node_port)
     try:
         async with asyncio.TaskGroup() as group:

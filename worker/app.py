@@ -17,6 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from orchestrator.catalogue_cache import CatalogueCache
 from orchestrator.execution import Context
+from orchestrator.heap import settle_heap
 from orchestrator.store.database import connect_database
 from orchestrator.store.direct_connection import connect_directly
 from orchestrator.trust.signing import load_signer
@@ -203,6 +204,7 @@ async def _supervise(
             asyncio.create_task(sweep_for_ever(sweepers, settings.sweep_seconds), name="sweepers"),
         }
         stopping = asyncio.create_task(stop.wait(), name="stop")
+        settle_heap()
         health.started = True
         log.info("worker_started", task_queue=settings.worker_task_queue, stream=settings.log_stream_name)
         try:
