@@ -104,6 +104,19 @@ class Receiver:
             link.sendall(b"\x00\xff" * 5_000)
             self.taken += 10_000
 
+    def floods_heads(self, link: socket.socket) -> None:
+        """Answers of 1xx without end."""
+        while not self.stopping.is_set():
+            link.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000)
+            self.taken += 28_000
+
+    def floods_fields(self, link: socket.socket) -> None:
+        """A head of fields without end."""
+        link.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not self.stopping.is_set():
+            link.sendall(b"x-field: y\r\n" * 1_000)
+            self.taken += 12_000
+
     def stop(self) -> None:
         self.stopping.set()
         self._socket.close()

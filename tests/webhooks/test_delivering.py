@@ -377,6 +377,18 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
             assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204
 
 
+def test_a_head_without_end_is_not_read(desk: Desk, receiver: Receiver) -> None:
+    tenant = desk.tenant()
+    webhook = desk.webhook(tenant, receiver, types=["node.online"])
+    for behaviour in (receiver.floods_heads, receiver.floods_fields):
+        receiver.will(behaviour)
+        desk.append(tenant)
+        desk.dispatch(desk.dispatcher(timeout_seconds=60.0))
+        told = desk.deliveries(tenant, webhook)[-1]
+        assert (told["error"], told["state"]) == ("answer_too_long", "pending")
+    assert receiver.taken < 50_000_000, "sockets' buffers hold some of it"
+
+
 def test_a_full_backlog_waits_in_the_log(desk: Desk, receiver: Receiver) -> None:
     tenant = desk.tenant()
     webhook = desk.webhook(tenant, receiver, types=["node.online"])

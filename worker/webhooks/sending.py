@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import httpx
+import httpcore
 
 from orchestrator.domain.webhooks import EXCERPT_LENGTH_MAX, Attempt
 from orchestrator.trust.webhook_addresses import WebhookUrl, read_webhook_url
 from orchestrator.trust.webhook_signatures import signature_header
+from worker.webhooks.connections import AddressBackend, AnswerTooLong
 from worker.webhooks.destinations import DestinationRefused, Resolve, choose_addresses
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
@@ -22,7 +23,17 @@ USER_AGENT = "Berth-Webhooks/1"
 EXCERPT_SECONDS = 1.0
 """How long is waited for the body of an answer; what counts is its status."""
 HEADER_LENGTH_MAX = 100
+_TROUBLE = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
 RETRY_AFTER_STATUSES = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The head of an answer, as far as it says something here, and the beginning of its body."""
+
+    status: int
+    retry_after: str
+    excerpt: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +68,8 @@ class Sender:
     async def send(self, url: str, message: Message) -> Attempt:
         """What came of it; never raises for anything that an endpoint or a name can do."""
         began = time.monotonic()
-        answer: httpx.Response | None = None
-        excerpt, error = None, None
+        answer: Answer | None = None
+        error: str | None = None
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 place = read_webhook_url(url)
@@ -67,27 +78,28 @@ class Sender:
                 addresses = await choose_addresses(
                     self._resolve, place.host, place.port, private_allowed=self._private_allowed
                 )
-                answer, excerpt = await self._post(place, addresses, message)
+                answer = await self._post(place, addresses, message)
         except TimeoutError:
             error = "timeout"
         except DestinationRefused as refused:
             error = str(refused)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as trouble:
+        except AnswerTooLong:
+            error = "answer_too_long"
+        except (*_TROUBLE, ValueError, OSError) as trouble:
             error = _name_of(trouble)
         duration_ms = int((time.monotonic() - began) * 1000)
         if answer is None:
             return Attempt(duration_ms, error=error)
-        asked = _retry_after(answer) if answer.status_code in RETRY_AFTER_STATUSES else None
-        return Attempt(duration_ms, answer.status_code, excerpt, retry_after_seconds=asked)
+        asked = _retry_after(answer.retry_after) if answer.status in RETRY_AFTER_STATUSES else None
+        return Attempt(duration_ms, answer.status, answer.excerpt, retry_after_seconds=asked)
 
-    async def _post(
-        self, place: WebhookUrl, addresses: Sequence[str], message: Message
-    ) -> tuple[httpx.Response, str | None]:
+    async def _post(self, place: WebhookUrl, addresses: Sequence[str], message: Message) -> Answer:
         """The answer's head and the beginning of its body, from the first address that can be connected to."""
         timestamp = int(time.time())
         headers = {
             "host": place.authority,
             "content-type": CONTENT_TYPE,
+            "content-length": str(len(message.body)),
             "user-agent": USER_AGENT,
             "accept-encoding": "identity",
             "connection": "close",
@@ -95,54 +107,47 @@ class Sender:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": signature_header(message.keys, message.message_id, timestamp, message.body),
         }
-        limits = httpx.Limits(max_keepalive_connections=0)
-        async with httpx.AsyncClient(
-            verify=self._tls, trust_env=False, follow_redirects=False, timeout=self._timeout_seconds, limits=limits
-        ) as http:
-            for address in addresses[:-1]:
-                try:
-                    return await self._post_to(http, place, address, headers, message.body)
-                except (httpx.ConnectError, httpx.ConnectTimeout):
-                    continue
-            return await self._post_to(http, place, addresses[-1], headers, message.body)
+        for address in addresses[:-1]:
+            try:
+                return await self._post_to(place, address, headers, message.body)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._post_to(place, addresses[-1], headers, message.body)
 
-    async def _post_to(
-        self, http: httpx.AsyncClient, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes
-    ) -> tuple[httpx.Response, str | None]:
-        host = f"[{address}]" if ":" in address else address
-        request = http.build_request(
-            "POST",
-            f"{place.scheme}://{host}:{place.port}{place.target}",
-            headers=headers,
-            content=body,
-            # The certificate is held against the name, and the server is told it, though an address is connected to.
-            extensions={"sni_hostname": place.host},
+    async def _post_to(self, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes) -> Answer:
+        # The URL keeps its name: the server is told it, and the certificate is held against it.
+        url = httpcore.URL(
+            scheme=place.scheme.encode(), host=place.host.encode(), port=place.port, target=place.target.encode()
         )
-        answer = await http.send(request, stream=True)
-        try:
-            return answer, await _excerpt(answer)
-        finally:
-            await answer.aclose()
+        async with (
+            httpcore.AsyncConnectionPool(
+                self._tls, max_keepalive_connections=0, network_backend=AddressBackend(address)
+            ) as pool,
+            pool.stream("POST", url, headers=list(headers.items()), content=body) as answer,
+        ):
+            told = {name.lower(): value for name, value in answer.headers}
+            retry_after = told.get(b"retry-after", b"").decode("latin-1")
+            return Answer(answer.status, retry_after, await _excerpt(answer))
 
 
-async def _excerpt(answer: httpx.Response) -> str | None:
+async def _excerpt(answer: httpcore.Response) -> str | None:
     """The beginning of the body as text that can be stored and shown, as far as it comes soon."""
     read = b""
     try:
         async with asyncio.timeout(EXCERPT_SECONDS):
-            async for part in answer.aiter_raw(EXCERPT_LENGTH_MAX):
+            async for part in answer.aiter_stream():
                 read += part
                 if len(read) >= EXCERPT_LENGTH_MAX:
                     break
-    except (TimeoutError, httpx.HTTPError):
+    except (TimeoutError, AnswerTooLong, *_TROUBLE):
         pass
     text = read[:EXCERPT_LENGTH_MAX].decode(errors="replace")
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text) or None
 
 
-def _retry_after(answer: httpx.Response) -> float | None:
+def _retry_after(text: str) -> float | None:
     """Seconds, from either of its forms (RFC 9110, 10.2.3); None where there is none, or nonsense."""
-    text = answer.headers.get("retry-after", "").strip()[:HEADER_LENGTH_MAX]
+    text = text.strip()[:HEADER_LENGTH_MAX]
     if text.isascii() and text.isdigit():
         return float(text)
     try:
@@ -162,9 +167,9 @@ def _name_of(trouble: Exception) -> str:
             return "tls"
         cause = cause.__cause__ or cause.__context__
     names: tuple[tuple[type[Exception], str], ...] = (
-        (httpx.TimeoutException, "timeout"),
-        (httpx.ConnectError, "not_connected"),
-        (httpx.RemoteProtocolError, "not_http"),
-        (httpx.NetworkError, "connection_lost"),
+        (httpcore.TimeoutException, "timeout"),
+        (httpcore.ConnectError, "not_connected"),
+        (httpcore.RemoteProtocolError, "not_http"),
+        (httpcore.NetworkError, "connection_lost"),
     )
     return next((name for kind, name in names if isinstance(trouble, kind)), "not_sent")
