@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from orchestrator.commands.claim_deliveries import claim_deliveries
+from orchestrator.commands.enqueue_deliveries import enqueue_deliveries
 from orchestrator.commands.record_attempt import record_attempt
 from orchestrator.domain.webhooks import Attempt
 from orchestrator.store.webhook_dispatch import Claim
@@ -55,6 +57,33 @@ def test_several_at_once_send_each_message_once(desk: Desk) -> None:
                                 "from webhooks w where id = %s", webhook["id"])  # fmt: skip
             assert numbered
         desk.admin.call("DELETE", f"/webhooks/{made[-1]['id']}")
+
+
+def test_at_the_same_instant_each_is_written_and_taken_once(desk: Desk, receiver: Receiver) -> None:
+    tenants = [desk.tenant() for _ in range(3)]
+    webhooks = [desk.webhook(tenant, receiver, types=["node.online"]) for tenant in tenants]
+    context = desk.services.context
+
+    async def enqueue() -> None:
+        await enqueue_deliveries(context, batch=500, pending_max=5_000, webhooks_max=200)
+
+    async def claim() -> list[Claim]:
+        return await claim_deliveries(context, [], limit=64, webhook_max=3, tenant_max=64, lease_seconds=600.0)
+
+    async def all_at_once() -> list[Claim]:
+        taken: list[Claim] = []
+        for _ in range(12):
+            for tenant in tenants:
+                desk.append(tenant, 3)
+            await asyncio.gather(*(enqueue() for _ in range(4)))
+            for several in await asyncio.gather(*(claim() for _ in range(4))):
+                taken += several
+        return taken
+
+    taken = desk.run(all_at_once)
+    assert len(taken) == len({(one.webhook_id, one.number) for one in taken}), "nothing is taken twice"
+    for tenant, webhook in zip(tenants, webhooks, strict=True):
+        assert [one["number"] for one in desk.deliveries(tenant, webhook)] == list(range(1, 37))
 
 
 def test_a_lease_that_ends_is_anothers_and_a_late_outcome_changes_nothing(desk: Desk, receiver: Receiver) -> None:
