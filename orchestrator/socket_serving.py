@@ -13,7 +13,7 @@ UNREAD_BYTES_MAX = 1024 * 1024
 """What may wait for a client that goes on sending pings, each of which is answered, and reads nothing."""
 FLUSH_SECONDS_MAX = 15.0
 """How long a closed socket may wait for a client that does not read what was said last."""
-POLICY = 1008
+NO_TEXT, POLICY = 1007, 1008
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -45,6 +45,23 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
             return
         super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a whole message. Text that is none ends the socket, and is no error of this process to be logged."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.conn.fail(NO_TEXT, "text that is no UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        """Say it. With the whole answer that refuses an upgrade the handshake is over: that is no error to be logged."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
 
     def on_task_complete(self, task: Any) -> None:
         """Whatever the client does now, its connection ends."""

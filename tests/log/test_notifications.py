@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
@@ -398,6 +398,18 @@ def test_a_strange_upgrade_is_refused_and_its_connection_closed(
         while chunk := connection.recv(65_536):
             answer += chunk
     assert answer.split(b" ")[1] == status, answer
+
+
+def test_what_clients_do_wrong_is_no_error_of_the_process(listener: Listener) -> None:
+    with pytest.raises(InvalidStatus):
+        opened_once(Caller(listener.admin.http, "berth_nobody"))
+    with notified(listener.admin) as stream:
+        stream.protocol.send_text(b"\xff")
+        stream.socket.sendall(b"".join(stream.protocol.data_to_send()))
+        wait_for(lambda: stream.protocol.close_code is not None, "the socket to be closed")
+    assert stream.protocol.close_code == 1007
+    lines = [json.loads(line) for line in listener.log.read_text().splitlines() if line.startswith("{")]
+    assert not [line for line in lines if line["level"] in ("error", "critical")]
 
 
 def test_who_never_reads_is_cut_off_and_nobody_else_notices(listener: Listener) -> None:
