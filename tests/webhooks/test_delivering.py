@@ -160,7 +160,11 @@ def test_after_the_last_attempt_it_has_failed_and_can_be_replayed(desk: Desk, re
 
 @pytest.mark.parametrize(
     ("status", "asked", "least", "most"),
-    [(429, "7200", 7200, 7200), (503, "999999999", 86400, 86400), (502, "soon", 5, 6), (500, "7200", 5, 6), (504, "-1", 5, 6)],
+    [
+        (429, "7200", 7200, 7200), (503, "999999999", 86400, 86400), (502, "soon", 5, 6), (500, "7200", 5, 6), (504, "-1", 5, 6),
+        (429, "Mon, 01 Jan 2024 00:00:00 +9999999999999", 5, 6),
+    ],
+    ids=range(6),
 )  # fmt: skip
 def test_an_endpoint_may_ask_for_patience(
     desk: Desk, receiver: Receiver, status: int, asked: str, least: float, most: float

@@ -152,7 +152,7 @@ def _retry_after(text: str) -> float | None:
         return float(text)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # the last for an offset of very many hours
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
