@@ -8,7 +8,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.feed_rows import Filter, Scan, find_truncation, read_events
 
 EVENTS_MAX = 1_000
-BYTES_MAX = 4 * 1024 * 1024
+BYTES_MAX = 1024 * 1024
 SCANNED_MAX = 20_000
 """Versions that one look for few of them may pass over."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
@@ -176,6 +177,32 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(listener: Listener) 
         with contextlib.suppress(ConnectionResetError):
             while never_reads.recv(65_536):
                 pass
+
+
+def test_who_reads_slowly_from_far_behind_costs_little(listener: Listener) -> None:
+    url = listener.admin.http.base_url
+    after = version(listener.admin)["version"]
+    value = base64.b64encode(b"v" * 60_000).decode()
+    for _ in range(80):
+        done = listener.admin.http.post(
+            "/v1/commit",
+            json={"operations": [{"type": "write", "key": "YQ==", "value": value}]},
+            headers={"authorization": f"Bearer {listener.admin.key}"},
+        )
+        assert done.json()["status"] == "committed"
+    open_before = listener.metric("berth_api_notification_sockets")
+    before = listener.metric("process_resident_memory_bytes")
+    with contextlib.ExitStack() as sockets:
+        for _ in range(20):
+            slow = sockets.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect((url.host, url.port))
+            slow.sendall(upgrade(listener, f"/api/v1/notifications?after={after}").encode())
+        wait_for(lambda: listener.metric("berth_api_notification_sockets") == open_before + 20, "them to be open")
+        with notified(listener.admin, after=after) as stream:
+            events_on(stream, 80)
+        assert listener.metric("process_resident_memory_bytes") - before < 120_000_000
+    wait_for(lambda: listener.metric("berth_api_notification_sockets") == open_before, "them to be gone")
 
 
 def test_who_only_pings_and_never_reads_is_cut_off(listener: Listener) -> None:

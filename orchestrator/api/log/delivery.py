@@ -57,6 +57,7 @@ class Delivery:
                 subscriber.checkpoint = scan.scanned_to
                 chunk += audience.checkpoint(scan.scanned_to, subscriber.leader_id)
             subscriber.cursor = scan.scanned_to
+            del scan  # who reads slowly keeps what is sent to it, and no more
             if chunk:
                 await self.send(chunk)
 

@@ -34,6 +34,8 @@ SECONDS_PER_SUBSCRIBER = 0.00005
 """The more there are, the more is sent at once: a write costs as much as an event or two."""
 RECENT_EVENTS_MAX = 10_000
 RECENT_BYTES_MAX = 8 * 1024 * 1024
+HANDED_BYTES_MAX = 1024 * 1024
+"""Of what is recent, so much is copied for one subscriber at most; who lacks more reads on from the log, bit by bit."""
 
 
 class Feed:
@@ -107,7 +109,7 @@ class Feed:
             return True
         begin = self._recent[0].version - 1 if self._recent else head.version
         missing = [event for event in self._recent if event.version > subscriber.cursor]
-        if subscriber.cursor < begin or bytes_of(missing) > self.limits.buffer_bytes_max // 2:
+        if subscriber.cursor < begin or bytes_of(missing) > min(self.limits.buffer_bytes_max // 2, HANDED_BYTES_MAX):
             return False
         self._hand(subscriber, missing, head)
         self._attached.setdefault(subscriber.audience, set()).add(subscriber)

@@ -101,8 +101,10 @@ class NotificationSocket:
     async def _write(self, chunk: bytes) -> None:
         """Each line is a message. Raises `WebSocketDisconnect` when the client has gone."""
         self._told = self._subscriber.cursor
-        for line in chunk.splitlines():
-            await self._socket.send_text(line.decode())
+        begin = 0
+        while (end := chunk.find(b"\n", begin)) >= 0:  # a line at a time: there may be many, and who hears them slow
+            await self._socket.send_text(chunk[begin:end].decode())
+            begin = end + 1
 
     async def _hear(self) -> None:
         """Take acknowledgements, no more of them a second than may be; anything else ends the socket."""
