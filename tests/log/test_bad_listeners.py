@@ -143,6 +143,22 @@ def test_a_strange_upgrade_is_refused_and_its_connection_closed(
     assert answer.split(b" ")[1] == status, answer
 
 
+def test_who_goes_in_the_middle_of_what_was_missed_is_no_error(listener: Listener) -> None:
+    after = version(listener.admin)["version"]
+    leave(listener.database, None, 5_000)
+    wait_for(lambda: version(listener.admin)["version"] >= after + 5_000, "them to have their places")
+    gone = 'berth_api_notifications_ended_total{reason="gone"}'
+    before = listener.metric(gone)
+    for _ in range(20):
+        with notified(listener.admin, subscription="hasty", after=after) as stream:
+            stream.close_timeout = 0.1
+            stream.send(json.dumps({"type": "ack", "version": events_on(stream, 10)[-1]["version"]}))
+    wait_for(lambda: listener.metric(gone) >= before + 20, "them to be gone")
+    assert listener.admin.call("DELETE", "/notifications/subscriptions/hasty").status_code == 204
+    lines = [json.loads(line) for line in listener.log.read_text().splitlines() if line.startswith("{")]
+    assert not [line for line in lines if line["level"] in ("error", "critical")]
+
+
 def test_what_clients_do_wrong_is_no_error_of_the_process(listener: Listener) -> None:
     with pytest.raises(InvalidStatus):
         opened_once(Caller(listener.admin.http, "berth_nobody"))

@@ -103,7 +103,10 @@ class NotificationSocket:
         self._told = self._subscriber.cursor
         begin = 0
         while (end := chunk.find(b"\n", begin)) >= 0:  # a line at a time: there may be many, and who hears them slow
-            await self._socket.send_text(chunk[begin:end].decode())
+            try:
+                await self._socket.send_text(chunk[begin:end].decode())
+            except RuntimeError as gone:  # whoever said `acked` found it closed before
+                raise WebSocketDisconnect from gone
             begin = end + 1
 
     async def _hear(self) -> None:
