@@ -1,6 +1,6 @@
 """Time as the client needs it: how long ago something was, and what time it is where the keys are kept.
 
-This machine's wall clock may be wrong, and may jump while a program runs; no decision of the client rests on it. What is
+This machine's wall clock may be wrong, and may jump while a program runs; no call of the client rests on it. What is
 over is told by a clock that only goes forward, and what time it is by the `Date` of the server's own answers.
 """
 
@@ -18,6 +18,11 @@ def steady_seconds() -> float:
     return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
 
 
+def wall_seconds() -> float:
+    """Seconds since 1970 (UTC) by this machine, for what carries a time and comes by itself: a webhook's message."""
+    return time.time()
+
+
 class ServerClock:
     """The server's time as its answers tell it, carried on by the steady clock. Safe to use from several threads.
 
@@ -27,7 +32,7 @@ class ServerClock:
 
     def __init__(self) -> None:
         self._offset: float | None = None
-        self._own_offset = time.time() - steady_seconds()
+        self._own_offset = wall_seconds() - steady_seconds()
 
     @property
     def known(self) -> bool:

@@ -13,10 +13,10 @@ import hashlib
 import hmac
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from berth.client.clocks import wall_seconds
 from berth.client.webhook_errors import WebhookUnverified
 
 TOLERANCE_SECONDS = 300.0
@@ -43,7 +43,7 @@ def verify_webhook(
         raise _unverified("headers are missing")
     if _WHOLE.fullmatch(timestamp) is None:
         raise _unverified("its timestamp is none")
-    apart = abs(int(timestamp) - (time.time() if now_seconds is None else now_seconds))
+    apart = abs(int(timestamp) - (wall_seconds() if now_seconds is None else now_seconds))
     if apart > tolerance_seconds:
         raise _unverified("its timestamp is too far from this machine's time")
     signed = f"{message_id}.{timestamp}.".encode(errors="replace") + body
