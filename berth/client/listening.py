@@ -6,11 +6,11 @@ No sockets here: the blocking and the asynchronous listener (`notifying`) share 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
+from berth.client.clocks import steady_seconds
 from berth.client.errors import BerthError, UnreadableAnswer
 from berth.client.events import Event, event_of_feed
 from berth.client.log_errors import log_gap
@@ -83,14 +83,14 @@ class Listening:
         """What to send before the socket is closed, if anything."""
         if self.subscription is None or self._done <= self._acknowledged:
             return None
-        self._acknowledged, self._acknowledged_at = self._done, time.monotonic()
+        self._acknowledged, self._acknowledged_at = self._done, steady_seconds()
         return json.dumps({"type": "ack", "version": self._done})
 
     def patience_seconds(self) -> float | None:
         """How long to wait for a message until an acknowledgement is due; None: for as long as it takes."""
         if self.subscription is None or self._done <= self._acknowledged:
             return None
-        return max(0.0, self._acknowledged_at + ACK_SECONDS - time.monotonic())
+        return max(0.0, self._acknowledged_at + ACK_SECONDS - steady_seconds())
 
     def pause_seconds(self, error: Exception) -> float:
         """How long to wait before coming again, growing and random. Raises the error if coming again cannot help."""
