@@ -87,6 +87,8 @@ def orchestrator_plan(
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
         # Everybody here may break things on purpose (docs/sandbox-driver.md).
         "BERTH_FAULT_LABELS_ALLOWED": "true",
+        "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
+        "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
     }
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
@@ -113,6 +115,8 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
         # Everybody here may break things on purpose (docs/sandbox-driver.md).
         "BERTH_FAULT_LABELS_ALLOWED": "true",
+        "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
+        "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("worker", "worker", metrics_port, environment)

@@ -75,7 +75,7 @@ def invalid_from(errors: Sequence[Any]) -> Problem:
 
 def _message_of(found: Any) -> str:
     """Pydantic's words, but where a member has no business beside the others: nobody is meant to send null for it."""
-    return LEAVE_OUT if found["type"] == "none_required" else str(found["msg"])
+    return LEAVE_OUT if found["type"] == "none_required" else str(found["msg"]).removeprefix("Value error, ")
 
 
 def _field_of(place: Sequence[Any]) -> str:

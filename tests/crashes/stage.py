@@ -28,10 +28,8 @@ AGENTS = 2
 FIRST_AGENT, SECOND_AGENT = (f"agent {node.name}" for node in plan_fleet(AGENTS))
 LOG_VERSIONS_MIN = 300
 """More than any play leaves."""
-WEBHOOKS_ANYWHERE = {"BERTH_WEBHOOK_HTTP_ALLOWED": "true", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true"}
 IN_A_HURRY = {
     "node-api": NODE_API,
-    "api": WEBHOOKS_ANYWHERE,
     # What a lost worker left is taken up by the next one after these; in production they are longer.
     "worker": {
         "BERTH_WORKER_ACK_WAIT_SECONDS": "2",
@@ -44,7 +42,6 @@ IN_A_HURRY = {
         "BERTH_RESCUE_SECONDS": "0.5",
         "BERTH_RESCUE_PATIENCE_SECONDS": "3",
         "BERTH_SWEEP_GRACE_SECONDS": "1",
-        **WEBHOOKS_ANYWHERE,
         "BERTH_LOG_TRUNCATION_SECONDS": "0.2",
         "BERTH_LOG_AGE_SECONDS_MIN": "0",
         "BERTH_LOG_VERSIONS_MIN": str(LOG_VERSIONS_MIN),

@@ -16,10 +16,12 @@ from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import wait_for
+from tests.log.browsing import page
 from tests.log.listening import SETTINGS, Listener
 from tests.log.notified import (
     PROTOCOL,
     acknowledge,
+    address,
     as_browser,
     chained,
     events_on,
@@ -32,6 +34,16 @@ from tests.log.notified import (
 )
 from tests.log.streaming import leave
 from tests.log.test_versions import version
+
+NODE_LISTENER = """
+const socket = new WebSocket(process.argv[1], ["berth.notifications.v1", "berth.bearer." + process.argv[2]]);
+socket.addEventListener("message", ({data}) => {
+  const told = JSON.parse(data);
+  if (told.type === "checkpoint") return;
+  console.log(JSON.stringify(told.type === "begin" ? {...told, spoken: socket.protocol} : told));
+  if (told.type === "event") socket.send(JSON.stringify({type: "ack", version: told.version}));
+});
+"""
 
 
 def test_events_come_as_they_commit_and_each_sees_its_own(listener: Listener) -> None:
@@ -126,13 +138,16 @@ def test_subscriptions_are_bounded_and_can_be_removed(listener: Listener) -> Non
         opened_once(tenant, subscription=name)
     status, document = refused(tenant, subscription="d")
     assert (status, document["code"]) == (409, "subscriptions_full")
-    with notified(tenant, subscription="a") as stream:
-        leave(listener.database, tenant, 1)
-        (told,) = events_on(stream, 1)
-        assert tenant.call("DELETE", "/notifications/subscriptions/a").status_code == 204
-        stream.send(json.dumps({"type": "ack", "version": told["version"]}))
-        code, word = last_word(stream)
-    assert (code, word and word["code"]) == (4404, "not_found"), "nothing is kept for who was removed, and it is told"
+    for said_before in (False, True):
+        with notified(tenant, subscription="a") as stream:
+            leave(listener.database, tenant, 1)
+            (told,) = events_on(stream, 1)
+            if said_before:
+                acknowledge(stream, told["version"])
+            assert tenant.call("DELETE", "/notifications/subscriptions/a").status_code == 204
+            stream.send(json.dumps({"type": "ack", "version": told["version"]}))
+            code, word = last_word(stream)
+        assert (code, word and word["code"]) == (4404, "not_found"), "nothing is kept for who was removed; it is told"
     opened_once(tenant, subscription="d")
     listener.database.execute(
         "update notification_subscriptions set kept_until = clock_timestamp() where scope = %s", (tenant.tenant_id,)
@@ -183,6 +198,19 @@ def test_a_browser_brings_its_key_as_a_subprotocol_and_is_told_on_the_socket(lis
         with pytest.raises(Exception, match="400"):
             as_browser(tenant, *offered)
     assert str(tenant.key) not in listener.log.read_text()
+
+
+def test_a_page_listens_and_acknowledges(listener: Listener) -> None:
+    """The browsers' own WebSocket, as Node has it."""
+    tenant = new_tenant(listener.admin)
+    with page(NODE_LISTENER, address(tenant, subscription="page"), str(tenant.key)) as told:
+        begin = next(told)
+        assert (begin["type"], begin["spoken"]) == ("begin", PROTOCOL)
+        leave(listener.database, tenant, 1)
+        event, acked = next(told), next(told)
+    assert event["type"] == "event"
+    assert acked == {"type": "acked", "version": event["version"]}
+    assert listener.position(tenant, "page") == event["version"]
 
 
 def test_a_key_that_is_revoked_hears_no_further(listener: Listener) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import subprocess
 import threading
@@ -21,6 +20,7 @@ from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import public_process, wait_for
 from tests.databases import copied_database
+from tests.log.browsing import page
 from tests.log.streaming import Told, events_of, leave, parsed, refused, subscribed
 from tests.log.test_versions import version
 
@@ -345,12 +345,8 @@ def test_an_event_source_reads_it_and_resumes_by_itself(feed: Feed) -> None:
     after = version(feed.admin)["version"]
     leave(feed.database, None, 1)
     url = f"{feed.admin.http.base_url}/v1/subscribe?after={after}&access_token={feed.admin.key}"
-    node = subprocess.Popen(
-        ["node", "--experimental-eventsource", "-e", NODE_READER, url], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert node.stdout is not None
-        first = json.loads(node.stdout.readline())
+    with page(NODE_READER, url) as told:
+        first = next(told)
         assert first[:2] == ["node.online", str(after + 1)]
         assert first[2]["data"]["text"] == 'ä\n:"x'
         # Its stream ends under it; what it missed meanwhile comes, and what it had does not.
@@ -358,11 +354,8 @@ def test_an_event_source_reads_it_and_resumes_by_itself(feed: Feed) -> None:
         wait_for(lambda: feed.metric("berth_api_feed_subscribers") == 0, "the stream to end")
         feed.database.execute("update log_head set leader_id = postgres_leader_id()")
         leave(feed.database, None, 1, "node.offline")
-        second = json.loads(node.stdout.readline())
+        second = next(told)
         assert second[:2] == ["node.offline", str(after + 2)]
-    finally:
-        node.kill()
-        node.wait()
 
 
 def test_a_stop_ends_streams_with_a_word(database_url: str, tmp_path: Path) -> None:

@@ -381,6 +381,19 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
             assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204
 
 
+def test_an_answer_in_time_counts_however_long_its_body_takes(
+    desk: Desk, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = desk.tenant()
+    webhook = desk.webhook(tenant, receiver, types=["node.online"])
+    monkeypatch.setattr("worker.webhooks.sending.EXCERPT_SECONDS", 3.0)
+    receiver.will(receiver.trickles_body)
+    desk.append(tenant)
+    desk.dispatch(desk.dispatcher(timeout_seconds=2.0))
+    (told,) = desk.deliveries(tenant, webhook)
+    assert (told["error"], told["response_status"]) == (None, 500)
+
+
 def test_a_head_without_end_is_not_read(desk: Desk, receiver: Receiver) -> None:
     tenant = desk.tenant()
     webhook = desk.webhook(tenant, receiver, types=["node.online"])

@@ -22,6 +22,8 @@ CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 USER_AGENT = "Berth-Webhooks/1"
 EXCERPT_SECONDS = 1.0
 """How long is waited for the body of an answer; what counts is its status."""
+CLOSING_SECONDS = 4.0
+"""How long the end of a connection may take after that."""
 HEADER_LENGTH_MAX = 100
 _TROUBLE = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
 RETRY_AFTER_STATUSES = frozenset({429, 502, 503, 504})
@@ -71,14 +73,14 @@ class Sender:
         answer: Answer | None = None
         error: str | None = None
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(self._timeout_seconds) as limit:
                 place = read_webhook_url(url)
                 if place.scheme == "http" and not self._http_allowed:
                     raise DestinationRefused("http")
                 addresses = await choose_addresses(
                     self._resolve, place.host, place.port, private_allowed=self._private_allowed
                 )
-                answer = await self._post(place, addresses, message)
+                answer = await self._post(place, addresses, message, limit)
         except TimeoutError:
             error = "timeout"
         except DestinationRefused as refused:
@@ -93,8 +95,13 @@ class Sender:
         asked = _retry_after(answer.retry_after) if answer.status in RETRY_AFTER_STATUSES else None
         return Attempt(duration_ms, answer.status, answer.excerpt, retry_after_seconds=asked)
 
-    async def _post(self, place: WebhookUrl, addresses: Sequence[str], message: Message) -> Answer:
-        """The answer's head and the beginning of its body, from the first address that can be connected to."""
+    async def _post(
+        self, place: WebhookUrl, addresses: Sequence[str], message: Message, limit: asyncio.Timeout
+    ) -> Answer:
+        """The answer's head and the beginning of its body, from the first address that can be connected to.
+
+        `limit` is for the head; once that is there, what is left has bounds of its own.
+        """
         timestamp = int(time.time())
         headers = {
             "host": place.authority,
@@ -109,12 +116,14 @@ class Sender:
         }
         for address in addresses[:-1]:
             try:
-                return await self._post_to(place, address, headers, message.body)
+                return await self._post_to(place, address, headers, message.body, limit)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return await self._post_to(place, addresses[-1], headers, message.body)
+        return await self._post_to(place, addresses[-1], headers, message.body, limit)
 
-    async def _post_to(self, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes) -> Answer:
+    async def _post_to(
+        self, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes, limit: asyncio.Timeout
+    ) -> Answer:
         # The URL keeps its name: the server is told it, and the certificate is held against it.
         url = httpcore.URL(
             scheme=place.scheme.encode(), host=place.host.encode(), port=place.port, target=place.target.encode()
@@ -125,6 +134,7 @@ class Sender:
             ) as pool,
             pool.stream("POST", url, headers=list(headers.items()), content=body) as answer,
         ):
+            limit.reschedule(asyncio.get_running_loop().time() + EXCERPT_SECONDS + CLOSING_SECONDS)
             told = {name.lower(): value for name, value in answer.headers}
             retry_after = told.get(b"retry-after", b"").decode("latin-1")
             return Answer(answer.status, retry_after, await _excerpt(answer))

@@ -131,7 +131,7 @@ class NotificationSocket:
             raise MessageRefused("this socket has no subscription, so there is no position to keep")
         if version > self._told:
             raise MessageRefused(f"version {version} was not told here yet", version=self._told)
-        if version > self._wanted:
+        if version >= self._wanted:  # said again, it is answered again
             self._wanted = version
             self._acknowledged.set()
 
