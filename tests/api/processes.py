@@ -24,6 +24,10 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false"}
+"""What a local stack would let through."""
+
+
 @contextmanager
 def public_process(
     database_url: str, directory: Path, settings: Mapping[str, str] | None = None
@@ -33,7 +37,7 @@ def public_process(
     endpoints = Endpoints(database_url, "", "", free_port(), free_port())
     plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())
     process = ChildProcess(plan, directory / "api.log")
-    process.spawn(settings)
+    process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
     try:
         process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:
