@@ -116,4 +116,6 @@ def _look_seconds(standing: Standing, low: bool, depleted: bool) -> float | None
     until = standing.available
     if standing.low_threshold is not None and not low:
         until = min(until, standing.available - standing.low_threshold)
-    return min(LOOK_SECONDS_MAX, until / standing.rate)
+    # Each interval's amount is rounded to the unit: together they may be so far ahead of the rate.
+    ahead = standing.running / 2
+    return min(LOOK_SECONDS_MAX, max(0.0, until - ahead) / standing.rate)

@@ -20,14 +20,14 @@ WELL = Standing(
 def test_well_above_it_is_looked_at_when_it_may_have_come_to_the_threshold() -> None:
     found = judge(WELL)
     assert (found.low, found.depleted, found.tell_low, found.tell_depleted) == (False, False, False, False)
-    assert found.look_seconds == 40
+    assert found.look_seconds == 39.95, "half a unit sooner: an interval's amount is rounded"
     assert WELL.runs_out_at == NOW + timedelta(seconds=90)
 
 
 @pytest.mark.parametrize(
     ("accruing", "low", "depleted", "look_seconds"),
     [
-        (500, False, False, 0), (501, True, False, 49.9), (999, True, False, 0.1), (1_000, True, True, RELEASING_SECONDS),
+        (500, False, False, 0), (501, True, False, 49.85), (999, True, False, 0.05), (1_000, True, True, RELEASING_SECONDS),
         (1_001, True, True, RELEASING_SECONDS),
     ],
 )  # fmt: skip
@@ -60,7 +60,7 @@ def test_where_nothing_runs_or_costs_nothing_is_foreseen() -> None:
     rich = replace(WELL, settled=10**18)
     assert (judge(rich).look_seconds, rich.runs_out_at) == (LOOK_SECONDS_MAX, None)
     unwarned = replace(WELL, low_threshold=None)
-    assert judge(unwarned).look_seconds == 90
+    assert judge(unwarned).look_seconds == 89.95
     assert not judge(replace(unwarned, accruing=1_000)).low
 
 

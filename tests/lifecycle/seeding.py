@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from orchestrator.execution import Context, Limits
 from orchestrator.store.database import Database, connect_database
+from orchestrator.store.placing import QUOTA_MOVED
 from orchestrator.trust.signing import TaskSigner
 
 REGION = "north"
@@ -219,7 +220,14 @@ def _item(
 
 
 def _answers(connection: psycopg.Connection[Any], items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    row = connection.execute("select place_allocations(%s::jsonb, false)", (json.dumps(items),)).fetchone()
+    statement, listed = "select place_allocations(%s::jsonb, %s)", json.dumps(items)
+    try:
+        row = connection.execute(statement, (listed, False)).fetchone()
+    except psycopg.DatabaseError as error:
+        # A rival had of the quota meanwhile: it is locked first then, as the command does.
+        if error.sqlstate != QUOTA_MOVED:
+            raise
+        row = connection.execute(statement, (listed, True)).fetchone()
     assert row is not None
     answers: list[dict[str, Any]] = sorted(row[0], key=lambda answer: answer["n"])
     return answers
