@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +16,7 @@ from orchestrator.domain.webhooks import ATTEMPTS_MAX, RETRY_AFTER_SECONDS_MAX, 
 from outbox_relay.messages import SELECT_EVENTS
 from tests.api.calling import problem
 from tests.webhooks.desk import Desk, numbers
-from tests.webhooks.receivers import Received, Receiver, answers, closes, closes_midway, receiving, talks_nonsense
+from tests.webhooks.receivers import Received, Receiver, answers, receiving
 
 
 def verified(secret: str, received: Received) -> Any:
@@ -319,91 +317,6 @@ def test_a_test_message_comes_at_once_and_once(desk: Desk, receiver: Receiver) -
     tenant.make(f"{path}/deliveries/{number}/replay")
     desk.dispatch()
     assert receiver.received[1].body == receiver.received[2].body
-
-
-def test_what_endpoints_do_that_is_no_answer(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
-    cases: list[tuple[Any, str | None, int | None]] = [
-        (closes, "not_http", None),
-        (closes_midway, "not_http", None),
-        (talks_nonsense, "not_http", None),
-        (answers(301, headers={"location": receiver.url}), None, 301),
-        (answers(307, headers={"location": receiver.url}), None, 307),
-        (answers(404), None, 404),
-        (answers(199 + 100), None, 299),
-    ]
-    for place, (behaviour, error, status) in enumerate(cases):
-        receiver.will(behaviour)
-        desk.append(tenant)
-        desk.dispatch()
-        told = desk.deliveries(tenant, webhook)[-1]
-        assert (told["error"], told["response_status"]) == (error, status), behaviour
-        assert told["state"] == ("succeeded" if status == 299 else "pending")
-        assert len(receiver.received) == place + 1, "redirects are not followed"
-
-
-def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    with receiving(4) as bad:
-        behaviours = [bad[0].hangs, bad[1].trickles, bad[2].trickles_body, bad[3].floods]
-        webhooks = []
-        for one, behaviour in zip(bad, behaviours, strict=True):
-            one.will(behaviour)
-            webhooks.append(desk.webhook(desk.tenant(), one, types=["node.online"]))
-        desk.database.execute(
-            "update webhooks set tenant_id = %s where id = any(%s)", (tenant.tenant_id, [w["id"] for w in webhooks])
-        )
-        good = desk.webhook(tenant, receiver, types=["node.online"])
-        desk.append(tenant, 10)
-        dispatcher = desk.dispatcher(timeout_seconds=3.0, tenant_attempts_max=64)
-
-        async def until_good_is_done() -> None:
-            until = time.monotonic() + 60
-            while len(receiver.received) < 10 and time.monotonic() < until:
-                await dispatcher.round()
-                await asyncio.sleep(0.02)
-            assert not bad[0].stopping.is_set()
-            assert sum(dispatcher._busy.values()) > 0, "the others are still at it"
-            await dispatcher.drain()
-
-        desk.run(until_good_is_done)
-        assert {one["state"] for one in desk.deliveries(tenant, good)} == {"succeeded"}
-        told = [desk.deliveries(tenant, webhook)[0] for webhook in webhooks]
-        assert [(one["error"], one["response_status"]) for one in told] == [
-            ("timeout", None), ("timeout", None), (None, 500), (None, 500)
-        ]  # fmt: skip
-        assert all(one["duration_ms"] < 10_000 for one in told)
-        assert len(told[3]["response_excerpt"]) <= 1_000
-        assert bad[3].taken < 10_000_000 * len(bad[3].received), "nobody reads it all"
-        assert all(one.most_at_once <= 4 for one in bad)
-        for webhook in webhooks:
-            assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204
-
-
-def test_an_answer_in_time_counts_however_long_its_body_takes(
-    desk: Desk, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
-    monkeypatch.setattr("worker.webhooks.sending.EXCERPT_SECONDS", 3.0)
-    receiver.will(receiver.trickles_body)
-    desk.append(tenant)
-    desk.dispatch(desk.dispatcher(timeout_seconds=2.0))
-    (told,) = desk.deliveries(tenant, webhook)
-    assert (told["error"], told["response_status"]) == (None, 500)
-
-
-def test_a_head_without_end_is_not_read(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
-    for behaviour in (receiver.floods_heads, receiver.floods_fields):
-        receiver.will(behaviour)
-        desk.append(tenant)
-        desk.dispatch(desk.dispatcher(timeout_seconds=60.0))
-        told = desk.deliveries(tenant, webhook)[-1]
-        assert (told["error"], told["state"]) == ("answer_too_long", "pending")
-    assert receiver.taken < 50_000_000, "sockets' buffers hold some of it"
 
 
 def test_a_full_backlog_waits_in_the_log(desk: Desk, receiver: Receiver) -> None:
