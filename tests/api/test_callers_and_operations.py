@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any
 
@@ -76,6 +77,25 @@ def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin:
     for method, path, body in ADMIN_PATHS:
         problem(tenant.call(method, path, body), 403, "forbidden")
         problem(nobody.call(method, path, body), 401, "unauthenticated")
+
+
+def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to_tenants(
+    admin: Caller, nobody: Caller
+) -> None:
+    """Whoever adds a path need not think of the lists above. A node enrols by a token of its own."""
+    tenant = new_tenant(admin)
+    document = admin.http.get("/openapi.json").json()
+    asked = [
+        (method.upper(), re.sub(r"\{[^}]+\}", SOME_ID, path.removeprefix("/api/v1")))
+        for path, of in document["paths"].items() if path.startswith("/api/v1/") and path != "/api/v1/nodes/enroll"
+        for method in of if method in ("get", "post", "put", "patch", "delete")
+    ]  # fmt: skip
+    own = [(method, path) for method, path in asked if path.startswith("/admin/")]
+    assert len(own) > 30
+    for method, path in asked:
+        problem(nobody.call(method, path, {} if method != "GET" else None), 401, "unauthenticated")
+    for method, path in own:
+        problem(tenant.call(method, path, {} if method != "GET" else None), 403, "forbidden")
 
 
 def test_every_tenant_path_is_closed_to_strangers(admin: Caller, nobody: Caller) -> None:
