@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 
 from fastapi import FastAPI
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
-from orchestrator.database.transactions import Database, connect_database
+from orchestrator.database.transactions import connect_database
 from orchestrator.edge import health_endpoints as health
 from orchestrator.edge.batching import Gatherer
 from orchestrator.edge.edge import PUBLIC_ZONE, Edge
@@ -57,12 +58,13 @@ def build_services(settings: Settings) -> Services:
     database.when_lost(gate.forget)
     database.when_lost(log_head.forget)
     context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
+    confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
     return Services(
         settings=settings,
         context=context,
-        credentials=Credentials(database, settings.credential_cache_seconds, _bearer_tokens(settings, database)),
+        credentials=Credentials(settings.credential_cache_seconds, _bearer_tokens(settings)),
         catalogue=catalogue,
         gate=gate,
         creates=Gatherer(
@@ -78,7 +80,7 @@ def build_services(settings: Settings) -> Services:
             **combined,
         ),
         confirms=Gatherer(
-            "confirms", lambda confirms: confirm_reservation(context, confirms), queue_max=None, **combined
+            "confirms", lambda confirms: confirm_reservation(confirming, confirms), queue_max=None, **combined
         ),
         commits=Gatherer(
             "commits",
@@ -111,7 +113,7 @@ def _feed(settings: Settings) -> Feed:
     return Feed(database, limits)
 
 
-def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | None:
+def _bearer_tokens(settings: Settings) -> BearerTokens | None:
     if settings.oidc_issuer is None:
         return None
     assert settings.oidc_audience is not None, "the settings require it with an issuer"
@@ -130,7 +132,6 @@ def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | Non
     )
     return BearerTokens(
         keys,
-        database,
         TokenRules(settings.oidc_issuer, settings.oidc_audience, settings.oidc_leeway_seconds),
         ClaimRules(
             settings.oidc_issuer, settings.oidc_tenant_claim, settings.oidc_role_claim, settings.oidc_admin_role

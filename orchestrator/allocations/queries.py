@@ -24,7 +24,7 @@ class Placed:
 
 async def find_allocation(database: Database, allocation_id: UUID, tenant_id: UUID | None) -> dict[str, Any]:
     """One allocation; None as tenant means any tenant's. Raises `NotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
     if row is None:
         raise NotFound(f"there is no allocation {allocation_id}")
@@ -41,7 +41,7 @@ async def list_allocations(
     limit: int,
 ) -> Sequence[Placed]:
     """Up to `limit` allocations after this id, oldest first; None as tenant means every tenant's."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         rows = await allocation_rows.list_allocations(
             reading, tenant_id, state=state, label=label, after=after, limit=limit
         )

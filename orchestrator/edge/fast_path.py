@@ -23,7 +23,7 @@ from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import problem_response
-from orchestrator.http.services import Services
+from orchestrator.http.services import Services, services_for
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer
@@ -83,11 +83,13 @@ class Lane:
             await self._app(scope, _again(received, receive), send)
             return
         try:
-            caller = await principal_behind(self._services.credentials, headers.get(b"authorization", ""))
+            services = services_for(self._services, scope)
+            database = services.context.database
+            caller = await principal_behind(services.credentials, database, headers.get(b"authorization", ""))
             if caller.tenant_id is None:
                 await self._app(scope, _again(received, receive), send)
                 return
-            answer = await way.serve(self._services, scope, caller, body, headers.get(b"idempotency-key"))
+            answer = await way.serve(services, scope, caller, body, headers.get(b"idempotency-key"))
         except Problem:
             raise
         except Exception as error:

@@ -69,7 +69,7 @@ async def find_availability(
     Raises `WindowInvalid`, `SkuUnavailable` for a SKU that is not sold, not there, or not with so many GPUs, and `NotFound`
     for an unknown region.
     """
-    _require_offered(await catalogue.before_refusing(), asked)
+    _require_offered(await catalogue.before_refusing(database.response_version), asked)
     async with database.reading() as reading:
         now = await read_clock(reading)
         window = judge_window(asked.starts_at, asked.ends_at, now=now, seconds_max=window_seconds_max)

@@ -170,7 +170,7 @@ async def _place(context: Context, placements: list[Placement]) -> list[dict[str
 
 async def _pass_over(context: Context, placements: list[Placement]) -> list[dict[str, Any]]:
     """Place the rest without those whose quota somebody has locked; where it is not that, each is to go alone."""
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         locked = await find_locked_quotas(tx, {placement.create.tenant_id for placement in placements})
     outcomes: list[dict[str, Any]] = [{"outcome": "alone"}] * len(placements)
     rest = [n for n, placement in enumerate(placements) if placement.create.tenant_id not in locked]
@@ -199,7 +199,7 @@ async def _place_together(context: Context, placements: list[Placement]) -> list
     quota_first = False
     for _ in range(TRIES_MAX):
         try:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
                 outcomes = await place_all(tx, placements, quota_first=quota_first)
             reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)

@@ -43,7 +43,7 @@ async def place_in_windows(context: Context, placements: dict[int, Placement]) -
 
 
 async def _has_overdue_holds(context: Context, pool_id: int) -> bool:
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return bool(await find_overdue_holds(reading, 1, pool_id=pool_id))
 
 
@@ -61,7 +61,7 @@ async def _place(context: Context, placement: Placement) -> dict[str, Any]:
 
 async def _try(context: Context, placement: Placement) -> dict[str, Any]:
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
             outcome = await place_picked(tx, placement, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)

@@ -51,7 +51,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
 
 async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
             outcomes = await confirm_together(tx, confirms)
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
@@ -79,7 +79,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: dict[str, Any]) -
             case "in_progress":
                 raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
             case "missing":
-                async with context.database.glance() as reading:
+                async with context.database.read_one() as reading:
                     raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
             case "holder":
                 raise HolderMismatch("the reservation is held by another holder")
@@ -99,7 +99,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: dict[str, Any]) -
 async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
     """Under the reservation's lock alone, in one call."""
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
             outcome = await confirm_once(tx, confirm)
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)

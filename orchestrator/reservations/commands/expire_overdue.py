@@ -25,7 +25,7 @@ _RIVAL = Actor(ActorKind.SYSTEM, "rival")
 
 async def end_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
     """End at most 32 holds that are overdue, of a tenant or with units of a pool if named; how many it ended."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         found = await find_overdue_holds(reading, ENDED_MAX, tenant_id=tenant_id, pool_id=pool_id)
     return sum([await _end(context, reservation_id) for reservation_id in found])
 

@@ -145,12 +145,12 @@ async def _try_together(context: Context, holds: Sequence[tuple[Hold, Wanted]]) 
         if len(listed) < 2:
             break
         try:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
                 together = await hold_together(tx, [holds[n] for n in listed], _bounds(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
         except OperationInProgress:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in listed})
             if not locked:
                 break
@@ -266,7 +266,7 @@ async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpu
 
 
 async def _try(context: Context, hold: Hold, wanted: Wanted) -> dict[str, Any]:
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
         outcome = await hold_once(tx, hold, wanted, _bounds(context.limits))
     reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
@@ -298,7 +298,7 @@ def _require_representable(hold: Hold, limits: Limits) -> None:
 
 async def _require_startable(context: Context, hold: Hold, template: dict[str, Any]) -> None:
     """The allocation that starts by itself could start now, as far as its SSH keys go. Raises `SshKeyNotFound`."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         await require_own_keys(reading, hold.tenant_id, [UUID(key) for key in template["ssh_key_ids"]])
 
 
