@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
@@ -30,6 +31,7 @@ from orchestrator.http.services import Services
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
+from orchestrator.log.wanted_versions import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority
 from orchestrator.notifications.acknowledgements import Acknowledging
 from orchestrator.notifications.commands import acknowledge_events
@@ -140,9 +142,9 @@ def _bearer_tokens(settings: Settings) -> BearerTokens | None:
     )
 
 
-def _application(services: Services, title: str, lifespan: object = None) -> FastAPI:
+def _application(services: Services, title: str, lifespan: object = None, docs_url: str | None = None) -> FastAPI:
     app = FastAPI(
-        title=title, version="1", docs_url=None, redoc_url=None,
+        title=title, version="1", docs_url=docs_url, redoc_url=None,
         redirect_slashes=False,  # its Location repeats whatever Host the request named
         lifespan=lifespan,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -171,7 +173,7 @@ def public_application(services: Services) -> FastAPI:
         async with services.feed.running(), tokens.keys.running() if tokens is not None else nullcontext():
             yield
 
-    app = _application(services, "Berth", lifespan)
+    app = _application(services, "Berth", lifespan, "/docs" if services.settings.docs_ui else None)
     for router in (*public_routers(), health.router):
         app.include_router(router)
     return app
@@ -179,7 +181,23 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    return _edge(Lane(public_application(services), services), PUBLIC_ZONE, services.settings)
+    listener = _edge(Lane(public_application(services), services), PUBLIC_ZONE, services.settings)
+    if not services.settings.cors_origins:
+        return listener
+    return CORSMiddleware(
+        listener,
+        allow_origins=services.settings.cors_origins,
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=[
+            "authorization",
+            "content-type",
+            "idempotency-key",
+            "last-event-id",
+            MIN_VERSION_HEADER,
+            "x-request-id",
+        ],
+        expose_headers=["berth-version", "idempotent-replayed", "retry-after", "x-request-id"],
+    )
 
 
 def node_application(services: Services) -> FastAPI:

@@ -16,6 +16,7 @@ import structlog
 from starlette.datastructures import Headers
 
 from orchestrator.database.response_versions import ResponseVersion
+from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
@@ -61,6 +62,8 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope, receive, send = as_get(scope, receive, send)
         started = time.perf_counter()
         headers = Headers(scope=scope)
         request_id = headers.get("x-request-id") or uuid.uuid4().hex

@@ -31,8 +31,8 @@ from orchestrator.reservations import admin_endpoints as admin_resources
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
+from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
-from orchestrator.tenants import api_key_endpoints, ssh_key_endpoints
 from orchestrator.webhooks import endpoints as webhooks
 
 
@@ -53,6 +53,7 @@ def public_routers() -> list[APIRouter]:
             reservations.router,
             resources.router,
             catalogue.router,
+            account_endpoints.router,
             ssh_key_endpoints.router,
             usage.router,
             balance.router,
