@@ -40,7 +40,7 @@ SWEPT = Counter("berth_worker_swept_total", "What sweepers acted upon", ["kind"]
 RESCUED = Counter("berth_rescued_total", "Waits that nobody else would have ended, by what was wrong", ["why"])
 for why in (
     "overdue_requested", "overdue_provisioning", "overdue_releasing", "overdue_failed", "workflow_lost",
-    "workflow_closed", "end_not_told", "task_expired",
+    "workflow_closed", "signal_lost", "task_expired",
 ):  # fmt: skip
     RESCUED.labels(why)
 ORPHANS = Gauge("berth_node_orphans", "Things on nodes that nothing explains, by what was decided", ["state"])

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from worker.activities.messages import Step
+from worker.activities.messages import StepResult
 from worker.app import sandbox
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
@@ -44,9 +44,9 @@ class ChangedWorkflow:
     """Begins with what no saved run did."""
 
     @workflow.run
-    async def run(self, allocation_id: str) -> Step:
+    async def run(self, allocation_id: str) -> StepResult:
         await workflow.sleep(5)
-        return Step(allocation_id)
+        return StepResult("superseded")
 
 
 def test_a_changed_workflow_is_noticed() -> None:

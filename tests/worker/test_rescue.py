@@ -28,7 +28,7 @@ from tests.lifecycle.driving import release, row_of, rows_of, run_with, task_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
 from tests.worker.harness import Processes, answer_well, play_nodes, release_all, state_of, wait_until
-from worker.sweepers.lost_workflows import BEGINNING, may_go_on, rescue_of
+from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
 
 AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
 CONSUMER = "berth-worker"
@@ -173,7 +173,7 @@ def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> Non
         from orchestrator.allocations.commands.provision import begin_provisioning
 
         async def look() -> Waiter:
-            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=BEGINNING, limit=10)
+            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=FIRST_POSITION, limit=10)
             (only,) = found
             return only
 
@@ -203,7 +203,7 @@ def test_waits_come_in_the_order_of_their_deadlines_and_all_of_them(database_url
 
     async def way(context: Context) -> list[uuid.UUID]:
         seen: list[uuid.UUID] = []
-        after = BEGINNING
+        after = FIRST_POSITION
         while True:
             found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=after, limit=2)
             if not found:
@@ -231,13 +231,13 @@ def test_an_event_not_handed_over_yet_is_waited_for(
     waiter = replace(WAITER, waits_for=waits_for, position=position, notify=notify)
     if not known:
         waiter = replace(waiter, event_id=None, event_version=None, event_type=None)
-    found = may_go_on(waiter)
+    found = responsible_workflow_ids(waiter)
     if waits_for in (Wait.NODE, Wait.RETRY):
         assert found == ([] if notify is None else [notify])
     elif (known and position < 5) or (not known and waits_for is Wait.WORKER):
         assert found is None
     else:
         assert found is not None
-        assert rescue_of(waiter) in found
+        assert rescue_id_of(waiter) in found
         assert known == (f"releasing-{waiter.event_id}" in found)
         assert (notify in found) == (notify is not None)
