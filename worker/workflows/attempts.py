@@ -1,4 +1,4 @@
-"""Runs the attempts of a node's task: begin, wait for a signal or the deadline, finish, and retry if told to.
+"""Runs the attempts of a node's task: begin, wait for a signal or the deadline, finish, and retry if the result says so.
 
 A signal only ends the wait early. Whether the task has ended is read from its row by the finishing activity.
 """
