@@ -25,7 +25,7 @@ LOOPS = [
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
     ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
-    ("worker", "worker.app:sweep_overdue", "sweep_for_ever"),
+    ("worker", "worker.sweepers.runner:SweepRunner.run_due", "runner.run"),
     ("worker", "worker.app:LogSource", "_meter"),
     ("worker", "worker.app:WebhookDispatcher", "_deliver"),
     ("worker", "temporalio.worker._workflow:_WorkflowWorker.run", "make_worker"),
