@@ -13,9 +13,9 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import connect_database
 from orchestrator.edge import health_endpoints as health
-from orchestrator.edge.batching import Gatherer
+from orchestrator.edge.batching import Batcher
 from orchestrator.edge.edge import PUBLIC_ZONE, Edge
-from orchestrator.edge.fast_path import Lane
+from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
 from orchestrator.edge.routes import node_router, public_routers
 from orchestrator.http import openapi as documents
@@ -33,7 +33,7 @@ from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.wanted_versions import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority
-from orchestrator.notifications.acknowledgements import Acknowledging
+from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.confirm import confirm_reservation
@@ -69,22 +69,22 @@ def build_services(settings: Settings) -> Services:
         credentials=Credentials(settings.credential_cache_seconds, _bearer_tokens(settings)),
         catalogue=catalogue,
         gate=gate,
-        creates=Gatherer(
+        creates=Batcher(
             "creates",
             lambda creates: create_allocations(context, catalogue, creates),
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        holds=Gatherer(
+        holds=Batcher(
             "holds",
             lambda holds: hold_resources(context, catalogue, holds),
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        confirms=Gatherer(
+        confirms=Batcher(
             "confirms", lambda confirms: confirm_reservation(confirming, confirms), queue_max=None, **combined
         ),
-        commits=Gatherer(
+        commits=Batcher(
             "commits",
             lambda commits: commit_transactions(context, commits),
             queue_max=settings.combining_queue_max,
@@ -95,7 +95,7 @@ def build_services(settings: Settings) -> Services:
         ),
         log_head=log_head,
         feed=_feed(settings),
-        acknowledging=Acknowledging(
+        acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
         authority=load_authority(settings),
@@ -181,7 +181,7 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    listener = _edge(Lane(public_application(services), services), PUBLIC_ZONE, services.settings)
+    listener = _edge(FastPath(public_application(services), services), PUBLIC_ZONE, services.settings)
     if not services.settings.cors_origins:
         return listener
     return CORSMiddleware(

@@ -37,7 +37,7 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
     """Release from any state that is not over, also one that is stuck; on the record."""
     releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
-    return answer_response(await write.in_story("POST /api/v1/admin/allocations/{id}/force-release", releasing))
+    return answer_response(await write.traced("POST /api/v1/admin/allocations/{id}/force-release", releasing))
 
 
 @router.post("/{allocation_id}/force-cleanup", response_model=Allocation)

@@ -64,7 +64,7 @@ async def place_create(
         ends_at=body.ends_at,
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
-    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+    with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
         answer = await parts.gate.answer(create.operation, lambda: parts.creates.answer(create))
         if span is not None:
             span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
@@ -99,7 +99,7 @@ async def consume(
         ),
     )
     asked: tracing.Attributes = {"berth.reservation_id": str(body.reservation_id)}
-    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+    with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
         answer = await consume_reservation(
             parts.context, parts.catalogue, operation, caller.actor, caller.tenant_id, wanted
         )

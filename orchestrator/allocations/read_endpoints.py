@@ -85,4 +85,4 @@ async def release(
     """End an allocation, or cancel it before it has begun; repeating it is harmless."""
     tenant_id = tenant_meant(write.caller, query.tenant_id)
     releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
-    return answer_response(await write.in_story("POST /api/v1/allocations/{id}/release", releasing))
+    return answer_response(await write.traced("POST /api/v1/allocations/{id}/release", releasing))

@@ -14,13 +14,13 @@ from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.catalogue.cache import CatalogueCache
-    from orchestrator.edge.batching import Gatherer
+    from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
     from orchestrator.http.authentication import Credentials
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
-    from orchestrator.notifications.acknowledgements import Acknowledging
+    from orchestrator.notifications.acknowledgements import AcknowledgementWriter
     from orchestrator.placement.store.placing import Create
     from orchestrator.reservations.commands.hold import AskedHold
     from orchestrator.reservations.store.confirming import Confirm
@@ -36,14 +36,14 @@ class Services:
     credentials: Credentials
     catalogue: CatalogueCache
     gate: Gate
-    creates: Gatherer[Create]
-    holds: Gatherer[AskedHold]
-    confirms: Gatherer[Confirm]
-    commits: Gatherer[Commit]
+    creates: Batcher[Create]
+    holds: Batcher[AskedHold]
+    confirms: Batcher[Confirm]
+    commits: Batcher[Commit]
     dispatcher: Dispatcher
     log_head: LogHead
     feed: Feed
-    acknowledging: Acknowledging
+    acknowledging: AcknowledgementWriter
     authority: NodeAuthority | None
 
 

@@ -18,7 +18,7 @@ from tests.whole.conftest import Tenant, Whole, eventually
 ROOT = Path(__file__).parents[2]
 
 LOOPS = [
-    ("api", "orchestrator.edge.batching:Gatherer._run", "self._run"),
+    ("api", "orchestrator.edge.batching:Batcher._run", "self._run"),
     ("api", "orchestrator.http.oidc.issuer_keys:IssuerKeys._renew", "self._renew"),
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
@@ -129,7 +129,7 @@ def _require_death(whole: Whole, tenant: Tenant, name: str, planted: str, log: P
     dying = ChildProcess(replace(child.plan, launcher="tests.dying", environment=environment), log)
     dying.spawn()
     try:
-        if planted.endswith("Gatherer._run"):
+        if planted.endswith("Batcher._run"):
             eventually(dying.is_ready, "the API to be ready")
             with contextlib.suppress(BerthError, httpx.TransportError):
                 tenant.client.exchange.retry_seconds = 0.0

@@ -91,11 +91,11 @@ def _traced(event: ConsumedEvent) -> AbstractContextManager[object]:
     if tracing.tracer() is None:
         return nullcontext()
     about = {"berth.event_id": str(event.id), "berth.allocation_id": str(event.allocation_id)}
-    tracing.tell_story(event.correlation_id, f"deliver {event.type}", event.occurred_at, datetime.now(UTC), about)
+    tracing.record_span(event.correlation_id, f"deliver {event.type}", event.occurred_at, datetime.now(UTC), about)
     if event.task is not None:
         task = {"berth.task_id": str(event.task.id), "berth.outcome": event.task.outcome, **about}
         began, ended = event.task.queued_at, event.occurred_at
-        tracing.tell_story(event.correlation_id, f"task {event.task.type}", began, ended, task)
+        tracing.record_span(event.correlation_id, f"task {event.task.type}", began, ended, task)
     return tracing.add_to_story(event.correlation_id, f"handle {event.type}", about, kind=SpanKind.CONSUMER)
 
 

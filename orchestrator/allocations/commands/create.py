@@ -20,7 +20,7 @@ from orchestrator.allocations.commands.create_in_window import place_in_windows
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict, sqlstate_of
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remember_refusals
+from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, store_refusals_of
 from orchestrator.operations.store.operations import Answer, stored_answer
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.placement.admission import Wanted, admit
@@ -234,7 +234,7 @@ async def _refuse(
     storable = [index for index, refusal in refusals.items() if refusal.business]
     refused = [Refused(creates[index].operation, refusals[index], creates[index].tenant_id) for index in storable]
     results: dict[int, Result | Later] = {index: refusal for index, refusal in refusals.items() if not refusal.business}
-    results.update(zip(storable, await remember_refusals(context, refused), strict=True))
+    results.update(zip(storable, await store_refusals_of(context, refused), strict=True))
     return results
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remember_refusals, remembered
+from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remembered, store_refusals_of
 from orchestrator.operations.store.operations import Answer, answer_of_call
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.problems import InvalidState, OperationInProgress, Overloaded, Problem
@@ -44,7 +44,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
             if refusal.business:
                 refused[len(results)] = Refused(confirm.operation, refusal, confirm.tenant_id)
             results.append(refusal)
-    for index, answer in zip(refused, await remember_refusals(context, list(refused.values())), strict=True):
+    for index, answer in zip(refused, await store_refusals_of(context, list(refused.values())), strict=True):
         results[index] = answer
     return results
 

@@ -20,7 +20,7 @@ from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Limits, Result, remember_refusals, remembered
+from orchestrator.operations.execution import TRIES_MAX, Context, Later, Limits, Result, remembered, store_refusals_of
 from orchestrator.operations.store.operations import Answer, Operation, answer_of_call
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.placement import admission
@@ -181,7 +181,7 @@ async def _remember(context: Context, asked: Sequence[AskedHold], results: list[
         for index, result in enumerate(results)
         if isinstance(result, Problem) and result.business
     }
-    for index, answer in zip(refused, await remember_refusals(context, list(refused.values())), strict=True):
+    for index, answer in zip(refused, await store_refusals_of(context, list(refused.values())), strict=True):
         results[index] = answer
 
 
