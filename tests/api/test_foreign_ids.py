@@ -53,6 +53,8 @@ PLAIN = frozenset(
     }
 )  # fmt: skip
 SHARED_PATH_VALUES = {"name": "never-a-name", "resource_id": "never-a-resource", "consumer": "never-a-consumer"}
+NOT_SECRET = frozenset({"node_id", "number"})
+"""Kinds whose ids an answer to another tenant may contain."""
 NOT_CALLED = {
     "GET /v1/subscribe": "endless; test_filtered_streams.py",
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
@@ -67,6 +69,11 @@ GPUS = {"sku": "never-a-sku", "gpus": 1, "region": "never-a-region"}
 
 def _ssh_key_of(caller: Caller) -> str:
     return str(caller.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})["id"])
+
+
+def _reservation_of(caller: Caller, shared: Shared) -> str:
+    hold = {"sku": shared.sku, "gpus": 1, "region": shared.region, "count": 1, "holder_id": "h"}
+    return str(caller.make("/reservations", hold)["reservation_id"])
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,9 @@ BODIES: dict[str, list[Body]] = {
         },
         lambda of, shared, mine: {
             "reservation_id": of("reservation_id"), "holder_id": of("holder_id"), "ssh_key_ids": [_ssh_key_of(mine)],
+        },
+        lambda of, shared, mine: {
+            "reservation_id": _reservation_of(mine, shared), "holder_id": "h", "ssh_key_ids": [of("ssh_key_id")],
         },
     ],
     "POST /api/v1/reservations": [
@@ -216,8 +226,9 @@ def shared(api: PublicApi, other: Owned) -> Shared:
 
 
 def answered(
-    operation: Operation, mine: Caller, ids: Ids, shared: Shared, body: Body, query_name: str | None, with_key: bool
-) -> tuple[int, Any]:
+    operation: Operation, mine: Caller, ids: Ids, other: Owned, shared: Shared, body: Body, query_name: str | None,
+    with_key: bool,
+) -> tuple[int, Any]:  # fmt: skip
     """Status and comparable body of one request. Ids that were sent are replaced by their kind."""
     path = operation.path
     for name in operation.in_path:
@@ -234,6 +245,8 @@ def answered(
     sent = {} if operation.is_admin and operation.method != "GET" else body(ids.of, shared, mine)
     answer = mine.http.request(operation.method, path, json=sent, headers=headers, params=query)
     text = answer.text
+    for kind, value in other.ids.items():
+        assert kind in NOT_SECRET or kind in ids.asked or value not in text, f"the answer shows another tenant's {kind}"
     for kind in sorted(ids.asked, key=lambda one: -len(ids.values[one])):
         text = text.replace(ids.values[kind], f"<{kind}>")
     found = stable(json.loads(text.replace(str(mine.tenant_id), "<mine>"))) if text else None
@@ -255,8 +268,8 @@ def test_existing_ids_of_another_tenant_are_answered_as_ids_that_never_existed(
     asker, control = new_tenant(api.admin), new_tenant(api.admin)
     never_ids = {kind: make() for kind, make in NEVER.items()}
     for body, query_name, with_key in requests:
-        existing = answered(operation, asker, Ids(dict(other.ids)), shared, body, query_name, with_key)
-        never = answered(operation, control, Ids(never_ids), shared, body, query_name, with_key)
+        existing = answered(operation, asker, Ids(dict(other.ids)), other, shared, body, query_name, with_key)
+        never = answered(operation, control, Ids(never_ids), other, shared, body, query_name, with_key)
         assert existing == never, f"query {query_name}, idempotency key {with_key}"
         assert existing[0] < 500
         if operation.is_admin:
@@ -271,7 +284,7 @@ def test_every_parameter_is_listed_and_every_body_names_every_object_of_its_sche
     assert {operation.name for operation in OPERATIONS} >= NOT_CALLED.keys()
     assert {*KINDS.values(), *KINDS_AT.values()} <= NEVER.keys()
     shared = Shared("region", "sku", "node")
-    any_id = httpx.MockTransport(lambda request: httpx.Response(201, json={"id": NEVER["ssh_key_id"]()}))
+    any_id = httpx.MockTransport(lambda request: httpx.Response(201, json={"id": "1", "reservation_id": "2"}))
     for operation in CALLED:
         for name in (*operation.in_path, *operation.in_query, *operation.in_body):
             operation.kind_of(name)

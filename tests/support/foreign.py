@@ -98,10 +98,16 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
         # Operators' objects: a tenant is refused before they are read.
         "orphan_id": _uuid(), "dead_letter_id": _uuid(),
     }  # fmt: skip
+    database.execute(
+        "update allocations set active_at = clock_timestamp() - interval '2 min',"
+        " releasing_at = clock_timestamp() - interval '1 min' where id = %s",
+        (ids["allocation_id"],),
+    )  # for a usage line
     keys.version()  # sequences the events of all of these, which their objects then show
     views = [
         "/api/v1/allocations", f"/api/v1/allocations/{ids['allocation_id']}", "/api/v1/reservations", "/api/v1/ssh-keys",
-        "/api/v1/webhooks", f"/api/v1/webhooks/{webhook}/deliveries", "/api/v1/notifications/subscriptions",
+        "/api/v1/webhooks", f"/api/v1/webhooks/{webhook}/deliveries", "/api/v1/usage?by=allocation",
+        "/api/v1/notifications/subscriptions",
         f"/api/v1/operations/{ids['operation_key']}", "/v1/kv", "/v1/retention",
     ]  # fmt: skip
     return Owned(tenant, ids, tuple(views))
