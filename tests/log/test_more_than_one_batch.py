@@ -1,0 +1,49 @@
+"""More events at once than one read of the log returns: an attached stream and a webhook receive every one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.commands.sequence_events import BATCH_MAX
+from orchestrator.queries.read_feed import EVENTS_MAX
+from tests.api.calling import Caller, new_tenant
+from tests.log.listening import Listener
+from tests.log.streaming import leave
+from tests.log.test_filtered_streams import Open, socket, stream
+from tests.log.test_versions import version
+
+EVENTS = 2 * max(EVENTS_MAX, BATCH_MAX) + 3
+
+
+def versions(messages: Any, number: int) -> list[int]:
+    """The versions of the next so many events; checkpoints are passed over."""
+    found: list[int] = []
+    for one in messages:
+        if "event_type" in one:
+            found.append(one["version"])
+        if len(found) == number:
+            break
+    return found
+
+
+@pytest.mark.parametrize("query", [{}, {"types": ["node.online"]}], ids=["all", "filtered"])
+@pytest.mark.parametrize("opened", [stream, socket], ids=["stream", "socket"])
+@pytest.mark.parametrize("whose", ["operator", "tenant"])
+def test_an_attached_stream_receives_more_events_than_one_read_returns(
+    whose: str, opened: Open, query: dict[str, Any], listener: Listener
+) -> None:
+    tenant = new_tenant(listener.admin)
+    caller: Caller = tenant if whose == "tenant" else listener.admin
+    with opened(caller, **query) as messages:
+        leave(listener.database, tenant, 1)
+        (first,) = versions(messages, 1)
+        leave(listener.database, tenant, EVENTS)  # one transaction: all of them between two ticks
+        assert versions(messages, EVENTS) == list(range(first + 1, first + EVENTS + 1))
+
+
+def test_the_version_includes_more_events_than_one_statement_sequences(listener: Listener) -> None:
+    before = version(listener.admin)["version"]
+    leave(listener.database, None, EVENTS)
+    assert version(listener.admin)["version"] == before + EVENTS
