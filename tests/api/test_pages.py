@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,11 +59,11 @@ CASES = [(path, query) for path in PATHS for query in FILTERS.get(path, [{}])]
 
 
 @pytest.fixture(scope="module")
-def lists(api: PublicApi) -> Iterator[Lists]:
+def lists(api: PublicApi) -> Lists:
     """More than two pages of each list."""
     admin, database = api.admin, api.database
     tenant, others = new_tenant(admin), [new_tenant(admin) for _ in range(ITEMS)]
-    place = [new_place(admin, database) for _ in range(ITEMS)][0]
+    place, *_ = [new_place(admin, database) for _ in range(ITEMS)]
     for _ in range(ITEMS):
         new_region(admin)
     for other in others:
@@ -108,7 +107,7 @@ def lists(api: PublicApi) -> Iterator[Lists]:
         " releasing_at = clock_timestamp() - interval '1 day' where tenant_id = any(%s::uuid[])",
         ([other.tenant_id for other in others],),
     )
-    yield Lists(admin, tenant, {"allocation_id": made[0], "webhook_id": webhook, "node_id": place.node["id"]})
+    return Lists(admin, tenant, {"allocation_id": made[0], "webhook_id": webhook, "node_id": place.node["id"]})
 
 
 def page(caller: Caller, path: str, query: dict[str, str]) -> Any:
