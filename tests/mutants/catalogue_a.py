@@ -136,8 +136,8 @@ _TENANT_FILTERS = [
     ),
     Mutant(
         "a stored operation is told to every tenant", "operations", "orchestrator/store/asking.py",
-        "from operations where scope = :scope and key = :key",
-        "from operations where cast(:scope as uuid) is not null and key = :key and status < 300",
+        "created_at, retire_after\nfrom operations where scope = :scope and key = :key\n",
+        "created_at, retire_after\nfrom operations where cast(:scope as uuid) is not null and key = :key and status < 300\n",
         _foreign("GET /api/v1/operations/{key}"),
     ),
     Mutant(
@@ -167,7 +167,7 @@ _TENANT_FILTERS = [
     Mutant(
         "a tenant may name another tenant", "tenants", "orchestrator/api/tenant/allocation_reads.py",
         "    if named not in (None, caller.tenant_id):\n", "    if named is not None and False:\n",
-        _foreign("GET /api/v1/usage", "GET /api/v1/allocations", "GET /api/v1/reservations"),
+        ("tests/api/test_usage.py::test_pages_and_whose",),
     ),
     Mutant(
         "a key is read whatever its namespace", "keyvalue", "orchestrator/store/keys.py",
@@ -213,4 +213,159 @@ _TENANT_FILTERS = [
     ),
 ]  # fmt: skip
 
-MUTANTS: list[Mutant] = [*_TENANT_FILTERS]
+_BATCHES = "tests/log/test_more_than_one_batch.py"
+_BEHIND = "tests/webhooks/test_far_behind.py"
+_PAGES = "tests/api/test_pages.py"
+_SWEEPS = "tests/worker/test_sweeps_of_many.py"
+
+_BATCH_BOUNDS = [
+    Mutant(
+        "the tail takes what it has read for all there is", "log", "orchestrator/api/log/feed.py",
+        "before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)", "before = head",
+        (_BATCHES,),
+    ),
+    Mutant(
+        "one statement sequences all there is", "log", "orchestrator/commands/sequence_events.py",
+        "        if moved < BATCH_MAX:\n", "        if moved <= BATCH_MAX:\n",
+        (f"{_BATCHES}::test_the_version_includes_more_events_than_one_statement_sequences",),
+    ),
+    Mutant(
+        "a webhook's position moves to the head after a full scan", "webhooks", "orchestrator/store/webhook_dispatch.py",
+        "case when r.events < :batch then r.head else r.last end", "r.head",
+        (_BEHIND,),
+    ),
+    Mutant(
+        "a dispatcher's round never has more to write down", "webhooks", "worker/webhooks/dispatching.py",
+        "return advanced.unfinished > 0 or advanced.moved == WEBHOOKS_MAX", "return False",
+        (_BEHIND,),
+    ),
+    Mutant(
+        "a dispatcher's round forgets webhooks that it did not reach", "webhooks", "worker/webhooks/dispatching.py",
+        "return advanced.unfinished > 0 or advanced.moved == WEBHOOKS_MAX", "return advanced.unfinished > 0",
+        (_BEHIND,),
+    ),
+    Mutant(
+        "a list has one page", "tenants", "orchestrator/api/paging.py",
+        "    more = len(found) > limit\n", "    more = False\n", (_PAGES,),
+    ),
+    Mutant(
+        "a page begins behind the item that was read ahead", "tenants", "orchestrator/api/paging.py",
+        "cursor_after(kind, place(items[-1]))", "cursor_after(kind, place(found[-1]))", (_PAGES,),
+    ),
+    Mutant(
+        "a list by id does not read ahead", "tenants", "orchestrator/api/paging.py",
+        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit + 1",
+        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit", (_PAGES,),
+    ),
+    Mutant(
+        "a list by name does not read ahead", "catalogue", "orchestrator/api/paging.py",
+        'place_after(query.cursor, kind, bounded_text, ""), query.limit + 1',
+        'place_after(query.cursor, kind, bounded_text, ""), query.limit', (_PAGES,),
+    ),
+    Mutant(
+        "the timeline repeats an entry", "allocations", "orchestrator/store/allocation_rows.py",
+        "from allocation_timeline where allocation_id = :id and id > :after order by id limit :limit",
+        "from allocation_timeline where allocation_id = :id and id >= :after order by id limit :limit", (_PAGES,),
+    ),
+    Mutant(
+        "deliveries repeat a number", "webhooks", "orchestrator/store/webhook_deliveries.py",
+        "d.number < :before and", "d.number <= :before and", (_PAGES,),
+    ),
+    Mutant(
+        "usage by allocation repeats a line", "billing", "orchestrator/store/usage.py",
+        "from costs where id::text > :after", "from costs where id::text >= :after", (_PAGES,),
+    ),
+    Mutant(
+        "usage by day repeats a line", "billing", "orchestrator/store/usage.py",
+        "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id > :after",
+        "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id >= :after", (_PAGES,),
+    ),
+    Mutant(
+        "usage by tenant repeats a line", "billing", "orchestrator/store/usage.py",
+        "having tenant_id::text > :after", "having tenant_id::text >= :after", (_PAGES,),
+    ),
+    Mutant(
+        "the audit repeats an entry", "audit", "orchestrator/store/audit.py",
+        "from audit where id > :after and", "from audit where id >= :after and", (_PAGES,),
+    ),
+    Mutant(
+        "one sweep retires one batch of operations", "operations", "worker/sweepers/retirement.py",
+        "        if retired < BATCH_MAX:\n", "        if retired <= BATCH_MAX:\n", (_SWEEPS,),
+    ),
+    Mutant(
+        "one sweep retires one batch of reservations", "reservations", "worker/sweepers/reservations.py",
+        "        if retired < limit:\n", "        if retired <= limit:\n", (_SWEEPS,),
+    ),
+    Mutant(
+        "one sweep forgets one batch of deliveries", "webhooks", "worker/sweepers/webhooks.py",
+        "            if gone < BATCH_MAX:\n", "            if gone <= BATCH_MAX:\n", (_SWEEPS,),
+    ),
+    Mutant(
+        "each round looks for lost workflows from the beginning", "worker", "worker/sweepers/lost_workflows.py",
+        "self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else BEGINNING",
+        "self._after = BEGINNING", (_SWEEPS,),
+    ),
+    Mutant(
+        "lost workflows are never looked for from the beginning again", "worker", "worker/sweepers/lost_workflows.py",
+        "        full = len(waiters) == self._limit\n", "        full = len(waiters) > 0\n", (_SWEEPS,),
+    ),
+    Mutant(
+        "each round of the reconciler begins with the first node", "nodes", "worker/sweepers/reconciliation.py",
+        "        self._after = found.last_node or FIRST_NODE\n", "        self._after = FIRST_NODE\n", (_SWEEPS,),
+    ),
+    Mutant(
+        "the reconciler stops behind its last full round", "nodes", "orchestrator/queries/compare_inventories.py",
+        "nodes[-1] if len(nodes) == nodes_max else None", "nodes[-1]", (_SWEEPS,),
+    ),
+]  # fmt: skip
+_TEMPORAL = [
+    Mutant(
+        "every error of Temporal means that a workflow is absent", "worker", "worker/workflows/starting.py",
+        'if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in', 'if "namespace" not in', (_SWEEPS,),
+    ),
+    Mutant(
+        "a missing namespace means that a workflow is absent", "worker", "worker/workflows/starting.py",
+        ' and "namespace" not in error.message.lower():', ":", (_SWEEPS,),
+    ),
+    Mutant(
+        "every error of Temporal means that a workflow is closed", "worker", "worker/workflows/starting.py",
+        "            if error.status is RPCStatusCode.NOT_FOUND:\n                return False\n            raise\n",
+        "            return False\n", (_SWEEPS,),
+    ),
+]  # fmt: skip
+_SECRET_TESTS = "tests/api/test_secrets.py"
+_SECRETS = [
+    Mutant(
+        "failed statements are logged with their parameters", "operations", "orchestrator/store/database.py",
+        "            hide_parameters=True,", "            hide_parameters=False,", (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "all callers seal under one key", "tenants", "orchestrator/api/writes.py",
+        "    return Sealer(bearer.strip())\n", '    return Sealer("berth")\n', (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "stored secrets are not sealed", "tenants", "orchestrator/trust/sealing.py",
+        "        return base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), None)).decode()\n",
+        "        return secret\n", (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "every sealer has one key", "tenants", "orchestrator/trust/sealing.py",
+        "derive(bearer.encode()))", 'derive(b"berth"))', (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "keys of webhooks are sealed under a constant", "webhooks", "orchestrator/trust/webhook_keys.py",
+        "AESGCM(signer.derive_key(_PURPOSE))", "AESGCM(bytes(32))", (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "an API key is written into the audit", "tenants", "orchestrator/commands/create_api_key.py",
+        '"tenant_id": tenant_id, "prefix": prefix}', '"tenant_id": tenant_id, "prefix": key}', (_SECRET_TESTS,),
+    ),
+    Mutant(
+        "the log shows query parameters", "log", "orchestrator/api/edge.py",
+        'method=scope["method"], path=scope["path"], status=status,',
+        'method=scope["method"], path=scope["path"], query=scope["query_string"].decode(), status=status,',
+        (_SECRET_TESTS,),
+    ),
+]  # fmt: skip
+
+MUTANTS: list[Mutant] = [*_TENANT_FILTERS, *_BATCH_BOUNDS, *_TEMPORAL, *_SECRETS]

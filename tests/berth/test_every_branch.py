@@ -1,0 +1,103 @@
+"""Each operand of each `or` in the statements of `berth verify` is needed: without it a planted violation is not found, or a
+database without violations is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from berth.local.servers import LocalPostgres
+from berth.verification import CHECKS, Bounds
+from berth.verification.verdict import Verdict
+from tests.berth.busy import make_busy
+from tests.berth.test_verification import VIOLATIONS
+from tests.berth.violations import sql_of
+from tests.berth.violations_of_branches import BRANCHES, KEPT
+from tests.databases import copied_database
+
+OR = re.compile(r"\bor\b")
+COMMENT = re.compile(r"--[^\n]*")
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A statement of a check in which one operand of an `or` is always false."""
+
+    promise: str
+    statement: str
+    without: str
+    values: tuple[tuple[str, Any], ...]
+    place: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.promise}: {self.place}"
+
+
+def branches_of(promise: str, statement: str, values: dict[str, Any]) -> Iterator[Branch]:
+    """Both operands of every `or`. `and` binds tighter: `and false` takes the conjunction before an `or`, `false and` the
+    one behind it.
+    """
+    plain = COMMENT.sub("", statement)
+    for found in OR.finditer(plain):
+        for instead in ("and false or", "or false and"):
+            without = plain[: found.start()] + instead + plain[found.end() :]
+            place = " ".join((plain[max(0, found.start() - 60) : found.start()] + f"[{instead}]" + plain[found.end() : found.end() + 60]).split())
+            yield Branch(promise, plain, without, tuple(values.items()), place)
+
+
+@pytest.fixture(scope="module")
+def busy(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a busy database; what is planted is taken back."""
+    with copied_database(postgres_server, migrated_template) as url:
+        make_busy(url)
+        with psycopg.connect(url) as connection:
+            yield connection
+            connection.rollback()
+
+
+def all_branches(connection: psycopg.Connection[Any]) -> list[Branch]:
+    """Of every statement that the checks scan."""
+    found: list[Branch] = []
+    original = Verdict.scan
+
+    def note(verdict: Verdict, on: Any, statement: Any, sentence: str, **values: Any) -> None:
+        found.extend(branches_of(verdict.promise, statement, values))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Verdict, "scan", note)
+        for check in CHECKS:
+            check(connection, Bounds())
+    assert Verdict.scan is original
+    return found
+
+
+def reports(connection: psycopg.Connection[Any], statement: str, branch: Branch) -> bool:
+    """Whether the statement finds a violation."""
+    return connection.execute(statement.encode(), dict(branch.values)).fetchone() is not None
+
+
+def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection[Any]) -> None:
+    left = all_branches(busy)
+    assert len(left) > 100
+    plants: list[tuple[bytes, frozenset[str] | None]] = [(b"", None)]
+    plants += [(sql_of(plant), None) for plant in KEPT]
+    plants += [(sql_of(violation.plant), violation.broken) for violation in (*BRANCHES, *VIOLATIONS)]
+    for plant, broken in plants:
+        busy.rollback()
+        if plant:
+            busy.execute(plant)
+        left = [
+            branch
+            for branch in left
+            if (broken is not None and branch.promise not in broken)
+            or reports(busy, branch.statement, branch) == reports(busy, branch.without, branch)
+        ]
+    assert not left, "\n".join(branch.name for branch in left)
