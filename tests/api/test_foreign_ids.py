@@ -303,3 +303,11 @@ def test_a_parameter_that_is_not_listed_fails() -> None:
         operation = Operation("GET", unlisted[1], unlisted[:1], (), frozenset())
         with pytest.raises(pytest.fail.Exception):
             operation.kind_of(unlisted[0])
+
+
+def test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own(api: PublicApi) -> None:
+    tenants, key = [new_tenant(api.admin) for _ in range(2)], fresh("shared-key")
+    made = [one.call("POST", "/ssh-keys", {"name": "k", "public_key": ssh_key()}, key=key).json() for one in tenants]
+    for tenant, own in zip(tenants, made, strict=True):
+        told = tenant.get(f"/operations/{key}")
+        assert (told["state"], told["result"]) == ("committed", own)

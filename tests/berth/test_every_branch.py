@@ -21,6 +21,11 @@ from tests.berth.violations import sql_of
 from tests.berth.violations_of_branches import BRANCHES, KEPT
 from tests.databases import copied_database
 
+EQUIVALENT = (
+    # Without a resource its unit's range is unbounded, which no claim's units are.
+    "(r.id is null [and false or] c.units <> int8multirange",
+)
+"""Operands that no plant can show, each with the reason."""
 OR = re.compile(r"\bor\b")
 COMMENT = re.compile(r"--[^\n]*")
 
@@ -49,7 +54,8 @@ def branches_of(promise: str, statement: str, values: dict[str, Any]) -> Iterato
     for found in OR.finditer(plain):
         for instead in ("and false or", "or false and"):
             without = plain[: found.start()] + instead + plain[found.end() :]
-            place = " ".join((plain[max(0, found.start() - 60) : found.start()] + f"[{instead}]" + plain[found.end() : found.end() + 60]).split())
+            before, behind = plain[max(0, found.start() - 60) : found.start()], plain[found.end() : found.end() + 60]
+            place = " ".join(f"{before}[{instead}]{behind}".split())
             yield Branch(promise, plain, without, tuple(values.items()), place)
 
 
@@ -79,16 +85,16 @@ def all_branches(connection: psycopg.Connection[Any]) -> list[Branch]:
     return found
 
 
-def reports(connection: psycopg.Connection[Any], statement: str, branch: Branch) -> bool:
-    """Whether the statement finds a violation."""
-    return connection.execute(statement.encode(), dict(branch.values)).fetchone() is not None
+def reported(connection: psycopg.Connection[Any], statement: str, branch: Branch) -> list[str]:
+    """The violations that the statement finds."""
+    return sorted(map(repr, connection.execute(statement.encode(), dict(branch.values)).fetchall()))
 
 
 def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection[Any]) -> None:
-    left = all_branches(busy)
+    left = [branch for branch in all_branches(busy) if not any(known in branch.place for known in EQUIVALENT)]
     assert len(left) > 100
     plants: list[tuple[bytes, frozenset[str] | None]] = [(b"", None)]
-    plants += [(sql_of(plant), None) for plant in KEPT]
+    plants += [(sql_of(kept.plant), None) for kept in KEPT]
     plants += [(sql_of(violation.plant), violation.broken) for violation in (*BRANCHES, *VIOLATIONS)]
     for plant, broken in plants:
         busy.rollback()
@@ -98,6 +104,6 @@ def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection
             branch
             for branch in left
             if (broken is not None and branch.promise not in broken)
-            or reports(busy, branch.statement, branch) == reports(busy, branch.without, branch)
+            or reported(busy, branch.statement, branch) == reported(busy, branch.without, branch)
         ]
     assert not left, "\n".join(branch.name for branch in left)
