@@ -14,11 +14,22 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from berth.verification import CHECKS, Bounds
+from berth.verification.billing import check_billing
+from berth.verification.p1_one_holder import check_one_holder
+from berth.verification.p2_reservations import check_reserved_together
+from berth.verification.p2_together import check_together
+from berth.verification.p3_one_order import check_one_order
+from berth.verification.p5_late_never_early import check_late_never_early
+from berth.verification.p6_owned_claims import check_owned_claims
+from berth.verification.p6_proven_cleanup import check_proven_cleanup
+from berth.verification.p8_final_states import check_final_states
+from berth.verification.p8_reservation_paths import check_reservation_paths
+from berth.verification.p9_complete_waits import check_complete_waits
 from berth.verification.verdict import Verdict
 from tests.berth.busy import make_busy
 from tests.berth.test_verification import VIOLATIONS
-from tests.berth.violations import sql_of
-from tests.berth.violations_of_branches import BRANCHES, KEPT
+from tests.berth.violations import Violation, sql_of
+from tests.berth.violations_of_branches import BRANCHES, KEPT, Kept
 from tests.databases import copied_database
 
 EQUIVALENT = (
@@ -26,6 +37,11 @@ EQUIVALENT = (
     "(r.id is null [and false or] c.units <> int8multirange",
 )
 """Operands that no plant can show, each with the reason."""
+CHECK_OF = {
+    "P1": check_one_holder, "P2": check_together, "P2 reservations": check_reserved_together, "P3": check_one_order,
+    "P5": check_late_never_early, "P6": check_proven_cleanup, "claims": check_owned_claims, "P8": check_final_states,
+    "P8 reservations": check_reservation_paths, "P9": check_complete_waits, "billing": check_billing,
+}  # fmt: skip
 OR = re.compile(r"\bor\b")
 COMMENT = re.compile(r"--[^\n]*")
 
@@ -88,6 +104,22 @@ def all_branches(connection: psycopg.Connection[Any]) -> list[Branch]:
 def reported(connection: psycopg.Connection[Any], statement: str, branch: Branch) -> list[str]:
     """The violations that the statement finds."""
     return sorted(map(repr, connection.execute(statement.encode(), dict(branch.values)).fetchall()))
+
+
+@pytest.mark.parametrize("violation", BRANCHES, ids=lambda violation: violation.name.replace(" ", "_"))
+def test_a_violation_that_one_operand_finds_is_found(violation: Violation, busy: psycopg.Connection[Any]) -> None:
+    busy.rollback()
+    busy.execute(sql_of(violation.plant))
+    (promise,) = violation.broken
+    sentences = CHECK_OF[promise](busy, Bounds()).violations
+    assert any(violation.words in sentence for sentence in sentences), sentences
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name.replace(" ", "_"))
+def test_what_one_operand_permits_is_not_reported(kept: Kept, busy: psycopg.Connection[Any]) -> None:
+    busy.rollback()
+    busy.execute(sql_of(kept.plant))
+    assert CHECK_OF["P2"](busy, Bounds()).violations == []
 
 
 def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection[Any]) -> None:

@@ -367,5 +367,84 @@ _SECRETS = [
         (_SECRET_TESTS,),
     ),
 ]  # fmt: skip
+_LIMITS = "tests/api/test_fingerprints_and_limits.py"
+_REST = [
+    Mutant(
+        "query parameters are no part of a fingerprint", "operations", "orchestrator/api/operation_keys.py",
+        'return {"body": document, "query": query} if query else document', "return document",
+        (f"{_LIMITS}::test_the_query_is_part_of_a_writes_fingerprint",),
+    ),
+    Mutant(
+        "a body of exactly the limit is refused by its length", "operations", "orchestrator/api/edge.py",
+        "int(length) > self._body_bytes_max", "int(length) >= self._body_bytes_max",
+        (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+    ),
+    Mutant(
+        "a body of exactly the limit is refused when it has arrived", "operations", "orchestrator/api/edge.py",
+        "if received > self._body_bytes_max:", "if received >= self._body_bytes_max:",
+        (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+    ),
+    Mutant(
+        "a body without a length has no limit", "operations", "orchestrator/api/edge.py",
+        "if received > self._body_bytes_max:", "if received > self._body_bytes_max + 1:",
+        (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+    ),
+    Mutant(
+        "every refusal is stored", "operations", "orchestrator/execution.py",
+        "    if not refusal.business:\n        raise refusal\n", "", (_LIMITS,),
+    ),
+    Mutant(
+        "every refusal of a batch of creates is stored", "placement", "orchestrator/commands/create_allocations.py",
+        "storable = [index for index, refusal in refusals.items() if refusal.business]", "storable = list(refusals)",
+        (_LIMITS,),
+    ),
+    Mutant(
+        "every refusal of a batch of holds is stored", "reservations", "orchestrator/commands/hold_resources.py",
+        "if isinstance(result, Problem) and result.business", "if isinstance(result, Problem)", (_LIMITS,),
+    ),
+    Mutant(
+        "overload is an outcome of business", "operations", "orchestrator/domain/errors.py",
+        'status, code, title = 503, "overloaded", "Overloaded"',
+        'status, code, title, business = 503, "overloaded", "Overloaded", True', (_LIMITS,),
+    ),
+    Mutant(
+        "usage charges the newest price", "billing", "orchestrator/store/usage.py",
+        "p.sku = a.sku and p.price_version = a.price_version",
+        "p.sku = a.sku and p.price_version = (select max(v.price_version) from sku_prices v where v.sku = a.sku)",
+        (f"{_LIMITS}::test_usage_after_a_price_change_charges_each_allocation_its_own_price",),
+    ),
+]  # fmt: skip
+_BRANCHES = ("tests/berth/test_every_branch.py",)
+_VERIFICATION = [
+    Mutant(
+        "verify does not miss a node of a claim", "verification", "berth/verification/p1_one_holder.py",
+        "(n.id is null or not int8multirange", "(not int8multirange", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes a reservation without a key", "verification", "berth/verification/p2_reservations.py",
+        "or r.operation_key = '' or octet_length", "or octet_length", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes a hold with occupied units", "verification", "berth/verification/p2_reservations.py",
+        " or c.occupied or c.occupied_from is not null)", " or c.occupied_from is not null)", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes a chain that begins before the log", "verification", "berth/verification/p3_one_order.py",
+        "(prev_version >= oldest or oldest = 1)", "(prev_version >= oldest)", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes an active allocation that occupies nothing", "verification",
+        "berth/verification/p6_proven_cleanup.py",
+        "(c.closed_at is not null or not c.occupied)", "(c.closed_at is not null)", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes a ledger without a balance", "verification", "berth/verification/billing.py",
+        "where b.tenant_id is null or b.settled_micro_units <>", "where b.settled_micro_units <>", _BRANCHES,
+    ),
+    Mutant(
+        "verify takes a window that waits for ever", "verification", "berth/verification/p9_complete_waits.py",
+        "                or (state = 'confirmed' and waits_until is null and ends_at is not null)\n", "", _BRANCHES,
+    ),
+]  # fmt: skip
 
-MUTANTS: list[Mutant] = [*_TENANT_FILTERS, *_BATCH_BOUNDS, *_TEMPORAL, *_SECRETS]
+MUTANTS: list[Mutant] = [*_TENANT_FILTERS, *_BATCH_BOUNDS, *_TEMPORAL, *_SECRETS, *_REST, *_VERIFICATION]
