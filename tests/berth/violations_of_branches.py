@@ -137,7 +137,8 @@ BRANCHES = [
         " select log_advance(10); delete from log where version = 1",
     ),
     planted(
-        "a sequence that gave out nothing", "P8?reservations", "the sequence is at 1000", "select setval('reservation_positions', 1000, false)",
+        "a sequence that gave out nothing", "P8?reservations", "the sequence is at 1000",
+        "select setval('reservation_positions', 1000, false)",
     ),
     planted(
         "an allocation that waits for nothing", "P9", "requested and waits for nothing",
@@ -148,7 +149,8 @@ BRANCHES = [
         FREE + "update allocations set waits_since = null where name = 'requested'",
     ),
     planted(
-        "failed units that wait for nothing", "P9", "waits for nothing", FREE + "update claims set waits_for = null where id = {dirty.claim}",
+        "failed units that wait for nothing", "P9", "waits for nothing",
+        FREE + "update claims set waits_for = null where id = {dirty.claim}",
     ),
     planted(
         "failed units that wait since no time", "P9", "waits for cleanup",

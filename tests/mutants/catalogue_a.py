@@ -11,6 +11,11 @@ def _foreign(*operations: str) -> tuple[str, ...]:
     return tuple(f"tests/api/test_foreign_ids.py::{name}[{operation}]" for operation in operations)
 
 
+def _pages(case: str) -> tuple[str, ...]:
+    """The test of a list's pages."""
+    return (f"tests/api/test_pages.py::test_pages_are_the_whole_list[{case}]",)
+
+
 _STREAMS = "tests/log/test_filtered_streams.py"
 
 _TENANT_FILTERS = [
@@ -215,7 +220,6 @@ _TENANT_FILTERS = [
 
 _BATCHES = "tests/log/test_more_than_one_batch.py"
 _BEHIND = "tests/webhooks/test_far_behind.py"
-_PAGES = "tests/api/test_pages.py"
 _SWEEPS = "tests/worker/test_sweeps_of_many.py"
 
 _BATCH_BOUNDS = [
@@ -246,91 +250,91 @@ _BATCH_BOUNDS = [
     ),
     Mutant(
         "a list has one page", "tenants", "orchestrator/api/paging.py",
-        "    more = len(found) > limit\n", "    more = False\n", (_PAGES,),
+        "    more = len(found) > limit\n", "    more = False\n", _pages("/api/v1/ssh-keys "),
     ),
     Mutant(
         "a page begins behind the item that was read ahead", "tenants", "orchestrator/api/paging.py",
-        "cursor_after(kind, place(items[-1]))", "cursor_after(kind, place(found[-1]))", (_PAGES,),
+        "cursor_after(kind, place(items[-1]))", "cursor_after(kind, place(found[-1]))", _pages("/api/v1/ssh-keys "),
     ),
     Mutant(
         "a list by id does not read ahead", "tenants", "orchestrator/api/paging.py",
         "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit + 1",
-        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit", (_PAGES,),
+        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit", _pages("/api/v1/ssh-keys "),
     ),
     Mutant(
         "a list by name does not read ahead", "catalogue", "orchestrator/api/paging.py",
         'place_after(query.cursor, kind, bounded_text, ""), query.limit + 1',
-        'place_after(query.cursor, kind, bounded_text, ""), query.limit', (_PAGES,),
+        'place_after(query.cursor, kind, bounded_text, ""), query.limit', _pages("/api/v1/skus "),
     ),
     Mutant(
         "the timeline repeats an entry", "allocations", "orchestrator/store/allocation_rows.py",
         "from allocation_timeline where allocation_id = :id and id > :after order by id limit :limit",
-        "from allocation_timeline where allocation_id = :id and id >= :after order by id limit :limit", (_PAGES,),
+        "from allocation_timeline where allocation_id = :id and id >= :after order by id limit :limit", _pages("/api/v1/allocations/{allocation_id}/timeline "),
     ),
     Mutant(
         "deliveries repeat a number", "webhooks", "orchestrator/store/webhook_deliveries.py",
-        "d.number < :before and", "d.number <= :before and", (_PAGES,),
+        "d.number < :before and", "d.number <= :before and", _pages("/api/v1/webhooks/{webhook_id}/deliveries "),
     ),
     Mutant(
         "usage by allocation repeats a line", "billing", "orchestrator/store/usage.py",
-        "from costs where id::text > :after", "from costs where id::text >= :after", (_PAGES,),
+        "from costs where id::text > :after", "from costs where id::text >= :after", _pages("/api/v1/usage {'by': 'allocation'}"),
     ),
     Mutant(
         "usage by day repeats a line", "billing", "orchestrator/store/usage.py",
         "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id > :after",
-        "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id >= :after", (_PAGES,),
+        "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id >= :after", _pages("/api/v1/usage {'by': 'day'}"),
     ),
     Mutant(
         "usage by tenant repeats a line", "billing", "orchestrator/store/usage.py",
-        "having tenant_id::text > :after", "having tenant_id::text >= :after", (_PAGES,),
+        "having tenant_id::text > :after", "having tenant_id::text >= :after", _pages("/api/v1/usage {'by': 'tenant'}"),
     ),
     Mutant(
         "the audit repeats an entry", "audit", "orchestrator/store/audit.py",
-        "from audit where id > :after and", "from audit where id >= :after and", (_PAGES,),
+        "from audit where id > :after and", "from audit where id >= :after and", _pages("/api/v1/admin/audit "),
     ),
     Mutant(
         "one sweep retires one batch of operations", "operations", "worker/sweepers/retirement.py",
-        "        if retired < BATCH_MAX:\n", "        if retired <= BATCH_MAX:\n", (_SWEEPS,),
+        "        if retired < BATCH_MAX:\n", "        if retired <= BATCH_MAX:\n", (f"{_SWEEPS}::test_one_sweep_retires_several_batches_of_operations",),
     ),
     Mutant(
         "one sweep retires one batch of reservations", "reservations", "worker/sweepers/reservations.py",
-        "        if retired < limit:\n", "        if retired <= limit:\n", (_SWEEPS,),
+        "        if retired < limit:\n", "        if retired <= limit:\n", (f"{_SWEEPS}::test_one_sweep_retires_several_batches_of_reservations_and_leaves_the_others",),
     ),
     Mutant(
         "one sweep forgets one batch of deliveries", "webhooks", "worker/sweepers/webhooks.py",
-        "            if gone < BATCH_MAX:\n", "            if gone <= BATCH_MAX:\n", (_SWEEPS,),
+        "            if gone < BATCH_MAX:\n", "            if gone <= BATCH_MAX:\n", (f"{_SWEEPS}::test_one_sweep_forgets_several_batches_of_deliveries",),
     ),
     Mutant(
         "each round looks for lost workflows from the beginning", "worker", "worker/sweepers/lost_workflows.py",
         "self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else BEGINNING",
-        "self._after = BEGINNING", (_SWEEPS,),
+        "self._after = BEGINNING", (f"{_SWEEPS}::test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginning_again",),
     ),
     Mutant(
         "lost workflows are never looked for from the beginning again", "worker", "worker/sweepers/lost_workflows.py",
-        "        full = len(waiters) == self._limit\n", "        full = len(waiters) > 0\n", (_SWEEPS,),
+        "        full = len(waiters) == self._limit\n", "        full = len(waiters) > 0\n", (f"{_SWEEPS}::test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginning_again",),
     ),
     Mutant(
         "each round of the reconciler begins with the first node", "nodes", "worker/sweepers/reconciliation.py",
-        "        self._after = found.last_node or FIRST_NODE\n", "        self._after = FIRST_NODE\n", (_SWEEPS,),
+        "        self._after = found.last_node or FIRST_NODE\n", "        self._after = FIRST_NODE\n", (f"{_SWEEPS}::test_the_reconciler_continues_behind_the_last_node_and_begins_again",),
     ),
     Mutant(
         "the reconciler stops behind its last full round", "nodes", "orchestrator/queries/compare_inventories.py",
-        "nodes[-1] if len(nodes) == nodes_max else None", "nodes[-1]", (_SWEEPS,),
+        "nodes[-1] if len(nodes) == nodes_max else None", "nodes[-1]", (f"{_SWEEPS}::test_the_reconciler_continues_behind_the_last_node_and_begins_again",),
     ),
 ]  # fmt: skip
 _TEMPORAL = [
     Mutant(
         "every error of Temporal means that a workflow is absent", "worker", "worker/workflows/starting.py",
-        'if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in', 'if "namespace" not in', (_SWEEPS,),
+        'if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in', 'if "namespace" not in', (f"{_SWEEPS}::test_only_not_found_means_that_a_workflow_is_absent",),
     ),
     Mutant(
         "a missing namespace means that a workflow is absent", "worker", "worker/workflows/starting.py",
-        ' and "namespace" not in error.message.lower():', ":", (_SWEEPS,),
+        ' and "namespace" not in error.message.lower():', ":", (f"{_SWEEPS}::test_a_missing_namespace_does_not_mean_that_a_workflow_is_absent",),
     ),
     Mutant(
         "every error of Temporal means that a workflow is closed", "worker", "worker/workflows/starting.py",
         "            if error.status is RPCStatusCode.NOT_FOUND:\n                return False\n            raise\n",
-        "            return False\n", (_SWEEPS,),
+        "            return False\n", (f"{_SWEEPS}::test_only_not_found_means_that_a_workflow_is_absent",),
     ),
 ]  # fmt: skip
 _SECRET_TESTS = "tests/api/test_secrets.py"
@@ -414,36 +418,42 @@ _REST = [
         (f"{_LIMITS}::test_usage_after_a_price_change_charges_each_allocation_its_own_price",),
     ),
 ]  # fmt: skip
-_BRANCHES = ("tests/berth/test_every_branch.py",)
+
+
+def _branch(violation: str) -> tuple[str, ...]:
+    """The test of a violation that one operand finds."""
+    return (f"tests/berth/test_every_branch.py::test_a_violation_that_one_operand_finds_is_found[{violation}]",)
+
+
 _VERIFICATION = [
     Mutant(
-        "verify does not miss a node of a claim", "verification", "berth/verification/p1_one_holder.py",
-        "(n.id is null or not int8multirange", "(not int8multirange", _BRANCHES,
+        "verify takes a claim on a missing node", "verification", "berth/verification/p1_one_holder.py",
+        "(n.id is null or not int8multirange", "(not int8multirange", _branch("a_node_that_is_not_there"),
     ),
     Mutant(
         "verify takes a reservation without a key", "verification", "berth/verification/p2_reservations.py",
-        "or r.operation_key = '' or octet_length", "or octet_length", _BRANCHES,
+        "or r.operation_key = '' or octet_length", "or octet_length", _branch("an_old_reservation_without_a_key"),
     ),
     Mutant(
         "verify takes a hold with occupied units", "verification", "berth/verification/p2_reservations.py",
-        " or c.occupied or c.occupied_from is not null)", " or c.occupied_from is not null)", _BRANCHES,
+        " or c.occupied or c.occupied_from is not null)", " or c.occupied_from is not null)", _branch("a_hold_whose_units_are_occupied"),
     ),
     Mutant(
         "verify takes a chain that begins before the log", "verification", "berth/verification/p3_one_order.py",
-        "(prev_version >= oldest or oldest = 1)", "(prev_version >= oldest)", _BRANCHES,
+        "(prev_version >= oldest or oldest = 1)", "(prev_version >= oldest)", _branch("a_chain_that_begins_before_a_whole_log"),
     ),
     Mutant(
         "verify takes an active allocation that occupies nothing", "verification",
         "berth/verification/p6_proven_cleanup.py",
-        "(c.closed_at is not null or not c.occupied)", "(c.closed_at is not null)", _BRANCHES,
+        "(c.closed_at is not null or not c.occupied)", "(c.closed_at is not null)", _branch("an_active_allocation_that_occupies_nothing"),
     ),
     Mutant(
         "verify takes a ledger without a balance", "verification", "berth/verification/billing.py",
-        "where b.tenant_id is null or b.settled_micro_units <>", "where b.settled_micro_units <>", _BRANCHES,
+        "where b.tenant_id is null or b.settled_micro_units <>", "where b.settled_micro_units <>", _branch("a_ledger_without_a_balance"),
     ),
     Mutant(
         "verify takes a window that waits for ever", "verification", "berth/verification/p9_complete_waits.py",
-        "                or (state = 'confirmed' and waits_until is null and ends_at is not null)\n", "", _BRANCHES,
+        "                or (state = 'confirmed' and waits_until is null and ends_at is not null)\n", "", _branch("a_window_that_waits_for_ever"),
     ),
 ]  # fmt: skip
 
