@@ -66,6 +66,7 @@ class Run:
         self.paths.add(f"/api/v1{path}")
         made = first.json() if first.content else None
         if member is not None:
+            assert made is not None
             self.secret(made[member])
         return made
 

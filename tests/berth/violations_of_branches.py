@@ -165,7 +165,8 @@ BRANCHES = [
         FREE + SLOT_OUT + ORPHAN + "'destroying', 'worker', null, now() + interval '1 hour', null, null" + OF_THE_METAL,
     ),
     planted(
-        "a hold that waits since no time", "P9", "is hold and waits for holder", FREE + f"update reservations set waits_since = null {HELD}",
+        "a hold that waits since no time", "P9", "is hold and waits for holder",
+        FREE + f"update reservations set waits_since = null {HELD}",
     ),
     planted(
         "a hold that is shown another deadline", "P9", "is hold and waits for holder",
