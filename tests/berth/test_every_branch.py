@@ -27,11 +27,15 @@ from berth.verification.p8_reservation_paths import check_reservation_paths
 from berth.verification.p9_complete_waits import check_complete_waits
 from berth.verification.verdict import Verdict
 from tests.berth.busy import make_busy
-from tests.berth.test_verification import VIOLATIONS
-from tests.berth.violations import Violation, sql_of
+from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
+from tests.berth.violations_of_billing import BILLED
 from tests.berth.violations_of_branches import BRANCHES, KEPT, Kept
+from tests.berth.violations_of_facts import FACTS
+from tests.berth.violations_of_reservations import RESERVED
+from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.databases import copied_database
 
+VIOLATIONS = [*BRANCHES, *VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *BILLED]
 EQUIVALENT = (
     # Without a resource its unit's range is unbounded, which no claim's units are.
     "(r.id is null [and false or] c.units <> int8multirange",
@@ -127,7 +131,7 @@ def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection
     assert len(left) > 100
     plants: list[tuple[bytes, frozenset[str] | None]] = [(b"", None)]
     plants += [(sql_of(kept.plant), None) for kept in KEPT]
-    plants += [(sql_of(violation.plant), violation.broken) for violation in (*BRANCHES, *VIOLATIONS)]
+    plants += [(sql_of(violation.plant), violation.broken) for violation in VIOLATIONS]
     for plant, broken in plants:
         busy.rollback()
         if plant:

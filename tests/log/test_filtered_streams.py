@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,28 +12,11 @@ from tests.api.calling import Caller, new_tenant
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import add_tenant, connect
 from tests.log.listening import Listener
-from tests.log.notified import heard, notified
-from tests.log.streaming import Told, leave, subscribed
+from tests.log.streaming import leave
 from tests.log.test_versions import version
+from tests.support.streams import Message, Open, socket, stream
 
-Message = dict[str, Any]
-Open = Callable[..., AbstractContextManager[Iterator[Message]]]
 FILTERS = [{"types": ["provisioning.*"]}, {"types": ["provisioning.active"]}, {"subject": ["things/*"]}]
-
-
-@contextmanager
-def stream(caller: Caller, **query: Any) -> Iterator[Iterator[Message]]:
-    """The messages of a server-sent stream; a checkpoint has `scanned_to`."""
-    with subscribed(caller, **query) as found:
-        yield (one.data for one in found if isinstance(one, Told))
-
-
-@contextmanager
-def socket(caller: Caller, **query: Any) -> Iterator[Iterator[Message]]:
-    """The messages of a socket behind its first; a checkpoint has `scanned_to`."""
-    with notified(caller, **query) as opened:
-        assert heard(opened)["type"] == "begin"
-        yield iter(lambda: heard(opened), None)
 
 
 def until(messages: Iterator[Message], head: int) -> list[Message]:

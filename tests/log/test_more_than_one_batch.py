@@ -12,8 +12,8 @@ from orchestrator.queries.read_feed import EVENTS_MAX
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
 from tests.log.streaming import leave
-from tests.log.test_filtered_streams import Open, socket, stream
 from tests.log.test_versions import version
+from tests.support.streams import Open, socket, stream
 
 EVENTS = 2 * max(EVENTS_MAX, BATCH_MAX) + 3
 
