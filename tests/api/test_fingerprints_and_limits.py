@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.commands import create_allocations, hold_resources
-from orchestrator.domain import errors, log_refusals, transaction_refusals
-from orchestrator.domain.errors import NotFound, Problem
-from orchestrator.execution import Context, Done, run_once
+from orchestrator import problems as errors
+from orchestrator.allocations.commands import create as create_allocations
+from orchestrator.database.transactions import Transaction
+from orchestrator.keyvalue import rules as transaction_refusals
+from orchestrator.log import refusals as log_refusals
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.problems import NotFound, Problem
+from orchestrator.reservations.commands import hold as hold_resources
 from orchestrator.settings import Settings
-from orchestrator.store.database import Transaction
 from tests.api.calling import Caller, fresh, new_place, new_tenant, one_gpu, problem
 from tests.api.conftest import PublicApi
 from tests.lifecycle.driving import operation, rows_of, run_with

@@ -18,9 +18,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from berth.local.servers import LocalPostgres
-from orchestrator.trust.sealing import Sealer
-from orchestrator.trust.signing import TaskSigner
-from orchestrator.trust.webhook_keys import WebhookKeys, WebhookKeyUnreadable
+from orchestrator.operations.sealing import Sealer
+from orchestrator.tasks.signing import TaskSigner
+from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
 from tests.api.calling import Caller, fresh, insert_admin_key, new_node, new_place, new_region, one_gpu, signing_request
 from tests.api.issuer import ADMIN_ROLE, AUDIENCE, Issuer, running_issuer
 from tests.api.processes import public_process

@@ -13,19 +13,19 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from berth.verification import CHECKS, Bounds
-from berth.verification.billing import check_billing
-from berth.verification.p1_one_holder import check_one_holder
-from berth.verification.p2_reservations import check_reserved_together
-from berth.verification.p2_together import check_together
-from berth.verification.p3_one_order import check_one_order
-from berth.verification.p5_late_never_early import check_late_never_early
-from berth.verification.p6_owned_claims import check_owned_claims
-from berth.verification.p6_proven_cleanup import check_proven_cleanup
-from berth.verification.p8_final_states import check_final_states
-from berth.verification.p8_reservation_paths import check_reservation_paths
-from berth.verification.p9_complete_waits import check_complete_waits
-from berth.verification.verdict import Verdict
+from orchestrator.verification import CHECKS, Bounds
+from orchestrator.verification.billing import check_billing
+from orchestrator.verification.p1_one_holder import check_one_holder
+from orchestrator.verification.p2_reservations import check_reserved_together
+from orchestrator.verification.p2_together import check_together
+from orchestrator.verification.p3_one_order import check_one_order
+from orchestrator.verification.p5_late_never_early import check_late_never_early
+from orchestrator.verification.p6_owned_claims import check_owned_claims
+from orchestrator.verification.p6_proven_cleanup import check_proven_cleanup
+from orchestrator.verification.p8_final_states import check_final_states
+from orchestrator.verification.p8_reservation_paths import check_reservation_paths
+from orchestrator.verification.p9_complete_waits import check_complete_waits
+from orchestrator.verification.verdict import Verdict
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_billing import BILLED

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.queries.read_feed import read_feed
-from orchestrator.store.feed_rows import Filter
+from orchestrator.log.queries import read_feed
+from orchestrator.log.store.feed import Filter
 from tests.api.calling import Caller, new_tenant
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import add_tenant, connect

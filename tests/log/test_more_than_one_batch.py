@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.commands.sequence_events import BATCH_MAX
-from orchestrator.queries.read_feed import EVENTS_MAX
+from orchestrator.log.commands.sequence import BATCH_MAX
+from orchestrator.log.queries import EVENTS_MAX
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
 from tests.log.streaming import leave

@@ -18,7 +18,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "the tail takes what it has read for all there is",
         "log",
-        "orchestrator/api/log/feed.py",
+        "orchestrator/log/feed/feed.py",
         "before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)",
         "before = head",
         (_BATCHES,),
@@ -26,7 +26,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "one statement sequences all there is",
         "log",
-        "orchestrator/commands/sequence_events.py",
+        "orchestrator/log/commands/sequence.py",
         "        if moved < BATCH_MAX:\n",
         "        if moved <= BATCH_MAX:\n",
         (f"{_BATCHES}::test_the_version_includes_more_events_than_one_statement_sequences",),
@@ -34,7 +34,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "a webhook's position moves to the head after a full scan",
         "webhooks",
-        "orchestrator/store/webhook_dispatch.py",
+        "orchestrator/webhooks/store/dispatch.py",
         "case when r.events < :batch then r.head else r.last end",
         "r.head",
         (_BEHIND,),
@@ -58,7 +58,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "a list has one page",
         "tenants",
-        "orchestrator/api/paging.py",
+        "orchestrator/http/paging.py",
         "    more = len(found) > limit\n",
         "    more = False\n",
         _pages("/api/v1/ssh-keys "),
@@ -66,7 +66,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "a page begins behind the item that was read ahead",
         "tenants",
-        "orchestrator/api/paging.py",
+        "orchestrator/http/paging.py",
         "cursor_after(kind, place(items[-1]))",
         "cursor_after(kind, place(found[-1]))",
         _pages("/api/v1/ssh-keys "),
@@ -74,7 +74,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "a list by id does not read ahead",
         "tenants",
-        "orchestrator/api/paging.py",
+        "orchestrator/http/paging.py",
         "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit + 1",
         "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit",
         _pages("/api/v1/ssh-keys "),
@@ -82,7 +82,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "a list by name does not read ahead",
         "catalogue",
-        "orchestrator/api/paging.py",
+        "orchestrator/http/paging.py",
         'place_after(query.cursor, kind, bounded_text, ""), query.limit + 1',
         'place_after(query.cursor, kind, bounded_text, ""), query.limit',
         _pages("/api/v1/skus "),
@@ -90,7 +90,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "the timeline repeats an entry",
         "allocations",
-        "orchestrator/store/allocation_rows.py",
+        "orchestrator/allocations/store/rows.py",
         "from allocation_timeline where allocation_id = :id and id > :after order by id limit :limit",
         "from allocation_timeline where allocation_id = :id and id >= :after order by id limit :limit",
         _pages("/api/v1/allocations/{allocation_id}/timeline "),
@@ -98,7 +98,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "deliveries repeat a number",
         "webhooks",
-        "orchestrator/store/webhook_deliveries.py",
+        "orchestrator/webhooks/store/deliveries.py",
         "d.number < :before and",
         "d.number <= :before and",
         _pages("/api/v1/webhooks/{webhook_id}/deliveries "),
@@ -106,7 +106,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "usage by allocation repeats a line",
         "billing",
-        "orchestrator/store/usage.py",
+        "orchestrator/billing/store/usage.py",
         "from costs where id::text > :after",
         "from costs where id::text >= :after",
         _pages("/api/v1/usage {'by': 'allocation'}"),
@@ -114,7 +114,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "usage by day repeats a line",
         "billing",
-        "orchestrator/store/usage.py",
+        "orchestrator/billing/store/usage.py",
         "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id > :after",
         "having to_char(day, 'YYYY-MM-DD') || ' ' || tenant_id >= :after",
         _pages("/api/v1/usage {'by': 'day'}"),
@@ -122,7 +122,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "usage by tenant repeats a line",
         "billing",
-        "orchestrator/store/usage.py",
+        "orchestrator/billing/store/usage.py",
         "having tenant_id::text > :after",
         "having tenant_id::text >= :after",
         _pages("/api/v1/usage {'by': 'tenant'}"),
@@ -130,7 +130,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "the audit repeats an entry",
         "audit",
-        "orchestrator/store/audit.py",
+        "orchestrator/audit/store.py",
         "from audit where id > :after and",
         "from audit where id >= :after and",
         _pages("/api/v1/admin/audit "),
@@ -186,7 +186,7 @@ BATCH_BOUNDS: list[Mutant] = [
     Mutant(
         "the reconciler stops behind its last full round",
         "nodes",
-        "orchestrator/queries/compare_inventories.py",
+        "orchestrator/nodes/inventory_queries.py",
         "nodes[-1] if len(nodes) == nodes_max else None",
         "nodes[-1]",
         (f"{_SWEEPS}::test_the_reconciler_continues_behind_the_last_node_and_begins_again",),

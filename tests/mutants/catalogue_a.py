@@ -11,7 +11,7 @@ _SECRETS = [
     Mutant(
         "failed statements are logged with their parameters",
         "operations",
-        "orchestrator/store/database.py",
+        "orchestrator/database/transactions.py",
         "            hide_parameters=True,",
         "            hide_parameters=False,",
         (_SECRET_TESTS,),
@@ -19,7 +19,7 @@ _SECRETS = [
     Mutant(
         "all callers seal under one key",
         "tenants",
-        "orchestrator/api/writes.py",
+        "orchestrator/http/writes.py",
         "    return Sealer(bearer.strip())\n",
         '    return Sealer("berth")\n',
         (_SECRET_TESTS,),
@@ -27,7 +27,7 @@ _SECRETS = [
     Mutant(
         "stored secrets are not sealed",
         "tenants",
-        "orchestrator/trust/sealing.py",
+        "orchestrator/operations/sealing.py",
         "        return base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), None)).decode()\n",
         "        return secret\n",
         (_SECRET_TESTS,),
@@ -35,7 +35,7 @@ _SECRETS = [
     Mutant(
         "every sealer has one key",
         "tenants",
-        "orchestrator/trust/sealing.py",
+        "orchestrator/operations/sealing.py",
         "derive(bearer.encode()))",
         'derive(b"berth"))',
         (_SECRET_TESTS,),
@@ -43,7 +43,7 @@ _SECRETS = [
     Mutant(
         "keys of webhooks are sealed under a constant",
         "webhooks",
-        "orchestrator/trust/webhook_keys.py",
+        "orchestrator/webhooks/keys.py",
         "AESGCM(signer.derive_key(_PURPOSE))",
         "AESGCM(bytes(32))",
         (_SECRET_TESTS,),
@@ -51,7 +51,7 @@ _SECRETS = [
     Mutant(
         "an API key is written into the audit",
         "tenants",
-        "orchestrator/commands/create_api_key.py",
+        "orchestrator/tenants/commands/api_keys.py",
         '"tenant_id": tenant_id, "prefix": prefix}',
         '"tenant_id": tenant_id, "prefix": key}',
         (_SECRET_TESTS,),
@@ -59,7 +59,7 @@ _SECRETS = [
     Mutant(
         "the log shows query parameters",
         "log",
-        "orchestrator/api/edge.py",
+        "orchestrator/edge/edge.py",
         'method=scope["method"], path=scope["path"], status=status,',
         'method=scope["method"], path=scope["path"], query=scope["query_string"].decode(), status=status,',
         (_SECRET_TESTS,),
@@ -70,7 +70,7 @@ _REST = [
     Mutant(
         "query parameters are no part of a fingerprint",
         "operations",
-        "orchestrator/api/operation_keys.py",
+        "orchestrator/http/operation_keys.py",
         'return {"body": document, "query": query} if query else document',
         "return document",
         (f"{_LIMITS}::test_the_query_is_part_of_a_writes_fingerprint",),
@@ -78,7 +78,7 @@ _REST = [
     Mutant(
         "a body of exactly the limit is refused by its length",
         "operations",
-        "orchestrator/api/edge.py",
+        "orchestrator/edge/edge.py",
         "int(length) > self._body_bytes_max",
         "int(length) >= self._body_bytes_max",
         (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
@@ -86,7 +86,7 @@ _REST = [
     Mutant(
         "a body of exactly the limit is refused when it has arrived",
         "operations",
-        "orchestrator/api/edge.py",
+        "orchestrator/edge/edge.py",
         "if received > self._body_bytes_max:",
         "if received >= self._body_bytes_max:",
         (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
@@ -94,7 +94,7 @@ _REST = [
     Mutant(
         "a body without a length has no limit",
         "operations",
-        "orchestrator/api/edge.py",
+        "orchestrator/edge/edge.py",
         "if received > self._body_bytes_max:",
         "if received > self._body_bytes_max + 1:",
         (f"{_LIMITS}::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
@@ -102,7 +102,7 @@ _REST = [
     Mutant(
         "every refusal is stored",
         "operations",
-        "orchestrator/execution.py",
+        "orchestrator/operations/execution.py",
         "    if not refusal.business:\n        raise refusal\n",
         "",
         (_LIMITS,),
@@ -110,7 +110,7 @@ _REST = [
     Mutant(
         "every refusal of a batch of creates is stored",
         "placement",
-        "orchestrator/commands/create_allocations.py",
+        "orchestrator/allocations/commands/create.py",
         "storable = [index for index, refusal in refusals.items() if refusal.business]",
         "storable = list(refusals)",
         (_LIMITS,),
@@ -118,7 +118,7 @@ _REST = [
     Mutant(
         "every refusal of a batch of holds is stored",
         "reservations",
-        "orchestrator/commands/hold_resources.py",
+        "orchestrator/reservations/commands/hold.py",
         "if isinstance(result, Problem) and result.business",
         "if isinstance(result, Problem)",
         (_LIMITS,),
@@ -126,7 +126,7 @@ _REST = [
     Mutant(
         "overload is an outcome of business",
         "operations",
-        "orchestrator/domain/errors.py",
+        "orchestrator/problems.py",
         'status, code, title = 503, "overloaded", "Overloaded"',
         'status, code, title, business = 503, "overloaded", "Overloaded", True',
         (_LIMITS,),
@@ -134,7 +134,7 @@ _REST = [
     Mutant(
         "usage charges the newest price",
         "billing",
-        "orchestrator/store/usage.py",
+        "orchestrator/billing/store/usage.py",
         "p.sku = a.sku and p.price_version = a.price_version",
         "p.sku = a.sku and p.price_version = (select max(v.price_version) from sku_prices v where v.sku = a.sku)",
         (f"{_LIMITS}::test_usage_after_a_price_change_charges_each_allocation_its_own_price",),
@@ -151,7 +151,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a claim on a missing node",
         "verification",
-        "berth/verification/p1_one_holder.py",
+        "orchestrator/verification/p1_one_holder.py",
         "(n.id is null or not int8multirange",
         "(not int8multirange",
         _branch("a_node_that_is_not_there"),
@@ -159,7 +159,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a reservation without a key",
         "verification",
-        "berth/verification/p2_reservations.py",
+        "orchestrator/verification/p2_reservations.py",
         "or r.operation_key = '' or octet_length",
         "or octet_length",
         _branch("an_old_reservation_without_a_key"),
@@ -167,7 +167,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a hold with occupied units",
         "verification",
-        "berth/verification/p2_reservations.py",
+        "orchestrator/verification/p2_reservations.py",
         " or c.occupied or c.occupied_from is not null)",
         " or c.occupied_from is not null)",
         _branch("a_hold_whose_units_are_occupied"),
@@ -175,7 +175,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a chain that begins before the log",
         "verification",
-        "berth/verification/p3_one_order.py",
+        "orchestrator/verification/p3_one_order.py",
         "(prev_version >= oldest or oldest = 1)",
         "(prev_version >= oldest)",
         _branch("a_chain_that_begins_before_a_whole_log"),
@@ -183,7 +183,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes an active allocation that occupies nothing",
         "verification",
-        "berth/verification/p6_proven_cleanup.py",
+        "orchestrator/verification/p6_proven_cleanup.py",
         "(c.closed_at is not null or not c.occupied)",
         "(c.closed_at is not null)",
         _branch("an_active_allocation_that_occupies_nothing"),
@@ -191,7 +191,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a ledger without a balance",
         "verification",
-        "berth/verification/billing.py",
+        "orchestrator/verification/billing.py",
         "where b.tenant_id is null or b.settled_micro_units <>",
         "where b.settled_micro_units <>",
         _branch("a_ledger_without_a_balance"),
@@ -199,7 +199,7 @@ _VERIFICATION = [
     Mutant(
         "verify takes a window that waits for ever",
         "verification",
-        "berth/verification/p9_complete_waits.py",
+        "orchestrator/verification/p9_complete_waits.py",
         "                or (state = 'confirmed' and waits_until is null and ends_at is not null)\n",
         "",
         _branch("a_window_that_waits_for_ever"),

@@ -17,7 +17,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a reservation is read whatever its tenant",
         "reservations",
-        "orchestrator/store/reservation_rows.py",
+        "orchestrator/reservations/store/rows.py",
         "where r.id = :id and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)",
         "where r.id = :id and (cast(:tenant_id as uuid) is null or true)",
         _foreign("GET /api/v1/reservations/{reservation_id}"),
@@ -25,7 +25,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a reservation is cancelled whatever its tenant",
         "reservations",
-        "orchestrator/store/reservations.py",
+        "orchestrator/reservations/store/reservations.py",
         "select from reservations where id = :id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)",
         "select from reservations where id = :id and (cast(:tenant_id as uuid) is null or true)",
         _foreign("POST /api/v1/reservations/{reservation_id}/cancel"),
@@ -33,7 +33,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "the list of reservations begins with lower tenants",
         "reservations",
-        "orchestrator/store/reservation_rows.py",
+        "orchestrator/reservations/store/rows.py",
         "where (r.tenant_id, r.position) > (:tenant_id, :after) and r.tenant_id <= :tenant_id and r.position > 0",
         "where r.position > :after and r.tenant_id <= :tenant_id and r.position > 0",
         _foreign("GET /api/v1/reservations"),
@@ -41,7 +41,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "an allocation is read whatever its tenant",
         "allocations",
-        "orchestrator/store/allocation_rows.py",
+        "orchestrator/allocations/store/rows.py",
         "where a.id = :id and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)",
         "where a.id = :id and (cast(:tenant_id as uuid) is null or true)",
         _foreign("GET /api/v1/allocations/{allocation_id}"),
@@ -49,7 +49,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "an allocation is released whatever its tenant",
         "allocations",
-        "orchestrator/store/allocations.py",
+        "orchestrator/allocations/store/advance.py",
         "where id = :allocation_id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id))",
         "where id = :allocation_id and (cast(:tenant_id as uuid) is null or true))",
         _foreign("POST /api/v1/allocations/{allocation_id}/release"),
@@ -57,7 +57,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "the list of allocations begins with lower tenants",
         "allocations",
-        "orchestrator/store/allocation_rows.py",
+        "orchestrator/allocations/store/rows.py",
         'place="(a.tenant_id, a.id) > (:tenant_id, :after) and a.tenant_id <= :tenant_id"',
         'place="a.id > :after and a.tenant_id <= :tenant_id"',
         _foreign("GET /api/v1/allocations"),
@@ -65,7 +65,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "an SSH key is read whatever its tenant",
         "allocations",
-        "orchestrator/store/ssh_keys.py",
+        "orchestrator/tenants/store/ssh_keys.py",
         'f"select {_COLUMNS} from ssh_keys where id = :id and tenant_id = :tenant_id"',
         'f"select {_COLUMNS} from ssh_keys where id = :id and :tenant_id is not null"',
         _foreign("GET /api/v1/ssh-keys/{key_id}"),
@@ -73,7 +73,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "an SSH key is deleted whatever its tenant",
         "allocations",
-        "orchestrator/store/ssh_keys.py",
+        "orchestrator/tenants/store/ssh_keys.py",
         '"delete from ssh_keys where id = :id and tenant_id = :tenant_id"',
         '"delete from ssh_keys where id = :id and cast(:tenant_id as uuid) is not null"',
         _foreign("DELETE /api/v1/ssh-keys/{key_id}"),
@@ -81,7 +81,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "another tenant's SSH keys are listed",
         "allocations",
-        "orchestrator/store/ssh_keys.py",
+        "orchestrator/tenants/store/ssh_keys.py",
         'ssh_keys where tenant_id = :tenant_id and id > :after order by id limit :limit"',
         'ssh_keys where cast(:tenant_id as uuid) is not null and id > :after order by id limit :limit"',
         _foreign("GET /api/v1/ssh-keys"),
@@ -89,7 +89,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a reservation's template takes another tenant's SSH key",
         "reservations",
-        "orchestrator/store/ssh_keys.py",
+        "orchestrator/tenants/store/ssh_keys.py",
         "where id = any (:ids) and tenant_id = :tenant_id",
         "where id = any (:ids) and cast(:tenant_id as uuid) is not null",
         _foreign("POST /api/v1/reservations"),
@@ -113,7 +113,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a webhook is read whatever its tenant",
         "webhooks",
-        "orchestrator/store/webhooks.py",
+        "orchestrator/webhooks/store/webhooks.py",
         '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and {_OWN}"',
         '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and ({_OWN} or true)"',
         _foreign("GET /api/v1/webhooks/{webhook_id}"),
@@ -121,7 +121,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a webhook is changed whatever its tenant",
         "webhooks",
-        "orchestrator/store/webhooks.py",
+        "orchestrator/webhooks/store/webhooks.py",
         '_LOCK = f"select w.id from webhooks w where w.id = :id and {_OWN} for no key update"',
         '_LOCK = f"select w.id from webhooks w where w.id = :id and ({_OWN} or true) for no key update"',
         _foreign("PATCH /api/v1/webhooks/{webhook_id}"),
@@ -129,7 +129,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "another tenant's webhooks are listed",
         "webhooks",
-        "orchestrator/store/webhooks.py",
+        "orchestrator/webhooks/store/webhooks.py",
         '_LIST = f"select {_COLUMNS} from webhooks w where {_OWN} and',
         '_LIST = f"select {_COLUMNS} from webhooks w where ({_OWN} or true) and',
         _foreign("GET /api/v1/webhooks"),
@@ -137,7 +137,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "an existing delivery is read without its webhook's tenant",
         "webhooks",
-        "orchestrator/queries/webhooks.py",
+        "orchestrator/webhooks/queries.py",
         "        await webhooks.read_webhook(reading, tenant_id, webhook_id)\n"
         "        return await webhook_deliveries.read_delivery(",
         "        return await webhook_deliveries.read_delivery(",
@@ -146,7 +146,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "existing deliveries are listed without their webhook's tenant",
         "webhooks",
-        "orchestrator/queries/webhooks.py",
+        "orchestrator/webhooks/queries.py",
         "        await webhooks.read_webhook(reading, tenant_id, webhook_id)\n"
         "        return await webhook_deliveries.list_deliveries(",
         "        return await webhook_deliveries.list_deliveries(",
@@ -155,7 +155,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a delivery is replayed whatever its webhook's tenant",
         "webhooks",
-        "orchestrator/commands/replay_delivery.py",
+        "orchestrator/webhooks/commands/replay.py",
         "        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n",
         "",
         _foreign("POST /api/v1/webhooks/{webhook_id}/deliveries/{number}/replay"),
@@ -163,7 +163,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "failed deliveries are replayed whatever their webhook's tenant",
         "webhooks",
-        "orchestrator/commands/replay_failed_deliveries.py",
+        "orchestrator/webhooks/commands/replay.py",
         "        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n",
         "",
         _foreign("POST /api/v1/webhooks/{webhook_id}/replay"),
@@ -171,7 +171,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a test message is sent whatever the webhook's tenant",
         "webhooks",
-        "orchestrator/commands/send_test_message.py",
+        "orchestrator/webhooks/commands/replay.py",
         "        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n",
         "",
         _foreign("POST /api/v1/webhooks/{webhook_id}/test"),
@@ -179,7 +179,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a stored operation is told to every tenant",
         "operations",
-        "orchestrator/store/asking.py",
+        "orchestrator/operations/store/questions.py",
         "created_at, retire_after\nfrom operations where scope = :scope and key = :key\n",
         "created_at, retire_after\nfrom operations where cast(:scope as uuid) is not null and key = :key\n",
         ("tests/api/test_foreign_ids.py::test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own",),
@@ -187,7 +187,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "operations of all tenants share one scope",
         "operations",
-        "orchestrator/api/operation_keys.py",
+        "orchestrator/http/operation_keys.py",
         "        scope=principal.scope,\n",
         "        scope=uuid.UUID(int=1),\n",
         _foreign("POST /api/v1/ssh-keys", "POST /api/v1/webhooks", "POST /v1/commit"),
@@ -195,7 +195,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a subscription is removed whatever its scope",
         "notifications",
-        "orchestrator/store/subscriptions.py",
+        "orchestrator/notifications/store.py",
         '_DELETE = "delete from notification_subscriptions where scope = :scope and name = :name returning version"',
         '_DELETE = "delete from notification_subscriptions where cast(:scope as uuid) is not null and name = :name'
         ' returning version"',
@@ -204,7 +204,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "subscriptions of all scopes are listed",
         "notifications",
-        "orchestrator/store/subscriptions.py",
+        "orchestrator/notifications/store.py",
         "where scope = :scope and kept_until > clock_timestamp() order by name",
         "where cast(:scope as uuid) is not null and kept_until > clock_timestamp() order by name",
         _foreign("GET /api/v1/notifications/subscriptions"),
@@ -212,7 +212,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "usage of all tenants is listed",
         "billing",
-        "orchestrator/store/usage.py",
+        "orchestrator/billing/store/usage.py",
         "and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)",
         "and (cast(:tenant_id as uuid) is null or true)",
         _foreign("GET /api/v1/usage"),
@@ -220,7 +220,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a tenant may name another tenant",
         "tenants",
-        "orchestrator/api/tenant/allocation_reads.py",
+        "orchestrator/allocations/read_endpoints.py",
         "    if named not in (None, caller.tenant_id):\n",
         "    if named is not None and False:\n",
         ("tests/api/test_usage.py::test_pages_and_whose",),
@@ -228,7 +228,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a key is read whatever its namespace",
         "keyvalue",
-        "orchestrator/store/keys.py",
+        "orchestrator/keyvalue/store/keys.py",
         "where k.namespace = :namespace and k.key = :key and k.value is not null",
         "where cast(:namespace as uuid) is not null and k.key = :key and k.value is not null",
         _foreign("GET /v1/kv/{key}"),
@@ -236,7 +236,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a range is read whatever its namespace",
         "keyvalue",
-        "orchestrator/store/keys.py",
+        "orchestrator/keyvalue/store/keys.py",
         "        select * from kv_keys\n        where namespace = :namespace and key >= :begin",
         "        select * from kv_keys\n        where cast(:namespace as uuid) is not null and key >= :begin",
         _foreign("GET /v1/kv"),
@@ -244,7 +244,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a transaction is found whatever its tenant",
         "keyvalue",
-        "orchestrator/store/keys.py",
+        "orchestrator/keyvalue/store/keys.py",
         "operation_key = :key and tenant_id is not distinct from cast(:tenant_id as uuid)\n",
         "operation_key = :key and coalesce(cast(:tenant_id as uuid), tenant_id) is not null\n",
         _foreign("GET /v1/status"),
@@ -252,7 +252,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a retention policy is deleted whatever its scope",
         "log",
-        "orchestrator/store/retention.py",
+        "orchestrator/log/store/retention.py",
         "delete from retention_policies where scope = :scope and policy_id = :policy_id",
         "delete from retention_policies where cast(:scope as uuid) is not null and policy_id = :policy_id",
         _foreign("DELETE /v1/retention/{policy_id}"),
@@ -260,7 +260,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "retention policies of all scopes are listed",
         "log",
-        "orchestrator/store/retention.py",
+        "orchestrator/log/store/retention.py",
         "where p.scope = :scope and (cast(:policy_id as text) is null or p.policy_id = :policy_id)",
         "where cast(:scope as uuid) is not null and (cast(:policy_id as text) is null or p.policy_id = :policy_id)",
         _foreign("GET /v1/retention", "GET /v1/retention/{policy_id}"),
@@ -268,7 +268,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a filtered stream carries the events of every tenant",
         "log",
-        "orchestrator/api/log/frames.py",
+        "orchestrator/log/feed/frames.py",
         "if (self.tenant_id is None or event.tenant_id == self.tenant_id)\n                and",
         "if True and",
         (_STREAMS,),
@@ -276,7 +276,7 @@ TENANT_FILTERS: list[Mutant] = [
     Mutant(
         "a filtered page of the log has the events of every tenant",
         "log",
-        "orchestrator/store/feed_rows.py",
+        "orchestrator/log/store/feed.py",
         'which = ("" if tenant_id is None else _OF_TENANT) +',
         'which = ("" if tenant_id is None or not chosen.takes_all else _OF_TENANT) +',
         (_STREAMS,),

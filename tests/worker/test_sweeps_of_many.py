@@ -9,10 +9,13 @@ from typing import Any, cast
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
+from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
+from worker.sweepers.silence import sweep_silent_nodes
+from worker.sweepers.webhooks import WebhookSweeper
 
 from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
-from orchestrator.commands.record_heartbeat import record_heartbeat
-from orchestrator.execution import Context
+from orchestrator.nodes.commands.heartbeat import record_heartbeat
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import rows_of, run_with
 from tests.lifecycle.seeding import connect, create_allocation, seed
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
@@ -20,9 +23,6 @@ from worker.sweepers import retirement, webhooks
 from worker.sweepers.lost_workflows import LostWorkflows
 from worker.sweepers.reconciliation import Reconciler
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations
-from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
-from worker.sweepers.silence import sweep_silent_nodes
-from worker.sweepers.webhooks import WebhookSweeper
 from worker.workflows.starting import WorkflowStanding, WorkflowStarter
 
 MANY = 5
