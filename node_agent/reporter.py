@@ -68,7 +68,7 @@ class Reporter:
             else:
                 log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)
             reach(CrashPoint.REPORT_AFTER_ANSWER)
-            # Not synced: losing this line repeats a report that the server absorbs.
             self._journal.append(Reported(task_id=task_id))
+            await self._journal.sync()
             reach(CrashPoint.REPORT_AFTER_JOURNALED)
             return

@@ -6,7 +6,8 @@ import datetime as dt
 import signal
 import uuid
 
-from node_agent.journal_records import Reported, scan
+from node_agent.journal_file import read_journal
+from node_agent.journal_records import Reported
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play
@@ -30,8 +31,8 @@ def resume(agent: AgentProcess) -> None:
 
 def reported(agent: AgentProcess) -> list[uuid.UUID]:
     """The tasks that the agent's journal calls reported, in order."""
-    found = scan((agent.state_dir / "journal").read_bytes())
-    return [record.task_id for record in found.records if isinstance(record, Reported)]
+    records = read_journal(agent.state_dir / "journal")
+    return [record.task_id for record in records if isinstance(record, Reported)]
 
 
 def test_a_newer_holder_of_a_slot_ends_an_older_provision_of_it(play: Play) -> None:
