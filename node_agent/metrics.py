@@ -39,7 +39,10 @@ class AgentMetrics:
         )
         self.journal_bytes = Gauge("berth_agent_journal_bytes", "Size of the journal", registry=self.registry)
         self.journal_sync = Histogram(
-            "berth_agent_journal_sync_seconds", "Duration of a journal commit (write and fsync)", registry=self.registry, buckets=_SYNC_BUCKETS
+            "berth_agent_journal_sync_seconds",
+            "Duration of a journal commit (write and fsync)",
+            registry=self.registry,
+            buckets=_SYNC_BUCKETS,
         )
         self.journal_damaged = Counter(
             "berth_agent_journal_damaged_records",

@@ -183,6 +183,20 @@ def test_a_flipped_bit_costs_at_most_the_record_it_hit_and_the_files_are_kept(
         assert len(list(Path(directory).glob("journal.corrupt-?"))) == len(copies), "the damage was repaired"
 
 
+def test_a_row_that_a_damaged_page_hides_is_found_again(tmp_path: Path) -> None:
+    records = [Started(task_id=uuid.UUID(int=number)) for number in range(1, 5)]
+    files, _ = written(records, checkpointed=len(records))
+    main = bytearray(files.main)
+    cells = journal_file.PAGE_BYTES + 3  # the number of rows in the table's only page, two bytes
+    assert main[cells : cells + 2] == b"\x00\x04"
+    main[cells + 1] = 3
+    file = JournalFile(Files(bytes(main), b"").put(tmp_path))
+    file.close()
+    assert [row.record for row in file.found.rows] == records, "SQLite itself reads three rows without an error"
+    assert file.found.damaged == 1
+    assert file.found.copied_to is not None
+
+
 @settings(max_examples=25, deadline=None)
 @given(histories(), st.data())
 def test_a_truncated_database_file_starts_with_the_records_that_are_left(
