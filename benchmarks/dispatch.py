@@ -22,7 +22,7 @@ from benchmarks.running import Bench, bench
 from berth.local.processes import orchestrator_plan
 from berth.local.secret_files import write_secret
 from berth.local.servers import free_port
-from orchestrator.trust.certificates import NodeAuthority
+from orchestrator.nodes.certificates import NodeAuthority
 
 NODES = 500
 TASKS = 2_000

@@ -10,8 +10,8 @@ import psycopg
 
 from benchmarks.figures import Figure
 from benchmarks.running import bench
-from orchestrator.execution import Context, Limits
-from orchestrator.store.database import connect_database
+from orchestrator.database.transactions import connect_database
+from orchestrator.operations.execution import Context, Limits
 from worker.metering.log_source import LogSource
 from worker.metering.meter import make_consumer
 

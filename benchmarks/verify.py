@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.figures import Figure
 from benchmarks.running import bench
-from berth.verification import run_checks
+from orchestrator.verification import run_checks
 
 ALLOCATIONS = 100_000
 NODES = 2_000

@@ -40,7 +40,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     """Title, how it is started, and settings of each process."""
     from berth.local.settings import Settings as CommandSettings
     from node_agent.settings import Settings as AgentSettings
-    from orchestrator.gate_settings import GateSettings
+    from orchestrator.operations.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings
     from outbox_relay.settings import Settings as RelaySettings
     from worker.settings import Settings as WorkerSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orchestrator.domain.failures import FAILURES, Failure, Retried
+from orchestrator.allocations.failures import FAILURES, Failure, Retried
 
 PAGE = Path(__file__).parents[1] / "docs" / "failures.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"

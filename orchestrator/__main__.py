@@ -15,13 +15,13 @@ from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from orchestrator import app as application
-from orchestrator import serving
-from orchestrator.api.services import Services
-from orchestrator.domain.errors import Problem
-from orchestrator.gate_settings import GateSettings
+from orchestrator.database.schema_revision import require_schema
+from orchestrator.edge.listeners import metrics_server, node_server, public_server
 from orchestrator.heap import settle_heap
+from orchestrator.http.services import Services
 from orchestrator.observability import configure_logging
-from orchestrator.queries.find_schema_revision import require_schema
+from orchestrator.operations.gate_settings import GateSettings
+from orchestrator.problems import Problem
 from orchestrator.settings import Settings
 from orchestrator.tracing import start_tracing
 
@@ -69,11 +69,11 @@ async def _run(settings: Settings, listen: str) -> None:
     await _wait_for_database(services)
     listeners: list[_Listener] = []
     if listen in ("public", "both"):
-        listeners.append(_Listener("public", serving.public_server(application.public_listener(services), settings)))
+        listeners.append(_Listener("public", public_server(application.public_listener(services), settings)))
     if listen in ("node", "both"):
-        listeners.append(_Listener("node", serving.node_server(application.node_listener(services), settings)))
+        listeners.append(_Listener("node", node_server(application.node_listener(services), settings)))
     if settings.metrics_port is not None:
-        metrics = serving.metrics_server(application.metrics_listener(services), settings, settings.metrics_port)
+        metrics = metrics_server(application.metrics_listener(services), settings, settings.metrics_port)
         listeners.append(_Listener("metrics", metrics))
 
     def stop() -> None:

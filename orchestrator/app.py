@@ -7,35 +7,37 @@ from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
-from orchestrator.api import admin, documents, enrolment, health, log, node, operations, problems, tenant
-from orchestrator.api.asgi import App
-from orchestrator.api.authentication import Credentials
-from orchestrator.api.bearer_tokens import BearerTokens
-from orchestrator.api.dispatching import Dispatcher
-from orchestrator.api.edge import PUBLIC_ZONE, Edge
-from orchestrator.api.gate import Gate
-from orchestrator.api.gathering import Gatherer
-from orchestrator.api.issuer_documents import IssuerDocuments
-from orchestrator.api.issuer_keys import IssuerKeys
-from orchestrator.api.lane import Lane
-from orchestrator.api.log import asyncapi
-from orchestrator.api.log.acknowledging import Acknowledging
-from orchestrator.api.log.feed import Feed
-from orchestrator.api.log.head import LogHead
-from orchestrator.api.services import Services
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.acknowledge_events import acknowledge_events
-from orchestrator.commands.commit_transactions import commit_transactions
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.commands.hold_resources import hold_resources
-from orchestrator.execution import Context
+from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.edge import health_endpoints as health
+from orchestrator.edge.batching import Gatherer
+from orchestrator.edge.edge import PUBLIC_ZONE, Edge
+from orchestrator.edge.fast_path import Lane
+from orchestrator.edge.gate import Gate
+from orchestrator.edge.routes import node_router, public_routers
+from orchestrator.http import openapi as documents
+from orchestrator.http import problem_documents as problems
+from orchestrator.http.asgi import App
+from orchestrator.http.authentication import Credentials
+from orchestrator.http.oidc.bearer_tokens import BearerTokens
+from orchestrator.http.oidc.issuer_documents import IssuerDocuments
+from orchestrator.http.oidc.issuer_keys import IssuerKeys
+from orchestrator.http.oidc.token_principals import ClaimRules
+from orchestrator.http.oidc.tokens import TokenRules
+from orchestrator.http.services import Services
+from orchestrator.keyvalue.commands import commit_transactions
+from orchestrator.log.feed.feed import Feed
+from orchestrator.log.head import LogHead
+from orchestrator.nodes.certificates import load_authority
+from orchestrator.notifications.acknowledgements import Acknowledging
+from orchestrator.notifications.commands import acknowledge_events
+from orchestrator.operations.execution import Context
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
-from orchestrator.store.database import Database, connect_database
-from orchestrator.trust.certificates import load_authority
-from orchestrator.trust.signing import load_signer
-from orchestrator.trust.token_principals import ClaimRules
-from orchestrator.trust.tokens import TokenRules
+from orchestrator.tasks.dispatcher import Dispatcher
+from orchestrator.tasks.signing import load_signer
 
 
 def build_services(settings: Settings) -> Services:
@@ -169,9 +171,8 @@ def public_application(services: Services) -> FastAPI:
             yield
 
     app = _application(services, "Berth", lifespan)
-    for router in (tenant.router, admin.router, log.router, operations.router, enrolment.router, health.router):
+    for router in (*public_routers(), health.router):
         app.include_router(router)
-    app.include_router(asyncapi.router)
     return app
 
 
@@ -189,7 +190,7 @@ def node_application(services: Services) -> FastAPI:
             yield
 
     app = _application(services, "Berth node API", lifespan)
-    app.include_router(node.router)
+    app.include_router(node_router())
     app.include_router(health.router)
     return app
 

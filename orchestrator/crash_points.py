@@ -130,7 +130,7 @@ def reach(point: CrashPoint) -> None:
 
 
 def reach_commit(work: Callable[..., object], moment: Moment) -> None:
-    """The transaction of the command whose module defines `work` is about to commit, or has committed."""
+    """Reach the commit of the command whose function defines `work`: it is about to commit, or has committed."""
     if _installed is not None:
-        label = f"{work.__module__.rpartition('.')[2]}.{moment}"
+        label = f"{work.__qualname__.partition('.')[0]}.{moment}"
         _installed(CrashPoint(label if label in _labels else f"other_command.{moment}"))

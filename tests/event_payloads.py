@@ -1,4 +1,4 @@
-"""Every event that a test has written says what `orchestrator/domain/event_kinds.py` promises of it, and nothing else."""
+"""Every event that a test has written says what `orchestrator/log/event_types.py` promises of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]
 
-from orchestrator.domain.event_kinds import EVENT_KINDS, Audience
-from orchestrator.domain.events import EventType
+from orchestrator.log.event_types import EVENT_KINDS, Audience
+from orchestrator.log.events import EventType
 from tests.lifecycle.seeding import connect
 
 _READ = """

@@ -15,13 +15,13 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.execution import Context
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.direct_connection import connect_directly
+from orchestrator.database.transactions import connect_database
 from orchestrator.heap import settle_heap
-from orchestrator.store.database import connect_database
-from orchestrator.store.direct_connection import connect_directly
-from orchestrator.trust.signing import load_signer
-from orchestrator.trust.webhook_keys import WebhookKeys
+from orchestrator.operations.execution import Context
+from orchestrator.tasks.signing import load_signer
+from orchestrator.webhooks.keys import WebhookKeys
 from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer

@@ -16,9 +16,9 @@ from temporalio.client import Interceptor
 from temporalio.service import RPCError
 
 from orchestrator import tracing
-from orchestrator.domain.errors import Problem
-from orchestrator.queries.find_schema_revision import require_schema
-from orchestrator.store.database import Database
+from orchestrator.database.schema_revision import require_schema
+from orchestrator.database.transactions import Database
+from orchestrator.problems import Problem
 from worker.problems import CannotRun
 from worker.settings import Settings
 

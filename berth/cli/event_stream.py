@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 from berth.cli.endings import UNREACHABLE, Refused
 from berth.cli.event_lines import line
 from berth.cli.session import Session
-from berth.verification.stream import STREAM, StreamUnreachable, connect_nats
+from berth.stream_check.stream import STREAM, StreamUnreachable, connect_nats
 
 QUIET_SECONDS = 1.0
 

@@ -11,7 +11,7 @@ import typer
 from berth.cli import dead_letters
 from berth.cli.endings import UNREACHABLE, USAGE, Refused
 from berth.cli.session import Session, command
-from orchestrator.domain.events import EventType
+from orchestrator.log.events import EventType
 
 if TYPE_CHECKING:
     from berth.client import Event

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from berth.cli.findings import Finding
 from berth.database.readings import Backlog, read_backlog
-from berth.verification.stream import StreamUnreachable, connect_nats
+from berth.stream_check.stream import StreamUnreachable, connect_nats
 from outbox_relay.settings import Settings
 from outbox_relay.stream import dangers_of
 

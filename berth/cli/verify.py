@@ -12,7 +12,7 @@ from berth.cli.session import Session
 
 if TYPE_CHECKING:
     from berth.local.settings import Settings
-    from berth.verification import Verdict
+    from orchestrator.verification import Verdict
 
 CANNOT_ASK = 2
 """As of `diff` and `grep`: 1 is a finding, so whatever keeps from looking must be another code."""
@@ -56,8 +56,8 @@ def collect(database_url: str, nats_url: str | None, settings: Settings) -> list
     Raises `psycopg.Error` or `StreamUnreachable`.
     """
     # psycopg and nats-py, for this command alone: start-up stays light for all others.
-    from berth.verification import Bounds, run_checks
-    from berth.verification.stream import StreamUnreachable, check_stream
+    from berth.stream_check.stream import StreamUnreachable, check_stream
+    from orchestrator.verification import Bounds, run_checks
 
     bounds = Bounds(
         operation_retention_seconds=settings.operation_retention_seconds,

@@ -21,8 +21,8 @@ from berth.demo.stage import Stage, set_stage
 from berth.local import fleet
 from berth.local.stack import Stack
 from berth.local.state import StateDirectory, write_whole
-from berth.verification import Verdict, run_checks
-from berth.verification.stream import StreamUnreachable, check_stream
+from berth.stream_check.stream import StreamUnreachable, check_stream
+from orchestrator.verification import Verdict, run_checks
 
 REPORT = "demo-report.json"
 FORESEEN = (BerthError, asyncssh.Error, OSError, psycopg.Error, StreamUnreachable, TimeoutError)

@@ -1,1 +1,1 @@
-"""Pure placement: (inventory, request) -> Decision with its reasons. Same input, same answer."""
+"""Placement: which node and which slots a request gets. Decisions are pure; `store` runs them."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.domain.errors import ImageUnavailable, SkuUnavailable, UnavailableReason
-from orchestrator.domain.states import Shape
+from orchestrator.allocations.states import Shape
 from orchestrator.placement.inventory import Catalogue, Image, Pool, Sku
 from orchestrator.placement.ranking import Decision, decide
+from orchestrator.problems import ImageUnavailable, SkuUnavailable, UnavailableReason
 
 
 @dataclass(frozen=True, slots=True)

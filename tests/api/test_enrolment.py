@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from orchestrator.domain.errors import Unauthenticated
-from orchestrator.store.node_certificates import LIVE_PER_NODE_MAX
-from orchestrator.trust.certificates import node_identity
+from orchestrator.nodes.certificates import node_identity
+from orchestrator.nodes.store.certificates import LIVE_PER_NODE_MAX
+from orchestrator.problems import Unauthenticated
 from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, signing_request
 from tests.api.conftest import PublicApi
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.api.gathering import Gatherer
-from orchestrator.domain.errors import Overloaded, Problem
-from orchestrator.execution import Later, Result
-from orchestrator.store.operations import Answer, Operation
+from orchestrator.edge.batching import Gatherer
+from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import Overloaded, Problem
 
 TENANT = UUID(int=1)
 LISTS_MAX = 2

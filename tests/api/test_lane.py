@@ -1,4 +1,4 @@
-"""The short way (orchestrator/api/lane.py) answers exactly as the endpoint does."""
+"""The short way (orchestrator/edge/fast_path.py) answers exactly as the endpoint does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
-from orchestrator.api.asgi import App, Receive, Scope, Send
-from orchestrator.api.edge import Edge
-from orchestrator.api.lane import Lane
-from orchestrator.api.services import Services
 from orchestrator.app import build_services, public_application
+from orchestrator.edge.edge import Edge
+from orchestrator.edge.fast_path import Lane
+from orchestrator.http.asgi import App, Receive, Scope, Send
+from orchestrator.http.services import Services
 from tests.api.calling import insert_admin_key
 from tests.api.conftest import settings_over
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from orchestrator.api.asgi import Receive, Scope, Send
-from orchestrator.api.edge import Edge
+from orchestrator.edge.edge import Edge
+from orchestrator.http.asgi import Receive, Scope, Send
 
 
 class Busy:

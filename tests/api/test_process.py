@@ -19,9 +19,9 @@ import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
-from orchestrator import serving
-from orchestrator.api.asgi import Receive, Scope, Send
-from orchestrator.queries.find_schema_revision import REVISION_NEEDED
+from orchestrator.database.schema_revision import REVISION_NEEDED
+from orchestrator.edge import listeners
+from orchestrator.http.asgi import Receive, Scope, Send
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
 from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
@@ -200,9 +200,9 @@ def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str
 
 
 def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HEAD_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(listeners, "HEAD_SECONDS_MAX", 0.3)
     settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
-    server = serving.public_server(answers_hello, settings)
+    server = listeners.public_server(answers_hello, settings)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -226,6 +226,6 @@ def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest
 async def answers_hello(scope: Scope, receive: Receive, send: Send) -> None:
     """The smallest application; it takes longer over an answer than heads may take."""
     if scope["type"] == "http":
-        await asyncio.sleep(2 * serving.HEAD_SECONDS_MAX)
+        await asyncio.sleep(2 * listeners.HEAD_SECONDS_MAX)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})

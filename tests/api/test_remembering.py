@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from orchestrator.api.remembering import Remembered
-from orchestrator.store.database import ending
+from orchestrator.database.transactions import ending
+from orchestrator.http.single_flight import Remembered
 
 
 def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed() -> None:

@@ -10,8 +10,8 @@ import pytest
 from cryptography import x509
 from starlette.testclient import TestClient
 
-from orchestrator.api.asgi import App, Receive, Scope, Send
 from orchestrator.app import build_services, node_listener
+from orchestrator.http.asgi import App, Receive, Scope, Send
 from tests.api.calling import Caller, enrol, new_node, new_region, problem, signing_request
 from tests.api.conftest import PublicApi, settings_over
 

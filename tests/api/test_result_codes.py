@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from orchestrator.app import build_services, public_listener
-from orchestrator.commands.retire_reservations import retire_reservations
+from orchestrator.reservations.commands.expire import retire_reservations
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, problem, rent
 from tests.api.conftest import settings_over
 

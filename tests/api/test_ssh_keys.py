@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from orchestrator.trust.ssh_keys import read_ssh_public_key
+from orchestrator.tenants.ssh_key_format import read_ssh_public_key
 from tests.api.calling import Caller, at_once, new_tenant, problem, ssh_key
 
 PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey | dsa.DSAPublicKey

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from benchmarks.seeding import seed_fleet
 from berth.local.servers import LocalPostgres
-from orchestrator.trust.token_principals import principal_id
+from orchestrator.http.oidc.token_principals import principal_id
 from tests.api.calling import Caller, fresh, new_tenant, problem, ssh_key
 from tests.api.issuer import (
     ADMIN_ROLE,

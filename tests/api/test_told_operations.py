@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth.verification.p2_together import LOG_SPREAD_SECONDS, UNTOLD_OPERATION
+from orchestrator.verification.p2_together import LOG_SPREAD_SECONDS, UNTOLD_OPERATION
 from tests.api.calling import Caller, Place, enrol, fresh, new_node, new_place, new_region, new_tenant, one_gpu, ssh_key
 from tests.api.conftest import PublicApi
 from tests.api.reserving import HOLDER, act, bring_to, hold, make_overdue, seat

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-import orchestrator.execution
-from orchestrator.commands import commit_transactions, confirm_reservation, create_allocations, hold_resources
+import orchestrator.operations.execution
+from orchestrator.allocations.commands import create as create_allocations
 from orchestrator.crash_points import CrashPoint
+from orchestrator.keyvalue import commands as commit_transactions
+from orchestrator.reservations.commands import confirm as confirm_reservation
+from orchestrator.reservations.commands import hold as hold_resources
 from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, problem, ssh_key
 from tests.api.conftest import PublicApi
 from tests.api.reserving import HOLDER, hold, seat
@@ -72,7 +75,7 @@ def test_what_goes_the_common_way(api: PublicApi, tenant: Caller, verb: str, mon
         "cancel": (f"/reservations/{held}/cancel", {"holder_id": HOLDER}),
         "add": ("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()}),
     }[verb]
-    monkeypatch.setattr(orchestrator.execution, "reach_commit", fail_after_commit)
+    monkeypatch.setattr(orchestrator.operations.execution, "reach_commit", fail_after_commit)
     open_then_done(tenant, "POST", path, body, monkeypatch)
 
 
@@ -91,7 +94,7 @@ def test_the_short_way_itself(api: PublicApi, tenant: Caller, monkeypatch: pytes
     async def fail(*_: object) -> None:
         raise RuntimeError("nobody foresaw this")
 
-    monkeypatch.setattr("orchestrator.api.gate.Gate.answer", fail)
+    monkeypatch.setattr("orchestrator.edge.gate.Gate.answer", fail)
     told = problem(
         tenant.call("POST", "/reservations", {"resources": ["x"], "holder_id": HOLDER}, key="k"), 500, "internal"
     )
@@ -102,6 +105,6 @@ def test_a_read_changes_nothing(api: PublicApi, tenant: Caller, monkeypatch: pyt
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError("nobody foresaw this")
 
-    monkeypatch.setattr("orchestrator.api.tenant.ssh_keys.ssh_keys.list_ssh_keys", fail)
+    monkeypatch.setattr("orchestrator.tenants.ssh_key_endpoints.ssh_keys.list_ssh_keys", fail)
     told = problem(tenant.call("GET", "/ssh-keys"), 500, "internal")
     assert told["outcome"] == "not_done"

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_sources import STEPS, command_modules, command_trees
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
 TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
-    "orchestrator/store/", "outbox_relay/", "migrations/", "berth/verification/", "berth/database/", "berth/local/servers.py",
-    "berth/client/consumer_positions.py",
+    "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/stream_check/",
+    "berth/database/", "berth/local/servers.py", "berth/client/consumer_positions.py",
 )  # fmt: skip
+STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {"node_agent": "node_agent.protocol", "berth": "berth.client"}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
 
@@ -85,10 +88,13 @@ def acts_at_import(tree: ast.Module) -> Iterator[int]:
                 yield node.lineno
 
 
+COMMANDS = re.compile(r"^orchestrator\.[a-z]+\.commands\b")
+
+
 def calls_another_command(tree: ast.Module) -> Iterator[int]:
     """Lines that import a command."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("orchestrator.commands"):
+        if isinstance(node, ast.ImportFrom) and COMMANDS.match(node.module or "") and node.module not in STEPS:
             yield node.lineno
 
 
@@ -123,7 +129,10 @@ def test_no_module_is_named_after_nothing() -> None:
 
 def test_sql_is_in_the_store() -> None:
     found = [
-        f"{path}:{line}" for path, tree in modules() if not path.startswith(MAY_HOLD_SQL) for line in sql_literals(tree)
+        f"{path}:{line}"
+        for path, tree in modules()
+        if not (path.startswith(MAY_HOLD_SQL) or STORE.match(path))
+        for line in sql_literals(tree)
     ]
     assert found == []
 
@@ -133,7 +142,6 @@ def test_sql_is_in_the_store() -> None:
     [
         (awaits_beside, ("orchestrator", "worker")),
         (acts_at_import, ("berth", "orchestrator", "worker", "outbox_relay", "node_agent")),
-        (calls_another_command, ("orchestrator/commands",)),
         (reaches_past_the_protocol, ("orchestrator", "worker")),
         (without_docstring, PACKAGES),
     ],
@@ -149,7 +157,7 @@ def test_no_module_breaks(rule: Callable[[ast.Module], Iterator[int]], packages:
         (awaits_beside, "async def f():\n async with d.transaction() as tx:\n  await http.get('x')"),
         (acts_at_import, "engine = create_engine('x')"),
         (acts_at_import, "import os\nurl = os.environ['X']"),
-        (calls_another_command, "from orchestrator.commands.release_allocation import release_allocation"),
+        (calls_another_command, "from orchestrator.allocations.commands.release import release_allocation"),
         (reaches_past_the_protocol, "from node_agent.journal import Journal"),
         (reaches_past_the_protocol, "import berth.local.stack"),
         (reaches_past_the_protocol, "from node_agent import protocol, journal"),
@@ -160,14 +168,14 @@ def test_each_rule_finds_a_breach(rule: Callable[[ast.Module], Iterator[int]], b
     assert list(rule(ast.parse(breach)))
 
 
-def test_one_verb_a_file() -> None:
-    """A command's file defines one public function, named as the file: `ls` is the feature list."""
-    for path, tree in modules("orchestrator/commands"):
-        if path.endswith("__init__.py"):
-            continue
-        public = [
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
-        ]
-        assert public == [Path(path).stem], path
+def test_no_command_calls_another() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in command_modules()
+        for line in calls_another_command(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+def test_commands_have_names_of_their_own() -> None:
+    assert {"create_allocations", "release_allocation", "hold_resources", "commit_transactions"} <= set(command_trees())

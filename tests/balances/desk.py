@@ -7,11 +7,9 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from orchestrator.commands.set_balance_policy import set_balance_policy
-from orchestrator.commands.top_up_balance import top_up_balance
-from orchestrator.commands.withdraw_from_balance import withdraw_from_balance
-from orchestrator.execution import Context
-from orchestrator.store.operations import Answer, Operation
+from orchestrator.billing.commands import set_balance_policy, top_up_balance, withdraw_from_balance
+from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Answer, Operation
 from tests.consumers.metered import meter_all
 from tests.lifecycle.driving import ADMIN, provision, rows_of, run_with
 from tests.lifecycle.seeding import PRICE, Seeded, connect, create_allocation

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from orchestrator.domain.balances import LOOK_SECONDS_MAX, RELEASING_SECONDS, Standing, judge, judged
+from orchestrator.billing.rules import LOOK_SECONDS_MAX, RELEASING_SECONDS, Standing, judge, judged
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 WELL = Standing(

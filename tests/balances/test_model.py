@@ -29,10 +29,10 @@ from hypothesis.stateful import (
 from psycopg.types.json import Jsonb
 
 from berth.local.servers import LocalPostgres
-from orchestrator.commands.look_at_balance import look_at_balance
-from orchestrator.domain.balances import AMOUNT_MAX, Standing
-from orchestrator.execution import Context
-from orchestrator.queries.find_balance import find_balance
+from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.queries import find_balance
+from orchestrator.billing.rules import AMOUNT_MAX, Standing
+from orchestrator.operations.execution import Context
 from tests.balances.desk import make_prepaid, top_up, withdraw
 from tests.databases import copied_database
 from tests.lifecycle.driving import provision, run_with

@@ -13,14 +13,9 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.commands.look_at_balance import look_at_balance
-from orchestrator.execution import Context
-from orchestrator.queries.find_balance import (
-    find_balance,
-    find_due_balances,
-    find_late_seconds,
-    find_running_allocations,
-)
+from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.queries import find_balance, find_due_balances, find_late_seconds, find_running_allocations
+from orchestrator.operations.execution import Context
 from tests.databases import copied_database
 from tests.history.counting import Counted
 from tests.lifecycle.driving import run_with

@@ -12,14 +12,14 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from berth.verification.billing import check_billing
-from berth.verification.verdict import Bounds
-from orchestrator.commands.look_at_balance import look_at_balance
-from orchestrator.commands.release_for_billing import release_for_billing
-from orchestrator.domain.balances import AMOUNT_MAX, Standing
-from orchestrator.domain.errors import OperationConflict
-from orchestrator.execution import Context
-from orchestrator.queries.find_balance import find_balance, find_due_balances
+from orchestrator.allocations.commands.release import release_for_billing
+from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.queries import find_balance, find_due_balances
+from orchestrator.billing.rules import AMOUNT_MAX, Standing
+from orchestrator.operations.execution import Context
+from orchestrator.problems import OperationConflict
+from orchestrator.verification.billing import check_billing
+from orchestrator.verification.verdict import Bounds
 from tests.balances.desk import cost, make_due, make_prepaid, run_metered, run_since, told, top_up, withdraw
 from tests.consumers.metered import meter_all
 from tests.databases import copied_database

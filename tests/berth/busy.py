@@ -5,13 +5,11 @@ from __future__ import annotations
 import uuid
 
 from node_agent.protocol import FailureCode
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.force_release import force_release
-from orchestrator.execution import Context, Limits
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.force import force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.operations.execution import Context, Limits
 from tests.berth.reserved import make_reserved
 from tests.consumers.metered import meter_all
 from tests.lifecycle.driving import (

@@ -11,8 +11,8 @@ import pytest
 from nats.aio.client import Client
 
 from berth.local.servers import LocalNats, free_port
-from berth.verification import stream, stream_headers
-from berth.verification.stream import STREAM, StreamUnreachable, check_stream
+from berth.stream_check import stream, stream_headers
+from berth.stream_check.stream import STREAM, StreamUnreachable, check_stream
 from tests.outbox_relay.relays import RelayProcess, asked, head_version, leave_events, outbox_is_empty, wait_for
 
 EVENTS = 30

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from berth.verification import CHECKS, Bounds, Verdict, run_checks
-from berth.verification.units import EQUATION
-from berth.verification.verdict import VIOLATIONS_SHOWN
-from orchestrator.execution import Context
-from orchestrator.store import nodes
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.execution import Context
+from orchestrator.verification import CHECKS, Bounds, Verdict, run_checks
+from orchestrator.verification.units import EQUATION
+from orchestrator.verification.verdict import VIOLATIONS_SHOWN
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_billing import BILLED

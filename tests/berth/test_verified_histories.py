@@ -8,9 +8,9 @@ import uuid
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from berth.verification import run_checks
-from orchestrator.commands.force_cleanup import force_cleanup
-from orchestrator.execution import Limits
+from orchestrator.allocations.commands.force import force_cleanup
+from orchestrator.operations.execution import Limits
+from orchestrator.verification import run_checks
 from tests.lifecycle.driving import ADMIN
 from tests.lifecycle.reconciling import admin_operation
 from tests.lifecycle.seeding import add_node, connect, make_context, seed

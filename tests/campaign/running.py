@@ -11,8 +11,8 @@ from contextlib import suppress
 import psycopg
 from temporalio.service import RPCError
 
-from berth.verification.all_checks import run_checks
-from berth.verification.stream import StreamUnreachable, check_stream
+from berth.stream_check.stream import StreamUnreachable, check_stream
+from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
 from tests.campaign.history import History

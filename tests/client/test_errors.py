@@ -11,7 +11,7 @@ import pytest
 import orchestrator
 from berth import client as berth
 from berth.client.problems import BY_CODE, error_from_problem
-from orchestrator.domain.errors import Problem
+from orchestrator.problems import Problem
 
 OWN = {
     "log_gap",

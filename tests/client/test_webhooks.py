@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook as TheirWebhook
 
 from berth.client import WebhookUnverified, verify_webhook
-from orchestrator.trust.webhook_signatures import Signing, new_signing_key, signature_header
+from orchestrator.webhooks.signatures import Signing, new_signing_key, signature_header
 
 SECRET = new_signing_key(Signing.HMAC).secret
 PAIR = new_signing_key(Signing.ED25519)

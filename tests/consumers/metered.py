@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from berth.client.consumer import Source
-from orchestrator.execution import Context
+from orchestrator.operations.execution import Context
 from tests.consumers.effects import run_until
 from tests.lifecycle.seeding import make_context
 from worker.metering.log_source import LogSource

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from berth.client import Event
 from berth.local.servers import LocalPostgres
-from berth.verification.billing import check_billing
-from berth.verification.verdict import Bounds
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.execution import Context, Limits
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.verification.billing import check_billing
+from orchestrator.verification.verdict import Bounds
 from tests.consumers.metered import meter_all, metered_to
 from tests.databases import copied_database
 from tests.lifecycle.driving import NOT_WIPED, clean_up, completed, provision, release, report, run_with, task_of

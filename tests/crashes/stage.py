@@ -20,7 +20,7 @@ from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
 from berth.local.stack import Stack, StackOptions
 from berth.local.state import write_whole
-from berth.verification.stream import check_stream
+from berth.stream_check.stream import check_stream
 from tests.testbuild.killing import REACHED
 from tests.whole.conftest import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
 

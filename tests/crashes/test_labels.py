@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from node_agent import crash_points as agent_points
 from orchestrator import crash_points as control_points
 from outbox_relay import crash_points as relay_points
 from tests.crashes.scenarios import SCENARIOS
+from tests.support.command_sources import command_trees
 
 ROOT = Path(__file__).parents[2]
 ENUMS: dict[type[StrEnum], tuple[str, ...]] = {
@@ -54,7 +55,7 @@ def calls(tree: ast.Module) -> set[str]:
 
 
 def commits_of(commands: dict[str, set[str]]) -> set[str]:
-    """Labels of the commits that `orchestrator/execution.py` names after the command: from each command's calls."""
+    """Labels of the commits that `orchestrator/operations/execution.py` names after the command: from each command's calls."""
     through_a_door = {name for name, called in commands.items() if called & DOORS}
     return {f"{name}.{moment}" for name in through_a_door for moment in ("before_commit", "after_commit")}
 
@@ -67,11 +68,6 @@ def without_a_pair(commands: dict[str, set[str]], trees_of: dict[str, ast.Module
         for name in opening - UNLABELLED
         if not {f"{name.upper()}_BEFORE_COMMIT", f"{name.upper()}_AFTER_COMMIT"} <= set(named_points(trees_of[name]))
     }
-
-
-def command_trees() -> dict[str, ast.Module]:
-    """The commands by name."""
-    return {path.stem: tree for path, tree in trees("orchestrator/commands") if path.stem != "__init__"}
 
 
 @pytest.mark.parametrize("enum", list(ENUMS), ids=lambda enum: enum.__module__)
@@ -136,13 +132,20 @@ def test_nothing_happens_where_nothing_is_installed() -> None:
     assert len(reached) == 3
 
 
-def test_a_commit_is_named_after_the_module_of_the_command() -> None:
+def test_a_commit_is_named_after_its_command() -> None:
     reached: list[str] = []
+
+    def begin_release() -> Callable[..., object]:
+        return lambda: None
+
+    def put_region() -> Callable[..., object]:
+        return lambda: None
+
     control_points.install(reached.append)
     try:
-        for module in ("orchestrator.commands.begin_release", "orchestrator.commands.put_region"):
-            work = lambda: None  # noqa: E731
-            work.__module__ = module
+        for command in (begin_release, put_region):
+            work = command()
+            work.__qualname__ = f"{command.__name__}.<locals>.<lambda>"
             control_points.reach_commit(work, "before_commit")
     finally:
         control_points.install(None)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from orchestrator.nodes.certificates import load_authority
 from orchestrator.settings import Settings as OrchestratorSettings
-from orchestrator.trust.certificates import load_authority
-from orchestrator.trust.signing import load_signer
+from orchestrator.tasks.signing import load_signer
 from tests.deploy import deployment
 from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, services, target
 

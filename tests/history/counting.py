@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from orchestrator.store.database import Database
+from orchestrator.database.transactions import Database
 
 T = TypeVar("T")
 

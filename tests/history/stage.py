@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.execution import Context
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
 from tests.history import ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
 from tests.history.counting import Counted
 from tests.history.ways import WAYS, Stage

@@ -11,22 +11,20 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.commands.ask_operation import Question, ask_operation
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.commands.end_window import end_window
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.gather_counts import gather_counts
-from orchestrator.commands.hold_resources import WantedGpus
-from orchestrator.commands.retire_operations import retire_operations
-from orchestrator.commands.retire_reservations import retire_reservations
-from orchestrator.domain.reservations import reservation_id
-from orchestrator.execution import Context
-from orchestrator.overdue_holds import end_overdue_holds
-from orchestrator.queries import find_due, find_neglected
-from orchestrator.queries.find_availability import AskedAvailability, find_availability
-from orchestrator.queries.take_census import take_census
-from orchestrator.store.placing import Create
+from orchestrator.allocations import neglected_queries as find_neglected
+from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.database.census import take_census
+from orchestrator.database.live_rows import gather_counts
+from orchestrator.operations.commands import Question, ask_operation, retire_operations
+from orchestrator.operations.execution import Context
+from orchestrator.placement.queries import AskedAvailability, find_availability
+from orchestrator.placement.store.placing import Create
+from orchestrator.reservations import due_queries as find_due
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
+from orchestrator.reservations.commands.expire_overdue import end_overdue_holds
+from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.states import reservation_id
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk

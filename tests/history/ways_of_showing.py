@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.reservations import ReservationState, reservation_id
-from orchestrator.queries import allocations, reservations
-from orchestrator.store.resources import ResourceKind
+from orchestrator.allocations import queries as allocations
+from orchestrator.problems import Problem
+from orchestrator.reservations import queries as reservations
+from orchestrator.reservations.states import ReservationState, reservation_id
+from orchestrator.reservations.store.resources import ResourceKind
 from tests.history.ways import PAGE, Stage, way
 
 

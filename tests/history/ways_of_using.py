@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.commands.fail_reservation import fail_reservation
-from orchestrator.commands.move_reservation import move_reservation
-from orchestrator.commands.release_at_end import release_at_end
-from orchestrator.commands.start_reservation import start_reservation
-from orchestrator.commands.start_waiting import start_waiting
-from orchestrator.commands.tell_ending import tell_ending
-from orchestrator.queries import find_due
+from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.allocations.commands.waits import start_waiting
+from orchestrator.reservations import due_queries as find_due
+from orchestrator.reservations.commands.move import move_reservation
+from orchestrator.reservations.commands.postpone import fail_reservation
+from orchestrator.reservations.commands.start import start_reservation
 from tests.history.ways import SWEPT, Stage, way
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import SLICE_SKU

@@ -11,16 +11,14 @@ import psycopg
 from psycopg.rows import dict_row
 
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, ResultAnswer, ResultReport, TaskFailure
-from orchestrator.commands.accept_task_result import accept_task_result
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import Outcome, finish_release
-from orchestrator.commands.release_allocation import release_allocation
-from orchestrator.domain.outcomes import Begun
-from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import Context, Limits
-from orchestrator.store.operations import Answer, Operation
+from orchestrator.allocations.commands.cleanup import Outcome, begin_release, finish_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.allocations.outcomes import Begun
+from orchestrator.allocations.states import Actor, ActorKind
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tasks.commands.results import accept_task_result
 from tests.lifecycle.seeding import Seeded, connect, make_context
 
 T = TypeVar("T")

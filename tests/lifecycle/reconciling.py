@@ -6,16 +6,15 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from berth.verification.all_checks import run_checks
 from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
-from orchestrator.commands.advance_orphan import advance_orphan
-from orchestrator.commands.end_absence import end_absence
-from orchestrator.commands.note_absence import note_absence
-from orchestrator.commands.record_heartbeat import record_heartbeat
-from orchestrator.commands.report_orphan import report_orphan
-from orchestrator.execution import Context
-from orchestrator.queries.compare_inventories import compare_inventories, find_undecided_orphans
-from orchestrator.store.operations import Operation
+from orchestrator.allocations.commands.absences import end_absence, note_absence
+from orchestrator.nodes.commands.heartbeat import record_heartbeat
+from orchestrator.nodes.commands.orphan_progress import advance_orphan
+from orchestrator.nodes.commands.orphans import report_orphan
+from orchestrator.nodes.inventory_queries import compare_inventories, find_undecided_orphans
+from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Operation
+from orchestrator.verification.all_checks import run_checks
 from tests.lifecycle.driving import clean_up, provision, release, row_of, rows_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded

@@ -13,10 +13,10 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from orchestrator.execution import Context, Limits
-from orchestrator.store.database import Database, connect_database
-from orchestrator.store.placing import QUOTA_MOVED
-from orchestrator.trust.signing import TaskSigner
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.placement.store.placing import QUOTA_MOVED
+from orchestrator.tasks.signing import TaskSigner
 
 REGION = "north"
 PRICE = 1_234_567

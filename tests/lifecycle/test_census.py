@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import REGISTRY
 
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.domain.outcomes import Concluded
-from orchestrator.execution import Context
-from orchestrator.queries.take_census import take_census
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.outcomes import Concluded
+from orchestrator.database.census import take_census
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import PROVISIONED, clean_up, completed, failed, release, report, run_with, task_of
 from tests.lifecycle.seeding import create_allocation, seed
 from worker.sweepers.census import CensusTaker

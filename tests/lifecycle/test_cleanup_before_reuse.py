@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 
 from node_agent.protocol import FailureCode
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.force_cleanup import force_cleanup
-from orchestrator.commands.force_release import force_release
-from orchestrator.commands.retire_node import retire_node
-from orchestrator.domain.outcomes import Begun, Concluded, Retry, Superseded
-from orchestrator.domain.states import AllocationState, SlotState
-from orchestrator.execution import Context, Limits
-from orchestrator.queries.nodes import find_node
-from orchestrator.queries.take_census import take_census
-from orchestrator.store.operations import Answer
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.force import force_cleanup, force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded
+from orchestrator.allocations.states import AllocationState, SlotState
+from orchestrator.database.census import take_census
+from orchestrator.nodes.commands.nodes import retire_node
+from orchestrator.nodes.queries import find_node
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.operations.store.operations import Answer
 from tests.lifecycle.driving import (
     ADMIN,
     WIPED,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.protocol import FailureCode
-from orchestrator.domain.failures import FAILURES, Code, Retried, may_pass, next_step_of
-from orchestrator.domain.fault_labels import fault_labels, switches_of
-from orchestrator.domain.retries import Retries
+from orchestrator.allocations.failures import FAILURES, Code, Retried, may_pass, next_step_of
+from orchestrator.allocations.rules import fault_labels, switches_of
+from orchestrator.retries import Retries
 
 ROOT = Path(__file__).parents[2]
 SWITCHES = (ROOT / "docs" / "sandbox-driver.md").read_text()

@@ -13,13 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.force_release import force_release
-from orchestrator.execution import Context, Limits
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.force import force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.operations.execution import Context, Limits
 from tests.lifecycle.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, release, report
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.reconciling import admin_operation

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from node_agent.protocol import Connection, Heartbeat, HeldAllocation, HeldInventory
-from orchestrator.commands.accept_task_result import accept_task_result
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.record_heartbeat import record_heartbeat
-from orchestrator.commands.report_orphan import report_orphan
-from orchestrator.domain.errors import Invalid
-from orchestrator.execution import Context
-from orchestrator.queries.compare_inventories import compare_inventories
-from orchestrator.store.inventories import ORPHANS_PER_NODE_MAX
+from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.nodes.commands.heartbeat import record_heartbeat
+from orchestrator.nodes.commands.orphans import report_orphan
+from orchestrator.nodes.inventory_queries import compare_inventories
+from orchestrator.nodes.store.inventories import ORPHANS_PER_NODE_MAX
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Invalid
+from orchestrator.tasks.commands.results import accept_task_result
 from tests.lifecycle.driving import CONNECTION, PROVISIONED, completed, row_of, run_with, task_of
 from tests.lifecycle.seeding import create_allocation, seed
 

@@ -12,15 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.force_release import force_release
-from orchestrator.commands.release_allocation import release_allocation
-from orchestrator.domain.errors import InvalidState, NotFound, OperationConflict
-from orchestrator.domain.outcomes import Begun, Concluded, Superseded
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Context
-from orchestrator.store.operations import Operation
+from orchestrator.allocations.commands.force import force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.allocations.outcomes import Begun, Concluded, Superseded
+from orchestrator.allocations.states import AllocationState
+from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Operation
+from orchestrator.problems import InvalidState, NotFound, OperationConflict
 from tests.lifecycle.driving import (
     ADMIN,
     PROVISIONED,

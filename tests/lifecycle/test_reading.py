@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import uuid
 
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Context
-from orchestrator.store.allocation_rows import (
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store.rows import (
     allocation_body,
     list_allocations,
     read_allocation,
     read_timeline,
     timeline_entry,
 )
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import clean_up, provision, release, run_with
 from tests.lifecycle.seeding import add_tenant, connect, create_allocation, create_many, seed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 
-from orchestrator.execution import Context
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import (
     clean_up,
     provision,

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from node_agent.protocol import FailureCode, Phase, ProgressReport, ResultReport, TaskFailure
-from orchestrator.commands.accept_task_result import accept_task_result
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.record_task_progress import record_task_progress
-from orchestrator.domain.errors import Invalid, NotFound, TooLarge
-from orchestrator.domain.outcomes import Concluded, Superseded
-from orchestrator.execution import Context
-from orchestrator.store.timeline import PROGRESS_PER_TASK_MAX
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.outcomes import Concluded, Superseded
+from orchestrator.allocations.store.timeline import PROGRESS_PER_TASK_MAX
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.tasks.commands.results import accept_task_result, record_task_progress
 from tests.lifecycle.driving import (
     PROVISIONED,
     WIPED,

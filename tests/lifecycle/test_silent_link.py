@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.domain.errors import DatabaseUnavailable
-from orchestrator.store.database import Database, connect_database
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.problems import DatabaseUnavailable
 from tests.lifecycle.seeding import connect
 from tests.proxy import Proxies
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from orchestrator.commands.mark_node_offline import mark_node_offline
-from orchestrator.commands.raise_consumer_position import raise_consumer_position
-from orchestrator.commands.retire_operations import retire_operations
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Context
-from orchestrator.queries.find_consumer_position import find_consumer_position
-from orchestrator.queries.find_neglected import find_overdue_allocations, find_silent_nodes
+from orchestrator.allocations.neglected_queries import find_overdue_allocations, find_silent_nodes
+from orchestrator.allocations.states import AllocationState
+from orchestrator.log.commands.consumers import raise_consumer_position
+from orchestrator.log.queries import find_consumer_position
+from orchestrator.nodes.commands.heartbeat import mark_node_offline
+from orchestrator.operations.commands import retire_operations
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import release, row_of, rows_of, run_with
 from tests.lifecycle.seeding import connect, create_allocation, seed
 

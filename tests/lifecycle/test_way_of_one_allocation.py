@@ -8,15 +8,13 @@ import json
 import pytest
 
 from node_agent.protocol import FailureCode, TaskBody
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.force_release import force_release
-from orchestrator.domain.outcomes import Begun, Concluded, Retry, Superseded, Waiting
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Context, Limits
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.force import force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
+from orchestrator.allocations.states import AllocationState
+from orchestrator.operations.execution import Context, Limits
 from tests.lifecycle.driving import (
     ADMIN,
     NOT_WIPED,

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from orchestrator.api.log.asyncapi_sockets import channel
+from orchestrator.log.asyncapi_sockets import channel
 from tests.api.calling import Caller
 
 SCHEMAS = {kind: Draft202012Validator(message["payload"]) for kind, message in channel()["messages"].items()}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
-from orchestrator.domain.event_kinds import EVENT_KINDS, Audience
-from orchestrator.domain.events import EventType
+from orchestrator.log.event_types import EVENT_KINDS, Audience
+from orchestrator.log.events import EventType
 from outbox_relay.messages import NO_TENANT, Subjects
 from tests.api.conftest import PublicApi
 

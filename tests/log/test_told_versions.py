@@ -13,11 +13,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, event
 
-from orchestrator.api.wanted_versions import OPEN_PATHS
 from orchestrator.app import build_services, public_application
+from orchestrator.database.response_versions import AsOf, as_of
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.log.wanted_versions import OPEN_PATHS
 from orchestrator.settings import Settings
-from orchestrator.store.database import Database, connect_database
-from orchestrator.store.told_versions import AsOf, as_of
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, problem, rent
 from tests.api.conftest import PublicApi
 from tests.api.processes import public_process

@@ -17,20 +17,19 @@ from datetime import datetime, timedelta
 
 import psycopg
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.cancel_reservation import cancel_reservation
-from orchestrator.commands.consume_reservation import Consume, consume_reservation
-from orchestrator.commands.end_window import end_window
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.hold_resources import WantedGpus
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import Context
-from orchestrator.store.confirming import Confirm
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.placing import QUOTA_MOVED
-from orchestrator.store.turning_over import Start
+from orchestrator.allocations.states import Actor, ActorKind
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.placement.store.placing import QUOTA_MOVED
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.cancel import cancel_reservation
+from orchestrator.reservations.commands.consume import Consume, consume_reservation
+from orchestrator.reservations.commands.expire import end_window, expire_reservation
+from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.store.confirming import Confirm
+from orchestrator.reservations.store.holding import Hold
+from orchestrator.reservations.store.turn_over import Start
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers

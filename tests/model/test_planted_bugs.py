@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
-from orchestrator import execution
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands import hold_resources
-from orchestrator.store import holding, refusals, reservations
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations import execution
+from orchestrator.operations.store import refusals
+from orchestrator.reservations.commands import hold as hold_resources
+from orchestrator.reservations.store import holding, reservations
 from tests.lifecycle.seeding import connect, make_context, seed
 from tests.model.driving import Run, Story
 from tests.model.test_replay import GPUS_LIMIT, fresh_run

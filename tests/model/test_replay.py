@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.catalogue_cache import CatalogueCache
+from orchestrator.catalogue.cache import CatalogueCache
 from tests.lifecycle.seeding import add_node, connect, make_context, seed
 from tests.model.driving import SEATS, Run, Step, Story
 

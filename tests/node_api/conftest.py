@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port
+from orchestrator.nodes.certificates import IssuedCertificate, load_authority
 from orchestrator.settings import Settings
-from orchestrator.trust.certificates import IssuedCertificate, load_authority
 from tests.databases import copied_database
 from tests.metrics_ports import get
 from tests.placement.fleet import ADD_NODES, Fleet

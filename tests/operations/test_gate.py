@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.api.gate import BODY_LENGTH_MAX, Gate
-from orchestrator.domain.errors import OperationConflict, OperationInProgress, OutcomeUnknown
-from orchestrator.gate_settings import GateSettings
-from orchestrator.store.operations import Answer, Operation
+from orchestrator.edge.gate import BODY_LENGTH_MAX, Gate
+from orchestrator.operations.gate_settings import GateSettings
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import OperationConflict, OperationInProgress, OutcomeUnknown
 
 ONE = Operation(uuid.uuid4(), "k", b"a" * 32, 86_400.0)
 DONE = Answer(201, '{"a": 1}', kept_seconds=86_400.0)

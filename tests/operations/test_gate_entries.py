@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orchestrator.api.gate_entries import SWEPT_MAX, GateEntries
+from orchestrator.edge.gate_entries import SWEPT_MAX, GateEntries
 
 ENTRIES_MAX = 4
 KEYS = st.sampled_from("abcdef")

@@ -15,15 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.ask_operation import Question, ask_operation
-from orchestrator.commands.retire_operations import retire_operations
-from orchestrator.domain.errors import NotFound, Problem
-from orchestrator.domain.reservation_refusals import OperationTableFull, SlotOverflow
-from orchestrator.execution import Context, Done, Limits, run_once
-from orchestrator.store.database import Transaction, connect_database
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.room import Table, count_rows, gather_counts, require_room
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.table_bounds import Table, count_rows, gather_counts, require_room
+from orchestrator.database.transactions import Transaction, connect_database
+from orchestrator.operations.commands import Question, ask_operation, retire_operations
+from orchestrator.operations.execution import Context, Done, Limits, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import NotFound, Problem
+from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
 from tests.placement.fleet import Fleet, create_all, create_of
 
 TENANT = uuid.uuid4()

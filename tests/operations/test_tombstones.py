@@ -14,14 +14,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.ask_operation import Question, Told, ask_operation
-from orchestrator.domain.errors import Invalid, NotFound, OperationConflict, OperationFenced, Problem
-from orchestrator.domain.operation_states import OperationState
-from orchestrator.execution import Context, Done, Result, run_once
-from orchestrator.store.database import Transaction
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.placing import Create
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.commands import Question, Told, ask_operation
+from orchestrator.operations.execution import Context, Done, Result, run_once
+from orchestrator.operations.states import OperationState
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.placement.store.placing import Create
+from orchestrator.problems import Invalid, NotFound, OperationConflict, OperationFenced, Problem
 from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, working
 
 Scene = Callable[[Context, CatalogueCache], Awaitable[Any]]

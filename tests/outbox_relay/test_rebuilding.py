@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.js.api import RetentionPolicy
 
 from berth.local.servers import LocalNats
-from berth.verification.all_checks import run_checks
+from orchestrator.verification.all_checks import run_checks
 from outbox_relay.problems import RelayProblem
 from outbox_relay.rebuilding import NothingToDo, Order, Rebuilt, rebuild
 from outbox_relay.settings import Settings

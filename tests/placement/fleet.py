@@ -12,13 +12,13 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context, Limits, Result
-from orchestrator.store.database import connect_database
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.placing import Create
+from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.transactions import connect_database
+from orchestrator.operations.execution import Context, Limits, Result
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.placement.store.placing import Create
+from orchestrator.problems import Problem
 
 SEED = """
 insert into regions values ('eu-1', 'Europe'), ('us-1', 'America');

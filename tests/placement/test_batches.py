@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.domain.errors import Problem
-from orchestrator.store.operations import Answer
+from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
 from tests.placement.fleet import Fleet, create_of, working
 from tests.placement.test_creating import body_of, run, word_of
 

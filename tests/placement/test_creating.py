@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.domain.errors import OperationConflict, Problem
-from orchestrator.execution import Result
-from orchestrator.store.operations import Answer
-from orchestrator.store.placing import Create
+from orchestrator.operations.execution import Result
+from orchestrator.operations.store.operations import Answer
+from orchestrator.placement.store.placing import Create
+from orchestrator.problems import OperationConflict, Problem
 from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, with_image, working
 
 

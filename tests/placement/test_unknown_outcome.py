@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from orchestrator.domain.errors import DatabaseUnavailable, OutcomeUnknown
-from orchestrator.store.operations import Answer
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
 from tests.placement.cutting import CuttingProxy
 from tests.placement.fleet import Fleet, create_all, create_of, working
 

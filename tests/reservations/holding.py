@@ -11,16 +11,16 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.cancel_reservation import cancel_reservation
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.hold_resources import AskedHold, WantedGpus, hold_resources
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.states import Actor, ActorKind
-from orchestrator.execution import Context, Later, Limits, Result
-from orchestrator.store.confirming import Confirm
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer, Operation
+from orchestrator.allocations.states import Actor, ActorKind
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context, Later, Limits, Result
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.cancel import cancel_reservation
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.hold import AskedHold, WantedGpus, hold_resources
+from orchestrator.reservations.store.confirming import Confirm
+from orchestrator.reservations.store.holding import Hold
 from tests.event_payloads import unpromised
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed

@@ -8,10 +8,10 @@ import random
 import uuid
 from uuid import UUID
 
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.execution import Result
-from orchestrator.store.confirming import Confirm
-from orchestrator.store.operations import Answer
+from orchestrator.operations.execution import Result
+from orchestrator.operations.store.operations import Answer
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.store.confirming import Confirm
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations

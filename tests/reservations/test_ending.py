@@ -9,14 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from berth.verification import run_checks
-from orchestrator.commands.end_window import end_window
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.reservation_refusals import ExpirationIndexFull, ReservationNotFound, ReservationRetired
-from orchestrator.domain.reservations import reservation_id
-from orchestrator.execution import Limits
-from orchestrator.queries.reservations import find_reservation
+from orchestrator.operations.execution import Limits
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.expire import end_window, expire_reservation
+from orchestrator.reservations.queries import find_reservation
+from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationNotFound, ReservationRetired
+from orchestrator.reservations.states import reservation_id
+from orchestrator.verification import run_checks
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.hold_resources import AskedHold, hold_resources
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Later, Result
-from orchestrator.store.confirming import Confirm
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer
+from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.hold import AskedHold, hold_resources
+from orchestrator.reservations.store.confirming import Confirm
+from orchestrator.reservations.store.holding import Hold
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats, violations

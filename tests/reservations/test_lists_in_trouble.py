@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.hold_resources import WantedGpus
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.hold import WantedGpus
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Later, Limits, Result
-from orchestrator.store.operations import Answer
+from orchestrator.operations.execution import Later, Limits, Result
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.confirm import confirm_reservation
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations

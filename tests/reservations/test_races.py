@@ -12,9 +12,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from orchestrator.commands.confirm_reservation import confirm_reservation
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.store.operations import Answer
+from orchestrator.operations.store.operations import Answer
+from orchestrator.reservations.commands.confirm import confirm_reservation
+from orchestrator.reservations.commands.expire import expire_reservation
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect, try_create
 from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.commands.mark_node_offline import mark_node_offline
-from orchestrator.domain.failures import Code
-from orchestrator.queries.reservations import find_resource
-from orchestrator.store.resources import Resource
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.allocations.failures import Code
+from orchestrator.nodes.commands.heartbeat import mark_node_offline
+from orchestrator.reservations.queries import find_resource
+from orchestrator.reservations.store.resources import Resource
 from tests.lifecycle.driving import provision
 from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats

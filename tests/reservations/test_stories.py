@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from berth.local.servers import LocalPostgres
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.expire_reservation import expire_reservation
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.reservations.commands.expire import expire_reservation
 from tests.databases import copied_database
 from tests.lifecycle.seeding import connect, make_context
 from tests.reservations.holding import Desk, seed_with_seats, violations

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_listener
-from orchestrator.queries.read_feed import find_kept, read_feed
-from orchestrator.store.feed_rows import ALL
+from orchestrator.log.queries import find_kept, read_feed
+from orchestrator.log.store.feed import ALL
 from tests.api.calling import Caller, insert_admin_key, new_tenant
 from tests.api.conftest import settings_over
 from tests.databases import copied_database

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from berth.cli.database_findings import database_findings
-from berth.verification.all_checks import run_checks
-from orchestrator.commands.register_consumer import register_consumer
-from orchestrator.execution import Context
-from orchestrator.store.truncation import Truncation
+from orchestrator.log.commands.consumers import register_consumer
+from orchestrator.log.store.truncation import Truncation
+from orchestrator.operations.execution import Context
+from orchestrator.verification.all_checks import run_checks
 from tests.lifecycle.driving import run_with
 from tests.retention.partitions import append, cut_log, first, number_of, published
 from worker.sweepers.truncation import LogTruncator

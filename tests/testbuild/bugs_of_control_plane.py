@@ -16,7 +16,8 @@ CLOCK_GAINS = timedelta(minutes=1)
 
 def judge_by_own_clock() -> None:
     """Deadlines are judged by the process's own clock, which gains a minute with every look."""
-    from orchestrator.store import allocations, reservations
+    from orchestrator.allocations.store import advance as allocations
+    from orchestrator.reservations.store import reservations
 
     genuine, genuine_reservation = allocations.Subject, reservations.ReservationSubject
     looks = itertools.count()
@@ -33,21 +34,21 @@ def judge_by_own_clock() -> None:
 
 def judge_before_lock() -> None:
     """Deadlines are judged by the beginning of the transaction, before it had its locks."""
-    from orchestrator.store import reservations
+    from orchestrator.reservations.store import reservations
 
     rewrite(reservations, "_READ", "clock_timestamp() as clock", "now() as clock")
 
 
 def leave_nodes_unlocked() -> None:
     """Commands on an allocation do not lock its node."""
-    from orchestrator.store import allocations
+    from orchestrator.allocations.store import advance as allocations
 
     rewrite(allocations, "_LOCK_NODE", "for no key update", "")
 
 
 def forget_that_claims_close_once() -> None:
     """The code's half of a claim that closes with its right: what follows does not mind that it is closed."""
-    from orchestrator.store import claims
+    from orchestrator.allocations.store import claims
 
     for name, text in list(vars(claims).items()):
         if isinstance(text, str) and "and closed_at is null" in text:
@@ -56,8 +57,8 @@ def forget_that_claims_close_once() -> None:
 
 def take_every_result() -> None:
     """A node's result counts whatever its fence and whatever became of its task."""
-    from orchestrator.commands import accept_task_result
-    from orchestrator.store import task_results
+    from orchestrator.tasks.commands import results as accept_task_result
+    from orchestrator.tasks.store import results as task_results
 
     replace(accept_task_result, "_counts", lambda *_: True)
     rewrite(task_results, "_FINISH", "where t.id = :id and t.state in ('queued', 'dispatched')", "where t.id = :id")
@@ -65,8 +66,8 @@ def take_every_result() -> None:
 
 def commit_key_apart() -> None:
     """The key is stored in a transaction of its own, after that of the effect."""
-    from orchestrator import execution
-    from orchestrator.store import operations
+    from orchestrator.operations import execution
+    from orchestrator.operations.store import operations
 
     read = "select fingerprint, status, body from operations where scope = :scope and key = :key"
 
@@ -90,15 +91,15 @@ def commit_key_apart() -> None:
 
 def ignore_content() -> None:
     """An operation's fingerprint is that of its path, whatever its body says."""
-    from orchestrator.api import operation_keys
+    from orchestrator.http import operation_keys
 
     replace(operation_keys, "json", SimpleNamespace(dumps=lambda *_, **__: ""))
 
 
 def believe_that_ended_is_done() -> None:
     """A task that is said to have ended is taken for done; its row is not asked how it ended."""
-    from orchestrator.commands import finish_provisioning
-    from orchestrator.domain.states import TaskState
+    from orchestrator.allocations.commands import provision as finish_provisioning
+    from orchestrator.allocations.states import TaskState
 
     genuine = vars(finish_provisioning)["lock_allocation"]
     unknown = {"connection": {"host": "127.0.0.1", "port": 22, "user": "tenant", "host_key": "unknown"}}
@@ -117,7 +118,7 @@ def believe_that_ended_is_done() -> None:
 
 def forget_tombstones() -> None:
     """Who asks for a key that nobody has used is told so, and nothing keeps a late request from running."""
-    from orchestrator.store import asking
+    from orchestrator.operations.store import questions as asking
 
     async def lift(tx: Any, scope: Any, key: str, *_: Any) -> None:
         await asking.lift_tombstone(tx, scope, key)
@@ -127,6 +128,6 @@ def forget_tombstones() -> None:
 
 def take_every_window_for_begun() -> None:
     """A reservation may be used before its window begins."""
-    from orchestrator.store import reservations
+    from orchestrator.reservations.store import reservations
 
     replace(reservations.ReservationSubject, "begun", property(lambda _: True))

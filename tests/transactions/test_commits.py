@@ -10,7 +10,7 @@ import pytest
 from psycopg.types.json import Jsonb
 from starlette.testclient import TestClient
 
-from orchestrator.api.services import Services
+from orchestrator.http.services import Services
 from tests.api.calling import new_tenant, problem
 from tests.api.conftest import PublicApi
 from tests.api.processes import wait_for

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from orchestrator.commands.consume_reservation import Consume, consume_reservation
-from orchestrator.commands.hold_resources import WantedGpus
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer
-from orchestrator.store.turning_over import Start
+from orchestrator.operations.store.operations import Answer
+from orchestrator.reservations.commands.consume import Consume, consume_reservation
+from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.store.holding import Hold
+from orchestrator.reservations.store.turn_over import Start
 from tests.lifecycle import invariants
 from tests.lifecycle.driving import TENANT, rows_of
 from tests.lifecycle.seeding import IMAGE, REGION, SLICE_SKU

@@ -6,14 +6,14 @@ import asyncio
 from datetime import datetime
 from uuid import UUID
 
-from berth.verification import run_checks
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.cancel_reservation import cancel_reservation
-from orchestrator.commands.move_reservation import move_reservation
-from orchestrator.commands.release_at_end import release_at_end
-from orchestrator.commands.start_reservation import Started, start_reservation
-from orchestrator.commands.tell_ending import tell_ending
-from orchestrator.execution import Limits
+from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.operations.execution import Limits
+from orchestrator.reservations.commands.cancel import cancel_reservation
+from orchestrator.reservations.commands.move import move_reservation
+from orchestrator.reservations.commands.start import Started, start_reservation
+from orchestrator.verification import run_checks
 from tests.lifecycle.driving import (
     TENANT,
     allocation_of,

@@ -13,10 +13,10 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.domain.errors import Invalid, Problem
-from orchestrator.domain.reservations import reservation_id
-from orchestrator.store.operations import Answer
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Invalid, Problem
+from orchestrator.reservations.commands.expire import expire_reservation
+from orchestrator.reservations.states import reservation_id
 from tests.lifecycle.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.lifecycle.seeding import METAL_SKU, SLICE_SKU, add_tenant, connect, create_allocation
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats

@@ -7,10 +7,9 @@ import itertools
 from datetime import timedelta
 from uuid import UUID
 
-from orchestrator.commands.end_window import end_window
-from orchestrator.commands.fail_reservation import fail_reservation
-from orchestrator.commands.postpone_start import postpone_start
-from orchestrator.execution import Limits
+from orchestrator.operations.execution import Limits
+from orchestrator.reservations.commands.expire import end_window
+from orchestrator.reservations.commands.postpone import fail_reservation, postpone_start
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats

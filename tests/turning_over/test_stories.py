@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.execution import Context
+from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import clean_up, provision, release, rows_of
 from tests.lifecycle.seeding import SLICE_SKU, Seeded, add_node, connect, make_context
 from tests.reservations.holding import Desk, seed_with_seats

@@ -6,10 +6,10 @@ import os
 import uuid
 from typing import Any
 
-from orchestrator.commands.hold_resources import AskedHold, hold_resources
-from orchestrator.domain.errors import Problem
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.hold import AskedHold, hold_resources
+from orchestrator.reservations.store.holding import Hold
 from tests.lifecycle.driving import rows_of
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats
 from tests.turning_over.desk import code_of, gpus

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
-import orchestrator.commands
-from berth.verification import run_checks
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.fail_unstarted import fail_unstarted
-from orchestrator.commands.force_cleanup import force_cleanup
-from orchestrator.commands.force_release import force_release
-from orchestrator.commands.release_at_end import release_at_end
-from orchestrator.commands.start_waiting import start_waiting
-from orchestrator.domain.failures import Code
-from orchestrator.domain.outcomes import Superseded
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Limits
+from orchestrator.allocations.commands.force import force_cleanup, force_release
+from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.allocations.commands.waits import fail_unstarted, start_waiting
+from orchestrator.allocations.failures import Code
+from orchestrator.allocations.outcomes import Superseded
+from orchestrator.allocations.states import AllocationState
+from orchestrator.operations.execution import Limits
+from orchestrator.verification import run_checks
 from tests.lifecycle.driving import (
     ADMIN,
     allocation_of,
@@ -35,14 +32,13 @@ from tests.lifecycle.driving import (
 )
 from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
+from tests.support.command_sources import command_trees
 from tests.turning_over.desk import consumed, soon, told, until, violations
-
-COMMANDS = Path(orchestrator.commands.__path__[0])
 
 
 def test_whoever_frees_units_starts_who_waits_for_them() -> None:
     """Each command that closes a claim which may have been occupied passes its units on."""
-    sources = {path.stem: path.read_text() for path in COMMANDS.glob("*.py")}
+    sources = {name: ast.unparse(tree) for name, tree in command_trees().items()}
     closing = {name for name, source in sources.items() if "close_claim(" in source}
     assert {"finish_release", "force_cleanup"} <= closing
     never_occupied = {"fail_unstarted"}

@@ -15,10 +15,10 @@ import psycopg
 from starlette.testclient import TestClient
 
 from berth.local.servers import LocalPostgres
-from orchestrator.api.services import Services
 from orchestrator.app import build_services, public_listener
+from orchestrator.http.services import Services
 from orchestrator.settings import Settings
-from orchestrator.trust.webhook_keys import WebhookKeys
+from orchestrator.webhooks.keys import WebhookKeys
 from tests.api.calling import Caller, insert_admin_key, new_tenant
 from tests.api.conftest import settings_over
 from tests.databases import copied_database

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.trust.webhook_addresses import is_private_host, is_public_address, literal_address, read_webhook_url
+from orchestrator.webhooks.addresses import is_private_host, is_public_address, literal_address, read_webhook_url
 from tests.api.calling import problem
 from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from orchestrator.domain.webhooks import ATTEMPTS_MAX, RETRY_AFTER_SECONDS_MAX, SCHEDULE_SECONDS, pause_seconds
+from orchestrator.webhooks.rules import ATTEMPTS_MAX, RETRY_AFTER_SECONDS_MAX, SCHEDULE_SECONDS, pause_seconds
 from outbox_relay.messages import SELECT_EVENTS
 from tests.api.calling import problem
 from tests.webhooks.desk import Desk, numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.commands.sweep_deliveries import sweep_deliveries
+from orchestrator.webhooks.commands.dispatch import sweep_deliveries
 from tests.api.calling import problem
 from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver, answers

@@ -6,11 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from orchestrator.commands.claim_deliveries import claim_deliveries
-from orchestrator.commands.enqueue_deliveries import enqueue_deliveries
-from orchestrator.commands.record_attempt import record_attempt
-from orchestrator.domain.webhooks import Attempt
-from orchestrator.store.webhook_dispatch import Claim
+from orchestrator.webhooks.commands.dispatch import claim_deliveries, enqueue_deliveries, record_attempt
+from orchestrator.webhooks.rules import Attempt
+from orchestrator.webhooks.store.dispatch import Claim
 from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver, answers, receiving
 from worker.webhooks.dispatching import Dispatcher

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from berth.client import Allocation, Client, CreatedAllocation
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
-from berth.verification.all_checks import run_checks
+from orchestrator.verification.all_checks import run_checks
 from tests.metrics_ports import get
 from tests.whole.collector import Collector, collecting
 

@@ -18,9 +18,9 @@ from tests.whole.conftest import Tenant, Whole, eventually
 ROOT = Path(__file__).parents[2]
 
 LOOPS = [
-    ("api", "orchestrator.api.gathering:Gatherer._run", "self._run"),
-    ("api", "orchestrator.api.issuer_keys:IssuerKeys._renew", "self._renew"),
-    ("node-api", "orchestrator.api.dispatching:Dispatcher._tick", "self._serve"),
+    ("api", "orchestrator.edge.batching:Gatherer._run", "self._run"),
+    ("api", "orchestrator.http.oidc.issuer_keys:IssuerKeys._renew", "self._renew"),
+    ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
@@ -39,18 +39,18 @@ LOOPS = [
 
 NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve"},
-    "orchestrator/api/gathering.py": {"self._run_alone"},
-    "orchestrator/api/issuer_keys.py": {"self._fetch_once"},
-    "orchestrator/api/log/acknowledging.py": {"self._write_after"},
-    "orchestrator/api/log/feed.py": {"self._follow"},
-    "orchestrator/api/log/head.py": {"self._ask_after"},
-    "orchestrator/api/log/notification_sockets.py": {
+    "orchestrator/edge/batching.py": {"self._run_alone"},
+    "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
+    "orchestrator/notifications/acknowledgements.py": {"self._write_after"},
+    "orchestrator/log/feed/feed.py": {"self._follow"},
+    "orchestrator/log/head.py": {"self._ask_after"},
+    "orchestrator/notifications/sockets.py": {
         "self._hear",
         "self._keep_position",
         "self._watch_credential",
     },
-    "orchestrator/api/log/streams.py": {"_watch"},
-    "orchestrator/api/remembering.py": {"self._put"},
+    "orchestrator/log/feed/streams.py": {"_watch"},
+    "orchestrator/http/single_flight.py": {"self._put"},
     "outbox_relay/feed.py": {"self._read"},
     "outbox_relay/health.py": {"server.serve_forever"},
     "outbox_relay/link.py": {"link._fail_when"},

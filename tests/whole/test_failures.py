@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
-from orchestrator.domain.failures import FAILURES, Code
+from orchestrator.allocations.failures import FAILURES, Code
 from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
 
 WORKER = {

@@ -16,7 +16,7 @@ import psycopg
 from berth.client import BerthError, CreatedAllocation
 from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
-from berth.verification.stream import check_stream
+from berth.stream_check.stream import check_stream
 from tests.proxy import Proxies
 from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
 

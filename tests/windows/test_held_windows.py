@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.domain.errors import Problem
-from orchestrator.queries.find_availability import AskedAvailability, WindowAvailability, find_availability
-from orchestrator.store.operations import Answer
-from orchestrator.store.placing import Create
+from orchestrator.operations.store.operations import Answer
+from orchestrator.placement.queries import AskedAvailability, WindowAvailability, find_availability
+from orchestrator.placement.store.placing import Create
+from orchestrator.problems import Problem
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus

@@ -14,7 +14,7 @@ import pytest
 from psycopg.types.range import TimestamptzRange
 
 from orchestrator.placement.inventory import Layout, classes_of
-from orchestrator.store.windows import PackedGrounds, micros, unpack_grounds
+from orchestrator.placement.store.windows import PackedGrounds, micros, unpack_grounds
 from tests.placement.fleet import Fleet
 
 HOUR = timedelta(hours=1)

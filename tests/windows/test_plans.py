@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from orchestrator.placement.admission import Wanted, admit_units
-from orchestrator.store.windows import find_room
+from orchestrator.placement.store.windows import find_room
 from tests.placement.fleet import Fleet, working
 
 NODES = 600

@@ -11,10 +11,9 @@ import nats
 import pytest
 
 from berth.local.servers import LocalNats
-from orchestrator.commands.discard_dead_letter import discard_dead_letter
-from orchestrator.commands.retry_dead_letter import retry_dead_letter
-from orchestrator.domain.errors import InvalidState, Problem
-from orchestrator.execution import Context
+from orchestrator.log.commands.dead_letters import discard_dead_letter, retry_dead_letter
+from orchestrator.operations.execution import Context
+from orchestrator.problems import InvalidState, Problem
 from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed

@@ -18,12 +18,12 @@ from temporalio.client import Client
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from node_agent.protocol import ResultReport
-from orchestrator.commands.take_over_wait import take_over_wait
-from orchestrator.domain.states import AllocationState
-from orchestrator.domain.waits import Wait
-from orchestrator.execution import Context
-from orchestrator.queries.find_neglected import find_waiters
-from orchestrator.store.rescuing import Waiter
+from orchestrator.allocations.commands.waits import take_over_wait
+from orchestrator.allocations.neglected_queries import find_waiters
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store.due import Waiter
+from orchestrator.allocations.waits import Wait
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import release, row_of, rows_of, run_with, task_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
@@ -170,7 +170,7 @@ def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> Non
     allocation_id = create_allocation(database_url, seeded)
 
     async def way(context: Context) -> None:
-        from orchestrator.commands.begin_provisioning import begin_provisioning
+        from orchestrator.allocations.commands.provision import begin_provisioning
 
         async def look() -> Waiter:
             found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=BEGINNING, limit=10)

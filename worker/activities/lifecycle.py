@@ -6,12 +6,10 @@ from uuid import UUID
 
 from temporalio import activity
 
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.domain.outcomes import Begun, Concluded, Retry, Superseded, Waiting
-from orchestrator.execution import Context
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
+from orchestrator.operations.execution import Context
 from worker.activities.messages import Order, Step
 from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES, TOOK_SECONDS
 

@@ -17,7 +17,7 @@ class Order:
 class Step:
     """What came of a step.
 
-    `kind` is begun, superseded, waiting, retry or concluded (orchestrator/domain/outcomes.py); `seconds` is how long to
+    `kind` is begun, superseded, waiting, retry or concluded (orchestrator/allocations/outcomes.py); `seconds` is how long to
     wait for the task or for the next attempt.
     """
 

@@ -12,11 +12,10 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
-from orchestrator.commands.raise_consumer_position import raise_consumer_position
-from orchestrator.commands.register_consumer import register_consumer
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_consumer_position import find_consumer_position
+from orchestrator.log.commands.consumers import raise_consumer_position, register_consumer
+from orchestrator.log.queries import find_consumer_position
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.consumers.events import FILTER_SUBJECTS
 from worker.health import Health
 from worker.metrics import EVENTS_PENDING, EVENTS_UNACKNOWLEDGED, POSITION

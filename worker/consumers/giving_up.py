@@ -17,10 +17,10 @@ import structlog
 from nats.aio.msg import Msg
 from temporalio.service import RPCError, RPCStatusCode
 
-from orchestrator.commands.bury_event import bury_event
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.store.dead_letters import EXCERPT_LENGTH_MAX, Burial
+from orchestrator.log.commands.dead_letters import bury_event
+from orchestrator.log.store.dead_letters import EXCERPT_LENGTH_MAX, Burial
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.consumers.events import TYPE_PREFIX
 from worker.metrics import EVENTS_GIVEN_UP
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import orjson
 import structlog
 
-from orchestrator.commands.retire_dead_letters import retire_dead_letters
-from orchestrator.commands.settle_retry import settle_retry
-from orchestrator.execution import Context
-from orchestrator.queries.dead_letters import count_dead, find_due_retries
-from orchestrator.store.dead_letters import DueRetry
+from orchestrator.allocations.commands.waits import settle_retry
+from orchestrator.log.commands.dead_letters import retire_dead_letters
+from orchestrator.log.queries import count_dead, find_due_retries
+from orchestrator.log.store.dead_letters import DueRetry
+from orchestrator.operations.execution import Context
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import UnreadableEvent, read_event
 from worker.consumers.giving_up import Failure, lasting_failure

@@ -9,13 +9,13 @@ import structlog
 
 from berth.client import Event, LogTruncated
 from berth.client.events import event_of_feed
+from orchestrator.billing.queries import find_trusted_head
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_metering_lag import find_trusted_head
-from orchestrator.queries.read_feed import read_feed
-from orchestrator.store.database import TransactionConflict
-from orchestrator.store.feed_rows import ALL
+from orchestrator.database.transactions import TransactionConflict
+from orchestrator.log.queries import read_feed
+from orchestrator.log.store.feed import ALL
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 
 log = structlog.get_logger()
 

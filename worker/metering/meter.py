@@ -16,9 +16,9 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
+from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Opening, meter
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.events import EventType
-from orchestrator.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Opening, meter
+from orchestrator.log.events import EventType
 from worker.metrics import LEDGER_LINES, METERING_POSITION, METERING_STOPPED
 
 log = structlog.get_logger()

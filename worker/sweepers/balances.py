@@ -6,11 +6,11 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.look_at_balance import look_at_balance
-from orchestrator.commands.release_for_billing import release_for_billing
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_balance import find_due_balances, find_late_seconds, find_running_allocations
+from orchestrator.allocations.commands.release import release_for_billing
+from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.queries import find_due_balances, find_late_seconds, find_running_allocations
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.metrics import BALANCE_EVENTS, BALANCES_LATE_SECONDS, SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()

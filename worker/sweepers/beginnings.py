@@ -7,15 +7,19 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.fail_reservation import fail_reservation
-from orchestrator.commands.move_reservation import move_reservation
-from orchestrator.commands.postpone_start import postpone_start
-from orchestrator.commands.start_reservation import Started, start_reservation
-from orchestrator.commands.start_waiting import start_waiting
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_due import find_due_starts, find_late_starts, find_nodes_to_start, find_stranded
+from orchestrator.allocations.commands.waits import start_waiting
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.move import move_reservation
+from orchestrator.reservations.commands.postpone import fail_reservation, postpone_start
+from orchestrator.reservations.commands.start import Started, start_reservation
+from orchestrator.reservations.due_queries import (
+    find_due_starts,
+    find_late_starts,
+    find_nodes_to_start,
+    find_stranded,
+)
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()

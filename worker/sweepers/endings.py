@@ -7,11 +7,11 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.release_at_end import release_at_end
-from orchestrator.commands.tell_ending import tell_ending
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_due import find_ended, find_ending
+from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
+from orchestrator.reservations.due_queries import find_ended, find_ending
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()

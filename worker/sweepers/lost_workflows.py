@@ -14,14 +14,14 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.take_over_wait import take_over_wait
+from orchestrator.allocations.commands.waits import take_over_wait
+from orchestrator.allocations.neglected_queries import find_waiters
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store.due import Waiter
+from orchestrator.allocations.waits import Wait
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.states import AllocationState
-from orchestrator.domain.waits import Wait
-from orchestrator.execution import Context
-from orchestrator.queries.find_neglected import find_waiters
-from orchestrator.store.rescuing import Waiter
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.consumers.events import PROVISIONING_REQUESTED
 from worker.metrics import RESCUED, SWEEP_FAILURES
 from worker.workflows.starting import WorkflowStanding, WorkflowStarter

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.execution import Context
-from orchestrator.queries.find_metering_lag import find_metering_lag
+from orchestrator.billing.queries import find_metering_lag
+from orchestrator.operations.execution import Context
 from worker.metrics import METERING_LAG_SECONDS, METERING_LAG_VERSIONS
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.commands.fail_unstarted import fail_unstarted
+from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.allocations.failures import Code
+from orchestrator.allocations.neglected_queries import find_overdue_allocations
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store.sweeps import Overdue
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.failures import Code
-from orchestrator.domain.states import AllocationState
-from orchestrator.execution import Context
-from orchestrator.queries.find_neglected import find_overdue_allocations
-from orchestrator.store.sweeping import Overdue
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.metrics import FAILURES, RESCUED, SWEEP_FAILURES
 from worker.workflows.starting import WorkflowStarter
 

@@ -11,18 +11,17 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.advance_orphan import advance_orphan
-from orchestrator.commands.end_absence import end_absence
-from orchestrator.commands.note_absence import note_absence
-from orchestrator.commands.report_orphan import report_orphan
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.compare_inventories import (
+from orchestrator.allocations.commands.absences import end_absence, note_absence
+from orchestrator.nodes.commands.orphan_progress import advance_orphan
+from orchestrator.nodes.commands.orphans import report_orphan
+from orchestrator.nodes.inventory_queries import (
     Differences,
     compare_inventories,
     count_differences,
     find_undecided_orphans,
 )
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from worker.metrics import ALLOCATIONS_MISSING, ORPHANS, ORPHANS_FOUND, SWEEP_FAILURES
 
 log = structlog.get_logger()

@@ -7,12 +7,10 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.end_window import end_window
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.retire_reservations import retire_reservations
-from orchestrator.domain.errors import Problem
-from orchestrator.execution import Context
-from orchestrator.queries.find_neglected import find_overdue_holds, find_windows_over
+from orchestrator.allocations.neglected_queries import find_overdue_holds, find_windows_over
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()

@@ -3,10 +3,10 @@ of tables are kept short."""
 
 from __future__ import annotations
 
-from orchestrator.commands.forget_deleted_keys import forget_deleted_keys
-from orchestrator.commands.gather_counts import gather_counts
-from orchestrator.commands.retire_operations import retire_operations
-from orchestrator.execution import Context
+from orchestrator.database.live_rows import gather_counts
+from orchestrator.keyvalue.commands import forget_deleted_keys
+from orchestrator.operations.commands import retire_operations
+from orchestrator.operations.execution import Context
 from worker.metrics import SWEPT
 
 BATCH_MAX = 1_000

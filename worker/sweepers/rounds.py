@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 from temporalio.service import RPCError
 
-from orchestrator.domain.errors import Problem
+from orchestrator.problems import Problem
 from worker.metrics import SWEEP_FAILURES
 
 log = structlog.get_logger()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.commands.mark_node_offline import mark_node_offline
-from orchestrator.execution import Context
-from orchestrator.queries.find_neglected import find_silent_nodes
+from orchestrator.allocations.neglected_queries import find_silent_nodes
+from orchestrator.nodes.commands.heartbeat import mark_node_offline
+from orchestrator.operations.execution import Context
 from worker.metrics import SWEPT
 
 log = structlog.get_logger()

@@ -6,10 +6,10 @@ import time
 
 import structlog
 
-from orchestrator.commands.truncate_log import truncate_log
-from orchestrator.execution import Context
-from orchestrator.queries.retention import find_cursors
-from orchestrator.store.truncation import LogCursor, LogStanding, Truncation
+from orchestrator.log.commands.retention import truncate_log
+from orchestrator.log.queries import find_cursors
+from orchestrator.log.store.truncation import LogCursor, LogStanding, Truncation
+from orchestrator.operations.execution import Context
 from worker.metrics import LOG_BLOCKED, LOG_CURSOR_LAG, LOG_KEPT, SWEPT
 
 log = structlog.get_logger()

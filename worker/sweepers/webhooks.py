@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.commands.sweep_deliveries import sweep_deliveries
-from orchestrator.execution import Context
-from orchestrator.queries.webhooks import find_standing
+from orchestrator.operations.execution import Context
+from orchestrator.webhooks.commands.dispatch import sweep_deliveries
+from orchestrator.webhooks.queries import find_standing
 from worker.metrics import (
     SWEPT,
     WEBHOOK_DELIVERIES_PENDING,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from orchestrator.trust.webhook_addresses import is_public_address
+from orchestrator.webhooks.addresses import is_public_address
 
 ADDRESSES_MAX = 4
 """Of a name's addresses, how many are tried."""

@@ -13,15 +13,13 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.commands.claim_deliveries import claim_deliveries
-from orchestrator.commands.enqueue_deliveries import enqueue_deliveries
-from orchestrator.commands.record_attempt import record_attempt
-from orchestrator.domain.errors import Problem
-from orchestrator.domain.webhooks import Attempt, document_of_test, pause_seconds
-from orchestrator.execution import Context, json_value
-from orchestrator.queries.webhooks import find_work
-from orchestrator.store.webhook_dispatch import Busy, Claim, document_of
-from orchestrator.trust.webhook_keys import WebhookKeys, WebhookKeyUnreadable
+from orchestrator.operations.execution import Context, json_value
+from orchestrator.problems import Problem
+from orchestrator.webhooks.commands.dispatch import claim_deliveries, enqueue_deliveries, record_attempt
+from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
+from orchestrator.webhooks.queries import find_work
+from orchestrator.webhooks.rules import Attempt, document_of_test, pause_seconds
+from orchestrator.webhooks.store.dispatch import Busy, Claim, document_of
 from worker.metrics import (
     WEBHOOK_ATTEMPT_SECONDS,
     WEBHOOK_ATTEMPTS,

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 import httpcore
 
-from orchestrator.domain.webhooks import EXCERPT_LENGTH_MAX, Attempt
-from orchestrator.trust.webhook_addresses import WebhookUrl, read_webhook_url
-from orchestrator.trust.webhook_signatures import signature_header
+from orchestrator.webhooks.addresses import WebhookUrl, read_webhook_url
+from orchestrator.webhooks.rules import EXCERPT_LENGTH_MAX, Attempt
+from orchestrator.webhooks.signatures import signature_header
 from worker.webhooks.connections import AddressBackend, AnswerTooLong
 from worker.webhooks.destinations import DestinationRefused, Resolve, choose_addresses
 

@@ -13,17 +13,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.api.operation_keys import operation_in
-from orchestrator.commands import release_allocation as releasing
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.commands.force_release import force_release
-from orchestrator.domain.errors import OperationConflict
-from orchestrator.domain.states import Principal
-from orchestrator.execution import Context, Done, Limits, run_once
-from orchestrator.store.operations import Answer
+from orchestrator.allocations.commands import release as releasing
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.force import force_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.states import Principal
+from orchestrator.http.operation_keys import operation_in
+from orchestrator.operations.execution import Context, Done, Limits, run_once
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import OperationConflict
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome
 from tests.lifecycle.driving import ADMIN, PROVISIONED, WIPED, completed, failed, operation, release, report, task_of

@@ -13,19 +13,19 @@ from uuid import UUID, uuid4
 from sqlalchemy.exc import IntegrityError
 
 from berth.client import Reservation
-from orchestrator.catalogue_cache import CatalogueCache
-from orchestrator.commands.ask_operation import Question, ask_operation
-from orchestrator.commands.consume_reservation import Consume, consume_reservation
-from orchestrator.commands.expire_reservation import expire_reservation
-from orchestrator.commands.hold_resources import WantedGpus
-from orchestrator.commands.release_at_end import release_at_end
-from orchestrator.commands.start_reservation import start_reservation
-from orchestrator.domain.errors import OperationFenced
-from orchestrator.execution import Context
-from orchestrator.store.confirming import Confirm
-from orchestrator.store.holding import Hold
-from orchestrator.store.operations import Answer, Operation
-from orchestrator.store.turning_over import Start
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.commands import Question, ask_operation
+from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import OperationFenced
+from orchestrator.reservations.commands.consume import Consume, consume_reservation
+from orchestrator.reservations.commands.expire import expire_reservation
+from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.commands.start import start_reservation
+from orchestrator.reservations.store.confirming import Confirm
+from orchestrator.reservations.store.holding import Hold
+from orchestrator.reservations.store.turn_over import Start
 from tests.campaign.directed.database import _until, _until_a_lock_is_waited_for
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome, WriteKind

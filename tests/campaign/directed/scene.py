@@ -11,15 +11,13 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import dict_row
 
-from berth.verification.all_checks import run_checks
 from node_agent.journal_records import Accepted, Finished, Started
 from node_agent.protocol import Envelope, ResultReport
-from orchestrator.commands.begin_provisioning import begin_provisioning
-from orchestrator.commands.begin_release import begin_release
-from orchestrator.commands.finish_provisioning import finish_provisioning
-from orchestrator.commands.finish_release import finish_release
-from orchestrator.execution import Context, Limits
-from orchestrator.store.operations import Answer
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.operations.store.operations import Answer
+from orchestrator.verification.all_checks import run_checks
 from tests.campaign.history import Attempt, Delivery, History, Outcome, Sight, WriteKind
 from tests.campaign.judging import judge_history
 from tests.campaign.judging_clients import Violation

@@ -1,0 +1,1 @@
+"""Allocations: what a tenant's workload runs on, from `requested` to `released`."""

@@ -1,0 +1,208 @@
+"""Begins an attempt to clean up: of a releasing allocation, or of a failed one whose units are still occupied."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.allocations.failures import FAILURES, Code, silence
+from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
+from orchestrator.allocations.rules import is_proven
+from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.store.advance import Change, LatestTask, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import close_claim, draw_fence, keep_waiting, start_waiting
+from orchestrator.allocations.store.timeline import note
+from orchestrator.allocations.store.waits import wait_for
+from orchestrator.allocations.waits import Wait
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.store.tasks import RELEASE_TYPES, expire_task, issue_task, read_instructions, release_parameters
+from orchestrator.times import rfc3339
+
+
+async def begin_release(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    """Issue the next attempt's task under a new fence, or say what an earlier call of the same workflow issued.
+
+    Older live tasks become worthless. `Superseded` when there is nothing to clean up, or attempts are exhausted.
+    """
+    return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
+
+
+async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    if not _wants_cleanup(subject):
+        return Superseded(subject.state)
+    repeated = _already_begun(subject, notify)
+    if repeated is not None:
+        return repeated
+    assert context.signer is not None, "only processes with a signing key begin tasks"
+    attempt = subject.release_attempts + 1
+    fence = await draw_fence(tx, subject.claim_id)
+    told = await read_instructions(tx, subject.id)
+    faults = told.faults_for(context.fault_labels_allowed)
+    issued = await issue_task(
+        tx,
+        context.signer,
+        subject,
+        RELEASE_TYPES[subject.shape],
+        release_parameters(told, faults, context.limits.release_graceful_seconds),
+        node_epoch=told.node_epoch,
+        fence=fence,
+        attempt=attempt,
+        notify=notify,
+        valid_seconds=context.limits.release_seconds_max,
+    )
+    await note(tx, subject.id, Actor(ActorKind.WORKER, notify), "release_attempt", f"attempt {attempt}", fence)
+    await wait_for(tx, subject, Wait.NODE, context.limits.release_seconds_max, release_attempts=attempt)
+    return Begun(issued.id, subject.seconds_until(issued.expires_at))
+
+
+def _wants_cleanup(subject: Subject) -> bool:
+    if subject.state is AllocationState.RELEASING:
+        return True
+    failed_with_units = subject.state is AllocationState.FAILED and not subject.claim_closed
+    return failed_with_units and subject.claim_waits_for is not Wait.OPERATOR
+
+
+def _already_begun(subject: Subject, notify: str) -> Begun | None:
+    """The attempt that waits for the node, live or ended but not yet concluded, if this workflow began it."""
+    task = subject.task
+    if task is None or subject.claim_waits_for is not Wait.NODE or task.notify != notify:
+        return None
+    return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
+
+
+Outcome = Concluded | Waiting | Retry | Superseded
+
+
+async def finish_release(context: Context, allocation_id: UUID, notify: str | None = None) -> Outcome:
+    """Conclude if the attempt's task has ended or its time is up. Repeating it is harmless.
+
+    `notify` names the workflow that asks: if another one has issued the newest task, this one is superseded.
+    """
+    return await transact(context, lambda tx: _finish(context, tx, allocation_id, notify))
+
+
+async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify: str | None) -> Outcome:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    ended = _ended(subject)
+    if ended is not None:
+        return ended
+    task = subject.task
+    if task is None or (notify is not None and task.notify != notify):
+        return Superseded(subject.state)
+    if subject.claim_waits_for is Wait.RETRY:
+        return Retry(subject.seconds_until(subject.claim_waits_until))
+    if subject.claim_waits_for is not Wait.NODE:
+        return Superseded(subject.state)
+    if task.live:
+        seconds_left = subject.seconds_until(task.expires_at)
+        if seconds_left > 0:
+            return Waiting(seconds_left)
+        await expire_task(tx, task.id)
+    if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
+        return await _conclude(context, tx, subject, task)
+    retries = context.limits.release_retries
+    if retries.left_after(subject.release_attempts):
+        seconds = retries.pause_seconds(subject.release_attempts)
+        await wait_for(tx, subject, Wait.RETRY, seconds, release_attempts=subject.release_attempts)
+        return Retry(seconds)
+    return await _give_up(tx, subject, task)
+
+
+def _ended(subject: Subject) -> Outcome | None:
+    """The answer for an allocation that has no cleanup under way."""
+    match subject.state:
+        case AllocationState.RELEASED | AllocationState.RELEASE_FAILED:
+            return Concluded(subject.state)
+        case AllocationState.FAILED if subject.claim_closed:
+            return Concluded(subject.state)
+        case AllocationState.FAILED if subject.claim_waits_for is Wait.OPERATOR:
+            return Concluded(subject.state, code=Code.CLEANUP_EXHAUSTED, repeated=True)
+        case AllocationState.FAILED | AllocationState.RELEASING:
+            return None
+        case _:
+            return Superseded(subject.state)
+
+
+async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    await close_claim(tx, subject.claim_id, subject.node_id)
+    concluded = await _tell_proof(tx, subject, task)
+    await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
+    return concluded
+
+
+async def _tell_proof(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    assert task.result is not None, "the caller saw the proof"
+    if subject.state is AllocationState.FAILED:
+        await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
+        return Concluded(AllocationState.FAILED)
+    hard_stopped = task.result["hard_stopped"] is True
+    if hard_stopped:
+        how = FAILURES[Code.HARD_STOPPED].happened
+        await note(tx, subject.id, _worker(task), Code.HARD_STOPPED, how, subject.fence)
+    payload = {
+        "hard_stopped": hard_stopped,
+        "active_at": rfc3339(subject.active_at),
+        "releasing_at": rfc3339(subject.releasing_at),
+    }
+    change = Change(
+        AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=task.result
+    )
+    await advance_if(tx, subject, change, _worker(task))
+    code = Code.HARD_STOPPED if hard_stopped else None
+    return Concluded(AllocationState.RELEASED, code, took_seconds=subject.seconds_since(subject.releasing_at))
+
+
+async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    detail = f"{subject.release_attempts} attempts failed; the last: {_why(subject, task)}"
+    if subject.state is AllocationState.FAILED:
+        await _block(tx, subject, task, detail)
+        return Concluded(AllocationState.FAILED, code=Code.CLEANUP_EXHAUSTED)
+    await keep_waiting(tx, subject.claim_id, Wait.FORCE_RELEASE)
+    change = Change(
+        AllocationState.RELEASE_FAILED,
+        subject.fence,
+        EventType.RELEASE_FAILED,
+        {"attempts": subject.release_attempts},
+        waits_for=Wait.FORCE_RELEASE,
+        code=Code.RELEASE_EXHAUSTED,
+        detail=detail,
+        release_result=task.result,
+    )
+    await advance_if(tx, subject, change, _worker(task))
+    return Concluded(AllocationState.RELEASE_FAILED, code=Code.RELEASE_EXHAUSTED)
+
+
+def _why(subject: Subject, task: LatestTask) -> str:
+    """Why the last attempt proved nothing: its code and a sentence."""
+    if task.failure_code is not None:
+        return f"{task.failure_code}, {task.failure_detail}"
+    if task.result is not None:
+        return f"{Code.CLEANUP_FAILED}, the node's report proves no cleanup"
+    return ", ".join(silence(subject.node_online))
+
+
+async def _block(tx: Transaction, subject: Subject, task: LatestTask, detail: str) -> None:
+    """No transition, the allocation is over: its slots are `cleanup_blocked` until an operator acts, who is told."""
+    await wait_for(tx, subject, Wait.OPERATOR, None, release_attempts=subject.release_attempts)
+    await note(tx, subject.id, _worker(task), Code.CLEANUP_EXHAUSTED, detail, subject.fence)
+    payload = {
+        "node_id": str(subject.node_id),
+        "allocation_id": str(subject.id),
+        "code": Code.CLEANUP_EXHAUSTED,
+        "detail": detail,
+        "next_step": FAILURES[Code.CLEANUP_EXHAUSTED].next_step,
+        "fence": subject.fence,
+    }
+    node = f"nodes/{subject.node_id}"
+    await append_event(tx, Event(EventType.NODE_CLEANUP_BLOCKED, node, subject.correlation_id, None, payload))
+
+
+def _worker(task: LatestTask) -> Actor:
+    return Actor(ActorKind.WORKER, task.notify or "worker")

@@ -1,0 +1,179 @@
+"""An admin's release from any state that is not over, also of one that is stuck. Written to the audit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from orchestrator.allocations.states import FINAL_STATES, Actor, AllocationState
+from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
+from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
+from orchestrator.allocations.store.rows import allocation_body, read_allocation
+from orchestrator.allocations.store.timeline import note
+from orchestrator.allocations.store.waits import wait_for
+from orchestrator.allocations.waits import Wait
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState, NotFound
+from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.times import rfc3339
+
+ACCEPTED = 202
+
+
+async def force_release(
+    context: Context, operation: Operation, actor: Actor, allocation_id: UUID, reason: str
+) -> Answer:
+    """Answer 202 with the allocation, now releasing (a failed one stays failed) and its cleanup begun anew.
+
+    Under a new fence, with a new event, so that a new workflow starts with all its attempts. Refusals: `NotFound`;
+    `InvalidState` for an allocation that is over and whose units are free.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_allocation(tx, allocation_id)
+        if subject is None:
+            raise NotFound(f"there is no allocation {allocation_id}")
+        if subject.state in FINAL_STATES and subject.claim_closed:
+            raise InvalidState(
+                f"the allocation is {subject.state} and its units are free; nothing is left to release",
+                state=subject.state,
+            )
+        if subject.state in FINAL_STATES or subject.state is AllocationState.RELEASING:
+            await _begin_anew(context, tx, subject, operation, actor, reason)
+        else:
+            wait_seconds = context.limits.requested_seconds_max
+            order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
+            await order_release(tx, subject, order, actor)
+        detail = {"reason": reason, "from_state": subject.state}
+        await audit.record(tx, actor, "allocation.force_release", subject.name, detail, operation.request_id)
+        row = await read_allocation(tx, allocation_id, None)
+        assert row is not None, "a locked allocation can be read"
+        return Done(ACCEPTED, allocation_body(row), allocation_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _begin_anew(
+    context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, reason: str
+) -> None:
+    """No transition: cleanup starts over, under a new fence."""
+    await supersede_live_tasks(tx, subject.id)
+    wait_seconds = context.limits.requested_seconds_max
+    waits_for = Wait.WORKER if subject.state is AllocationState.RELEASING else Wait.CLEANUP
+    fence = await end_right(tx, subject.claim_id, waits_for, wait_seconds)
+    await wait_for(tx, subject, waits_for, wait_seconds, release_attempts=0)
+    await note(tx, subject.id, actor, "force_release", reason, fence)
+    event = Event(
+        EventType.RELEASING_REQUESTED,
+        subject=subject.name,
+        correlation_id=subject.correlation_id,
+        tenant_id=subject.tenant_id,
+        payload={
+            "allocation_id": str(subject.id),
+            "reason": reason,
+            "actor_kind": actor.kind.value,
+            "fence": fence,
+            "releasing_at": rfc3339(subject.releasing_at),
+        },
+        operation_key=operation.key,
+        request_id=operation.request_id,
+    )
+    await append_event(tx, event)
+
+
+NOTE = "force_cleanup"
+_WORD_TAKEN = frozenset({AllocationState.RELEASING, AllocationState.RELEASE_FAILED, AllocationState.FAILED})
+
+
+async def force_cleanup(
+    context: Context, operation: Operation, actor: Actor, allocation_id: UUID, reason: str
+) -> Answer:
+    """Answer 200 with the allocation: its claim is closed and its units are free, on the admin's statement.
+
+    The caller has made sure that the statement was made. A releasing or release_failed allocation becomes `released`
+    through releasing, in this transaction; a failed one stays failed. Live tasks become worthless under a new fence;
+    metered time is not touched. Refusals: `NotFound`; `InvalidState` where a runtime may legitimately run, and where the
+    units are free already.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_allocation(tx, allocation_id)
+        if subject is None:
+            raise NotFound(f"there is no allocation {allocation_id}")
+        _require_stuck(subject)
+        fence = await draw_fence(tx, subject.claim_id)
+        await supersede_live_tasks(tx, subject.id)
+        await close_claim(tx, subject.claim_id, subject.node_id)
+        await note(tx, subject.id, actor, NOTE, reason, fence)
+        detail = {"reason": reason, "runtime_verified_absent": True, "from_state": subject.state, "fence": fence}
+        await audit.record(tx, actor, "allocation.force_cleanup", subject.name, detail, operation.request_id)
+        if subject.state is not AllocationState.FAILED:
+            await _release(context, tx, subject, operation, actor, fence, reason)
+        await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
+        row = await read_allocation(tx, allocation_id, None)
+        assert row is not None, "a locked allocation can be read"
+        return Done(200, allocation_body(row), allocation_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+def _require_stuck(subject: Subject) -> None:
+    if subject.state not in _WORD_TAKEN and subject.state not in FINAL_STATES:
+        raise InvalidState(
+            f"the allocation is {subject.state}: something may rightly run on its units; force-release it first",
+            state=subject.state,
+        )
+    if subject.claim_closed:
+        raise InvalidState(
+            f"the allocation is {subject.state} and its units are free; nothing is left to clean up",
+            state=subject.state,
+        )
+
+
+async def _release(
+    context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, fence: int, reason: str
+) -> None:
+    if subject.state is AllocationState.RELEASE_FAILED:
+        # Through releasing, as every end; the workflow that its event starts finds nothing to do.
+        begun = Change(
+            AllocationState.RELEASING,
+            fence,
+            EventType.RELEASING_REQUESTED,
+            {"reason": reason, "actor_kind": actor.kind},
+            waits_for=Wait.WORKER,
+            wait_seconds=context.limits.requested_seconds_max,
+            operation_key=operation.key,
+            request_id=operation.request_id,
+        )
+        subject = replace(
+            subject, state=AllocationState.RELEASING, row_version=await advance_if(tx, subject, begun, actor)
+        )
+    word = {"by": "admin", "principal": actor.id, "runtime_verified_absent": True, "reason": reason}
+    # What a node would have to prove stays false: nobody wiped anything, somebody looked.
+    result: dict[str, Any] = {
+        "released": True, "hard_stopped": False, "wiped": False, "leases_released": False, "evidence": word,
+    }  # fmt: skip
+    payload = {
+        "by": "admin",
+        "hard_stopped": False,
+        "evidence": {"runtime_verified_absent": True, "reason": reason},
+        "active_at": rfc3339(subject.active_at),
+        "releasing_at": rfc3339(subject.releasing_at),
+    }
+    done = Change(
+        AllocationState.RELEASED,
+        fence,
+        EventType.RELEASING_COMPLETED,
+        payload,
+        release_result=result,
+        operation_key=operation.key,
+        request_id=operation.request_id,
+    )
+    await advance_if(tx, subject, done, actor)

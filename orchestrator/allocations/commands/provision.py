@@ -1,0 +1,172 @@
+"""requested -> provisioning: the node is told, by a signed task, to make the allocation usable."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from orchestrator.allocations.failures import silence
+from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
+from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import draw_fence, end_right
+from orchestrator.allocations.store.timeline import note
+from orchestrator.allocations.store.waits import wait_in_state
+from orchestrator.allocations.waits import Wait
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import EventType
+from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.store.tasks import (
+    PROVISION_TYPES,
+    expire_task,
+    issue_task,
+    provision_parameters,
+    read_instructions,
+)
+
+
+async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    """Begin, or say what an earlier call began; `notify` is the workflow to wake when the node is done.
+
+    Also issues the task anew, under a new fence and within the first deadline, after a failure that may pass by itself.
+    Answers `Superseded` when the allocation has gone elsewhere, does not exist, or waits for units that another one may
+    still be on.
+    """
+    return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
+
+
+async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify: str) -> Begun | Superseded:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    worker = Actor(ActorKind.WORKER, notify)
+    if subject.waits_for is Wait.UNITS:
+        return Superseded(subject.state)
+    if subject.state is AllocationState.REQUESTED:
+        begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
+        change = Change(
+            AllocationState.PROVISIONING, subject.fence, waits_for=Wait.NODE, wait_seconds=begun.wait_seconds
+        )
+        await advance_if(tx, subject, change, worker)
+        return begun
+    if subject.state is not AllocationState.PROVISIONING:
+        return Superseded(subject.state)
+    task = subject.task
+    assert task is not None, "provisioning began with a task"
+    if subject.may_be_tried_again(context.limits.provision_retries):
+        seconds_left = subject.seconds_until(subject.provision_until)
+        fence = await draw_fence(tx, subject.claim_id)
+        await note(tx, subject.id, worker, "provision_attempt", f"attempt {task.attempt + 1}", fence)
+        begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+        assert subject.provision_until is not None, "provisioning began with a deadline"
+        await wait_in_state(tx, subject, Wait.NODE, subject.provision_until)
+        return begun
+    return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
+
+
+async def _issue(
+    context: Context, tx: Transaction, subject: Subject, fence: int, attempt: int, notify: str, valid_seconds: float
+) -> Begun:
+    assert context.signer is not None, "only processes with a signing key begin tasks"
+    told = await read_instructions(tx, subject.id)
+    faults = told.faults_for(context.fault_labels_allowed)
+    issued = await issue_task(
+        tx,
+        context.signer,
+        subject,
+        PROVISION_TYPES[subject.shape],
+        provision_parameters(subject, told, faults),
+        node_epoch=told.node_epoch,
+        fence=fence,
+        attempt=attempt,
+        notify=notify,
+        valid_seconds=valid_seconds,
+    )
+    return Begun(issued.id, subject.seconds_until(issued.expires_at))
+
+
+Outcome = Concluded | Waiting | Retry | Superseded
+
+
+async def finish_provisioning(context: Context, allocation_id: UUID) -> Outcome:
+    """Conclude if the task has ended or its time is up, else say how long there is to wait. Repeating it is harmless.
+
+    A failed allocation keeps its units occupied until cleanup is proven; its claim says that it waits for that.
+    """
+    return await transact(context, lambda tx: _finish(context, tx, allocation_id))
+
+
+async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Outcome:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None:
+        return Superseded(None)
+    if subject.state is AllocationState.ACTIVE:
+        return Concluded(AllocationState.ACTIVE)
+    if subject.state is AllocationState.FAILED:
+        return Concluded(AllocationState.FAILED, cleanup=not subject.claim_closed)
+    if subject.state is not AllocationState.PROVISIONING:
+        return Superseded(subject.state)
+    task = subject.task
+    assert task is not None, "provisioning began with a task"
+    if task.state is TaskState.COMPLETED:
+        return await _activate(tx, subject)
+    if task.live:
+        seconds_left = subject.seconds_until(task.expires_at)
+        if seconds_left > 0:
+            return Waiting(seconds_left)
+        await expire_task(tx, task.id)
+        return await _fail(context, tx, subject, *silence(subject.node_online))
+    if task.failure_code is None:
+        return await _fail(context, tx, subject, *silence(subject.node_online))
+    retries = context.limits.provision_retries
+    if not subject.may_be_tried_again(retries):
+        return await _fail(context, tx, subject, task.failure_code, task.failure_detail or task.failure_code)
+    if subject.waits_for is Wait.RETRY:
+        return Retry(subject.seconds_until(subject.waits_until))
+    # Never past the deadline of the whole: then the next look fails it.
+    assert subject.provision_until is not None, "provisioning began with a deadline"
+    until = min(subject.clock + timedelta(seconds=retries.pause_seconds(task.attempt)), subject.provision_until)
+    await wait_in_state(tx, subject, Wait.RETRY, until)
+    return Retry(subject.seconds_until(until))
+
+
+async def _activate(tx: Transaction, subject: Subject) -> Concluded:
+    assert subject.task is not None, "the caller saw a completed task"
+    assert subject.task.result is not None, "a completed task has a result"
+    assert subject.task.fence == subject.fence, "only the newest fence's task can complete"
+    change = Change(
+        AllocationState.ACTIVE,
+        subject.fence,
+        EventType.PROVISIONING_ACTIVE,
+        {
+            "sku": subject.sku,
+            "shape": subject.shape,
+            "gpus": subject.gpus,
+            "region": subject.region,
+            "node_id": subject.node_id,
+            "price_version": subject.price_version,
+        },
+        waits_for=Wait.TENANT,
+        connection=subject.task.result["connection"],
+    )
+    await advance_if(tx, subject, change, _worker(subject))
+    return Concluded(AllocationState.ACTIVE, took_seconds=subject.seconds_since(subject.requested_at))
+
+
+async def _fail(context: Context, tx: Transaction, subject: Subject, code: str, detail: str) -> Concluded:
+    fence = await end_right(tx, subject.claim_id, Wait.CLEANUP, context.limits.requested_seconds_max)
+    change = Change(
+        AllocationState.FAILED,
+        fence,
+        EventType.PROVISIONING_FAILED,
+        {"node_id": subject.node_id},
+        code=code,
+        detail=detail,
+    )
+    await advance_if(tx, subject, change, _worker(subject))
+    return Concluded(AllocationState.FAILED, code=code, cleanup=True)
+
+
+def _worker(subject: Subject) -> Actor:
+    notify = subject.task.notify if subject.task else None
+    return Actor(ActorKind.WORKER, notify or "worker")

@@ -1,0 +1,98 @@
+"""The tenant's (or billing's, or an admin's) release: from requested, provisioning, active or release_failed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.store.advance import lock_allocation
+from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
+from orchestrator.allocations.store.rows import allocation_body, read_allocation
+from orchestrator.allocations.waits import Wait
+from orchestrator.audit import store as audit
+from orchestrator.billing.store.balances import is_depleted
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, Done, run_once, transact
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState, NotFound
+
+ACCEPTED = 202
+
+
+async def release_allocation(
+    context: Context,
+    operation: Operation,
+    actor: Actor,
+    tenant_id: UUID | None,
+    allocation_id: UUID,
+    reason: str = "requested",
+) -> Answer:
+    """Answer 202 with the allocation, now releasing (released, if it still waited for its units). Releasing or released
+    already: the same answer, nothing changes.
+
+    Metered time ends here. A running task is worthless from now on. Refusals, remembered with the key: `NotFound` for
+    an unknown allocation or another tenant's (no `tenant_id` means any), `InvalidState` for a failed one.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_allocation(tx, allocation_id, tenant_id)
+        if subject is None:
+            raise NotFound(f"there is no allocation {allocation_id}")
+        if subject.state is AllocationState.FAILED:
+            raise InvalidState("the allocation has failed; there is nothing to release", state=subject.state)
+        if subject.state not in (AllocationState.RELEASING, AllocationState.RELEASED):
+            wait_seconds = context.limits.requested_seconds_max
+            order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
+            await order_release(tx, subject, order, actor)
+        row = await read_allocation(tx, allocation_id, None)
+        assert row is not None, "a locked allocation can be read"
+        return Done(ACCEPTED, allocation_body(row), allocation_id)
+
+    return await run_once(context, operation, effect, tenant_id)
+
+
+REASON = "ends_at"
+_RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, AllocationState.ACTIVE})
+
+
+async def release_at_end(context: Context, allocation_id: UUID) -> bool:
+    """Release it if its `ends_at` has come, judged after its locks, however long ago; answers whether it did.
+
+    One that still waits for its units is left to its deadline, which fails it.
+    """
+
+    async def work(tx: Transaction) -> bool:
+        subject = await lock_allocation(tx, allocation_id)
+        if subject is None or subject.state not in _RUNNING or subject.waits_for is Wait.UNITS:
+            return False
+        if subject.ends_at is None or subject.seconds_until(subject.ends_at) > 0:
+            return False
+        order = ReleaseOrder(REASON, context.limits.requested_seconds_max)
+        await order_release(tx, subject, order, Actor(ActorKind.TENANT, REASON))
+        return True
+
+    return await transact(context, work)
+
+
+REASON_RELEASE_FOR_BILLING = "balance_depleted"
+_ACTOR = Actor(ActorKind.BILLING, REASON_RELEASE_FOR_BILLING)
+
+
+async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
+    """Release it if it is active and its tenant's balance is still used up, judged under both locks; whether it did.
+
+    It is on the record. A top-up that was committed before keeps it. What is not active yet is released when it has become so.
+    """
+
+    async def work(tx: Transaction) -> bool:
+        subject = await lock_allocation(tx, allocation_id)
+        if subject is None or subject.state is not AllocationState.ACTIVE:
+            return False
+        if not await is_depleted(tx, subject.tenant_id):
+            return False
+        order = ReleaseOrder(REASON_RELEASE_FOR_BILLING, context.limits.requested_seconds_max)
+        await order_release(tx, subject, order, _ACTOR)
+        await audit.record(tx, _ACTOR, "allocation.release", subject.name, {"tenant_id": subject.tenant_id}, None)
+        return True
+
+    return await transact(context, work)

@@ -1,0 +1,95 @@
+"""requested -> failed, when no worker picked it up, or its units were not free, before its deadline: nothing waits for ever
+(P9)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.allocations.failures import Code
+from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.store import claims
+from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
+from orchestrator.allocations.store.due import Waiter, hand_over
+from orchestrator.allocations.waits import Wait
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import EventType
+from orchestrator.log.store import dead_letters
+from orchestrator.nodes.store.nodes import lock_node
+from orchestrator.operations.execution import Context, transact
+
+
+async def fail_unstarted(context: Context, allocation_id: UUID) -> Code | None:
+    """Fail it if it is still requested and its deadline has passed, judged after its locks; answers the code if it did.
+
+    Its units stay occupied until a cleanup is proven, although nothing was started (P6); those that it still waited for
+    were never its own to occupy and are free, or another's.
+    """
+    return await transact(context, lambda tx: _fail(context, tx, allocation_id))
+
+
+async def _fail(context: Context, tx: Transaction, allocation_id: UUID) -> Code | None:
+    subject = await lock_allocation(tx, allocation_id)
+    if subject is None or subject.state is not AllocationState.REQUESTED:
+        return None
+    if subject.seconds_until(subject.waits_until) > 0:
+        return None
+    wait_seconds = context.limits.requested_seconds_max
+    if subject.waits_for is Wait.UNITS:
+        code, detail = Code.UNITS_NOT_FREE, "what ran before on its units was not proven gone before its deadline"
+        fence = await draw_fence(tx, subject.claim_id)
+        await close_claim(tx, subject.claim_id, subject.node_id)
+    else:
+        code, detail = Code.NOT_STARTED, "no worker could start it before its deadline"
+        fence = await end_right(tx, subject.claim_id, Wait.CLEANUP, wait_seconds)
+    await advance_if(tx, subject, _change(subject, code, detail, fence), Actor(ActorKind.WORKER, "sweeper"))
+    return code
+
+
+def _change(subject: Subject, code: Code, detail: str, fence: int) -> Change:
+    return Change(
+        AllocationState.FAILED,
+        fence,
+        EventType.PROVISIONING_FAILED,
+        {"node_id": subject.node_id},
+        code=code,
+        detail=detail,
+    )
+
+
+async def start_waiting(context: Context, node_id: UUID) -> int:
+    """How many allocations were started. Raises `NotFound` if there is no such node."""
+
+    async def work(tx: Transaction) -> int:
+        await lock_node(tx, node_id)
+        return await claims.start_waiting(tx, node_id, context.limits.requested_seconds_max)
+
+    return await transact(context, work)
+
+
+async def take_over_wait(context: Context, seen: Waiter, workflow_id: str) -> bool:
+    """Hand the wait over, if after the locks everything is as it was `seen`; whether it is, so that it may be started.
+
+    State, row version, fence and task together say that nobody did anything meanwhile.
+    """
+
+    async def work(tx: Transaction) -> bool:
+        subject = await lock_allocation(tx, seen.allocation_id)
+        if subject is None:
+            return False
+        task_id: UUID | None = None if subject.task is None else subject.task.id
+        found = (subject.state, subject.row_version, subject.fence, task_id, subject.claim_closed)
+        if found != (seen.state, seen.row_version, seen.fence, seen.task_id, False):
+            return False
+        if subject.task is not None:
+            if subject.task.notify != seen.notify:
+                return False
+            await hand_over(tx, subject.task.id, workflow_id)
+        return True
+
+    return await transact(context, work)
+
+
+async def settle_retry(context: Context, dead_letter_id: UUID, failure: tuple[str, str] | None = None) -> bool:
+    """Retried if there was no failure (reason, detail), else dead as before. False if it was settled meanwhile."""
+    return await transact(context, lambda tx: dead_letters.settle_retry(tx, dead_letter_id, failure))

@@ -1,0 +1,235 @@
+"""The catalogue of failures: every stable code, what happened, who acts, and what that person does next. Pure.
+
+Sources: "Failure -> state mapping" of the allocation lifecycle (reference/allocation-lifecycle.txt) and our own. A code
+that a node reports is one of `node_agent.protocol.FailureCode`; tests hold both lists and docs/failures.md together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.allocations.states import AllocationState
+
+
+class Code(StrEnum):
+    """Stable words: they stand in allocations, timelines, events and metrics, and never change their meaning."""
+
+    LEASE_CONFLICT = "lease_conflict"
+    IMAGE_DOWNLOAD_FAILED = "image_download_failed"
+    IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
+    VFIO_HOST_NOT_READY = "vfio_host_not_ready"
+    GUEST_DEFINITION_FAILED = "guest_definition_failed"
+    SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
+    GUEST_MARKER_MISSING = "guest_marker_missing"
+    INTERRUPTED = "interrupted"
+    TASK_REFUSED = "task_refused"
+    DRIVER_ERROR = "driver_error"
+    NOT_STARTED = "not_started"
+    UNITS_NOT_FREE = "units_not_free"
+    AGENT_SILENT = "agent_silent"
+    NODE_OFFLINE = "node_offline"
+    CLEANUP_FAILED = "cleanup_failed"
+    HARD_STOPPED = "hard_stopped"
+    RELEASE_EXHAUSTED = "release_exhausted"
+    CLEANUP_EXHAUSTED = "cleanup_exhausted"
+
+
+class Acts(StrEnum):
+    """Whose turn it is after a failure."""
+
+    NOBODY = "nobody"
+    TENANT = "tenant"
+    OPERATOR = "operator"
+
+
+class Retried(StrEnum):
+    """What is tried again without anybody acting; the numbers are settings (docs/configuration.md)."""
+
+    NOT = "not"
+    PROVISION = "another provision attempt"
+    RELEASE = "another release attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One code. `lands_in`: where an allocation stands once nothing is tried any more.
+
+    `switch`: the fault switch that provokes it in the sandbox (docs/sandbox-driver.md); None if it takes more than one.
+    """
+
+    code: Code
+    happened: str
+    acts: Acts
+    next_step: str
+    lands_in: AllocationState
+    retried: Retried = Retried.NOT
+    switch: str | None = None
+
+
+_FAILED, _RELEASED, _RELEASE_FAILED = AllocationState.FAILED, AllocationState.RELEASED, AllocationState.RELEASE_FAILED
+
+_ALL = (
+    Failure(
+        Code.LEASE_CONFLICT,
+        "A slot on the node was still leased to another allocation.",
+        Acts.OPERATOR,
+        "Look for what still holds the lease on the node; an expired lease is cleared there, an orphan must be removed.",
+        _FAILED,
+        Retried.PROVISION,
+        "lease_conflict",
+    ),
+    Failure(
+        Code.IMAGE_DOWNLOAD_FAILED,
+        "The node could not fetch the image.",
+        Acts.OPERATOR,
+        "Check the image in the catalogue: its URL must be reachable from the node.",
+        _FAILED,
+        switch="image_download",
+    ),
+    Failure(
+        Code.IMAGE_CHECKSUM_MISMATCH,
+        "The image that the node fetched does not have the SHA-256 of the catalogue.",
+        Acts.OPERATOR,
+        "Check the image in the catalogue: put the SHA-256 of what its URL serves, or restore what it served.",
+        _FAILED,
+        switch="image_checksum",
+    ),
+    Failure(
+        Code.VFIO_HOST_NOT_READY,
+        "A device must be bound to VFIO and the host does not allow it.",
+        Acts.OPERATOR,
+        "Cordon the node, run the host bootstrap on it, reboot it, and uncordon it.",
+        _FAILED,
+        switch="vfio",
+    ),
+    Failure(
+        Code.GUEST_DEFINITION_FAILED,
+        "The hypervisor refused the guest's definition, or the guest did not start.",
+        Acts.OPERATOR,
+        "Read the hypervisor's log on the node; the failure's detail quotes what it refused.",
+        _FAILED,
+        switch="guest_definition",
+    ),
+    Failure(
+        Code.SSH_READINESS_TIMEOUT,
+        "The guest ran but nobody could reach it over SSH in time.",
+        Acts.OPERATOR,
+        "Inspect the cloud-init log on the guest's boot disk.",
+        _FAILED,
+        switch="ssh_readiness",
+    ),
+    Failure(
+        Code.GUEST_MARKER_MISSING,
+        "The guest could be reached but never wrote the marker that says it is ready.",
+        Acts.OPERATOR,
+        "Switch to the image with the preinstalled driver; the driver's installation did not end.",
+        _FAILED,
+        switch="guest_marker",
+    ),
+    Failure(
+        Code.INTERRUPTED,
+        "The agent ended while it worked; what it had begun was undone.",
+        Acts.TENANT,
+        "Create it again; if the node's agent keeps ending, an operator reads its log.",
+        _FAILED,
+        Retried.PROVISION,
+    ),
+    Failure(
+        Code.TASK_REFUSED,
+        "The node refused its task: wrong node, old fence, expired, or parameters it cannot use.",
+        Acts.OPERATOR,
+        "Compare the clocks, signing keys and versions of the agent and the control plane; the detail names the objection.",
+        _FAILED,
+    ),
+    Failure(
+        Code.DRIVER_ERROR,
+        "The node's driver met something that it did not foresee.",
+        Acts.OPERATOR,
+        "Read the agent's log on the node and report the error that it shows.",
+        _FAILED,
+    ),
+    Failure(
+        Code.NOT_STARTED,
+        "No worker began it before its deadline.",
+        Acts.OPERATOR,
+        "Check that relay, NATS, Temporal and a worker run (berth doctor); then create it again.",
+        _FAILED,
+    ),
+    Failure(
+        Code.UNITS_NOT_FREE,
+        "Its reservation began, but what ran before on its units was not proven gone in time.",
+        Acts.OPERATOR,
+        "Find what is still on the units (berth node show) and force-release or force-cleanup it; then create it again.",
+        _FAILED,
+    ),
+    Failure(
+        Code.AGENT_SILENT,
+        "The node is online, but its agent did not report the task's end before the deadline.",
+        Acts.OPERATOR,
+        "Read the agent's log on the node and restart the agent if it hangs.",
+        _FAILED,
+        switch="agent_silent",
+    ),
+    Failure(
+        Code.NODE_OFFLINE,
+        "The node fell silent while the task ran and had not come back at the deadline.",
+        Acts.OPERATOR,
+        "Bring the node back, then force-release; if it is gone for good, force-cleanup what it holds and retire it.",
+        _FAILED,
+        switch="agent_dies",
+    ),
+    Failure(
+        Code.CLEANUP_FAILED,
+        "An attempt to release did not prove that nothing is left.",
+        Acts.NOBODY,
+        "Wait: another attempt follows; the detail says what is left on the node.",
+        _RELEASE_FAILED,
+        Retried.RELEASE,
+    ),
+    Failure(
+        Code.HARD_STOPPED,
+        "The guest could not be asked to stop and was destroyed; everything else of the cleanup is proven.",
+        Acts.NOBODY,
+        "Nothing needs to be done.",
+        _RELEASED,
+        switch="ssh_unreachable",
+    ),
+    Failure(
+        Code.RELEASE_EXHAUSTED,
+        "Every release attempt ended without proof; metered time has stopped, the units stay occupied.",
+        Acts.OPERATOR,
+        "Remove the cause on the node, then force-release; if nothing of it is left there, force-cleanup.",
+        _RELEASE_FAILED,
+        switch="wipe_fails",
+    ),
+    Failure(
+        Code.CLEANUP_EXHAUSTED,
+        "Every attempt to clean up after a failure ended without proof; the slots are blocked.",
+        Acts.OPERATOR,
+        "Remove the cause on the node, then force-release; if nothing of it is left there, force-cleanup.",
+        _FAILED,
+    ),
+)
+
+FAILURES: dict[Code, Failure] = {failure.code: failure for failure in _ALL}
+
+
+def next_step_of(code: str | None) -> str | None:
+    """What a person does next after this code; None for no code, or one of a newer release."""
+    return FAILURES[Code(code)].next_step if code in _KNOWN else None
+
+
+def may_pass(code: str | None) -> bool:
+    """Whether a provision that failed so is worth another attempt ("Workflow retries")."""
+    return code in _KNOWN and FAILURES[Code(code)].retried is Retried.PROVISION
+
+
+def silence(node_online: bool) -> tuple[Code, str]:
+    """Code and detail of a task that nobody reported before its deadline, by whether its node is heard of now."""
+    if node_online:
+        return Code.AGENT_SILENT, "the node is online and did not report its task before the deadline"
+    return Code.NODE_OFFLINE, "the node went offline and did not report its task before the deadline"
+
+
+_KNOWN = frozenset(code.value for code in Code)

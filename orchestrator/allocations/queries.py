@@ -1,0 +1,59 @@
+"""Allocations and their timelines as their tenants, or operators, see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import rows as allocation_rows
+from orchestrator.allocations.store.rows import allocation_body, timeline_entry
+from orchestrator.database.transactions import Database
+from orchestrator.problems import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item of a list, and its place in it."""
+
+    place: UUID | int
+    document: dict[str, Any]
+
+
+async def find_allocation(database: Database, allocation_id: UUID, tenant_id: UUID | None) -> dict[str, Any]:
+    """One allocation; None as tenant means any tenant's. Raises `NotFound`."""
+    async with database.glance() as reading:
+        row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
+    if row is None:
+        raise NotFound(f"there is no allocation {allocation_id}")
+    return allocation_body(row)
+
+
+async def list_allocations(
+    database: Database,
+    tenant_id: UUID | None,
+    *,
+    state: AllocationState | None,
+    label: tuple[str, str] | None,
+    after: UUID,
+    limit: int,
+) -> Sequence[Placed]:
+    """Up to `limit` allocations after this id, oldest first; None as tenant means every tenant's."""
+    async with database.glance() as reading:
+        rows = await allocation_rows.list_allocations(
+            reading, tenant_id, state=state, label=label, after=after, limit=limit
+        )
+    return [Placed(row.id, allocation_body(row)) for row in rows]
+
+
+async def list_timeline(
+    database: Database, allocation_id: UUID, tenant_id: UUID | None, *, after: int, limit: int
+) -> Sequence[Placed]:
+    """Up to `limit` entries after this place, oldest first. Raises `NotFound`."""
+    async with database.reading() as reading:
+        if await allocation_rows.read_allocation(reading, allocation_id, tenant_id) is None:
+            raise NotFound(f"there is no allocation {allocation_id}")
+        rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
+    return [Placed(row.id, timeline_entry(row)) for row in rows]

@@ -1,0 +1,275 @@
+"""An allocation under its locks, and the one function that changes its state (DESIGN §4, §5).
+
+Lock order: node row, allocation row, claim; quota last. Whoever holds a `Subject` holds the first three until its
+transaction ends, so nothing it says can change meanwhile, save that the node may pick up a queued task.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.allocations.failures import may_pass, next_step_of
+from orchestrator.allocations.states import (
+    FINAL_STATES,
+    LIVE_TASK_STATES,
+    Actor,
+    AllocationState,
+    Shape,
+    TaskState,
+    allowed,
+)
+from orchestrator.allocations.waits import Wait
+from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.log.events import EventType
+from orchestrator.problems import InvalidState
+from orchestrator.retries import Retries
+
+
+@dataclass(frozen=True, slots=True)
+class LatestTask:
+    """The task issued last for an allocation, live or ended."""
+
+    id: UUID
+    type: str
+    state: TaskState
+    fence: int
+    notify: str | None
+    attempt: int
+    expires_at: datetime
+    result: dict[str, Any] | None
+    failure_code: str | None
+    failure_detail: str | None
+
+    @property
+    def live(self) -> bool:
+        """Whether the node may still bring a result that counts."""
+        return self.state in LIVE_TASK_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A locked allocation with its claim and latest task; `clock` is the database's time after the locks were had."""
+
+    id: UUID
+    tenant_id: UUID
+    node_id: UUID
+    claim_id: int
+    state: AllocationState
+    row_version: int
+    sku: str
+    shape: Shape
+    gpus: int
+    region: str
+    price_version: int
+    correlation_id: UUID
+    requested_at: datetime
+    active_at: datetime | None
+    releasing_at: datetime | None
+    ends_at: datetime | None
+    reservation_id: UUID | None
+    waits_for: Wait | None
+    waits_until: datetime | None
+    provision_until: datetime | None
+    release_attempts: int
+    fence: int
+    claim_closed: bool
+    claim_waits_for: Wait | None
+    claim_waits_until: datetime | None
+    node_online: bool
+    clock: datetime
+    task: LatestTask | None
+
+    @property
+    def name(self) -> str:
+        """How events and the audit call it."""
+        return f"allocations/{self.id}"
+
+    def seconds_until(self, deadline: datetime | None) -> float:
+        """Seconds left until `deadline`, never negative; no deadline leaves none."""
+        return 0.0 if deadline is None else max(0.0, (deadline - self.clock).total_seconds())
+
+    def seconds_since(self, instant: datetime | None) -> float | None:
+        """How long ago that was, for measurement; None if it never was."""
+        return None if instant is None else (self.clock - instant).total_seconds()
+
+    def may_be_tried_again(self, retries: Retries) -> bool:
+        """Whether its provision ended with a failure that may pass, and attempts and time are left."""
+        task = self.task
+        if task is None or task.live or not may_pass(task.failure_code):
+            return False
+        return retries.left_after(task.attempt) and self.seconds_until(self.provision_until) > 0
+
+
+_LOCK_NODE = """
+select id from nodes
+where id = (select node_id from allocations
+            where id = :allocation_id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id))
+for no key update
+"""
+_LOCK_ALLOCATION = """
+select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, a.shape, a.gpus, a.region,
+       a.price_version, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.ends_at, a.reservation_id,
+       a.waits_for, a.waits_until,
+       coalesce(a.provision_until, a.waits_until) as provision_until, a.release_attempts, n.online as node_online,
+       c.fence, c.closed_at is not null as claim_closed, c.waits_for as claim_waits_for,
+       c.waits_until as claim_waits_until, clock_timestamp() as clock,
+       t.id as task_id, t.type as task_type, t.state as task_state, t.fence as task_fence, t.notify as task_notify,
+       t.attempt as task_attempt, t.expires_at as task_expires_at, t.result as task_result,
+       t.failure_code as task_failure_code, t.failure_detail as task_failure_detail
+from allocations a
+join claims c on c.id = a.claim_id
+join nodes n on n.id = a.node_id
+left join lateral (select * from node_tasks where allocation_id = a.id order by fence desc limit 1) t on true
+where a.id = :allocation_id and a.node_id = :node_id
+for no key update of a, c
+"""
+
+
+async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID | None = None) -> Subject | None:
+    """Lock node, allocation and claim, in that order. None if there is none (of that tenant, if named)."""
+    node = (await tx.execute(_LOCK_NODE, {"allocation_id": allocation_id, "tenant_id": tenant_id})).first()
+    if node is None:
+        return None
+    row = (await tx.execute(_LOCK_ALLOCATION, {"allocation_id": allocation_id, "node_id": node.id})).first()
+    if row is None:
+        raise TransactionConflict("the allocation moved to another node meanwhile")
+    values = dict(row._mapping)
+    task = {key.removeprefix("task_"): values.pop(key) for key in list(values) if key.startswith("task_")}
+    values["state"] = AllocationState(values["state"])
+    values["shape"] = Shape(values["shape"])
+    values["waits_for"] = Wait(values["waits_for"]) if values["waits_for"] else None
+    values["claim_waits_for"] = Wait(values["claim_waits_for"]) if values["claim_waits_for"] else None
+    if task["id"] is not None:
+        task["state"] = TaskState(task["state"])
+    return Subject(**values, task=None if task["id"] is None else LatestTask(**task))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A transition: to where, told by which event, what is waited for next, and what is learnt on the way.
+
+    `code` and `detail` say what went wrong, if something did; its event then also says what to do next. `fence` is the
+    newest one of the claim. `wait_seconds` None means that there is no deadline; they count from the subject's clock, as
+    those of its task do, so that the deadline which is told is the one that is judged.
+    """
+
+    to_state: AllocationState
+    fence: int
+    event: EventType | None = None
+    payload: dict[str, Any] | None = None
+    waits_for: Wait | None = None
+    wait_seconds: float | None = None
+    code: str | None = None
+    detail: str | None = None
+    connection: dict[str, Any] | None = None
+    release_result: dict[str, Any] | None = None
+    operation_key: str | None = None
+    request_id: str | None = None
+
+
+# One statement, so that state, timeline and event cannot part; the clock is read once, after the locks.
+_ADVANCE = """
+with at as materialized (select clock_timestamp() as now),
+deadline as (select cast(:clock as timestamptz) + make_interval(secs => cast(:wait_seconds as float8)) as at),
+moved as (
+    update allocations a set
+        state = :to_state,
+        row_version = a.row_version + 1,
+        active_at = case when :to_state = 'active' then at.now else a.active_at end,
+        releasing_at = case when :to_state = 'releasing' then coalesce(a.releasing_at, at.now) else a.releasing_at end,
+        released_at = case when :to_state = 'released' then at.now end,
+        release_failed_at = case when :to_state = 'release_failed' then at.now else a.release_failed_at end,
+        failed_at = case when :to_state = 'failed' then at.now end,
+        failure_code = :code,
+        failure_detail = :detail,
+        connection = coalesce(cast(:connection as jsonb), a.connection),
+        release_result = coalesce(cast(:release_result as jsonb), a.release_result),
+        release_attempts = case when :to_state = 'releasing' then 0 else a.release_attempts end,
+        provision_until = case when :to_state = 'provisioning' then deadline.at else a.provision_until end,
+        waits_for = :waits_for,
+        waits_since = case when cast(:waits_for as text) is not null then at.now end,
+        waits_until = deadline.at
+    from at, deadline
+    where a.id = :id and a.state = :from_state and a.row_version = :row_version
+    returning a.id, a.row_version, a.tenant_id, a.correlation_id,
+              case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
+), told as (
+    insert into allocation_timeline
+        (allocation_id, at, kind, from_state, to_state, row_version, code, detail, actor_kind, actor_id, fence)
+    select m.id, at.now, 'transition', :from_state, :to_state, m.row_version, :code, :detail, :actor_kind, :actor_id,
+           :fence
+    from moved m, at
+), sent as (
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select :event_type, at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, :operation_key, :request_id,
+           cast(:payload as jsonb) || jsonb_build_object(
+               cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    from moved m, at
+    where cast(:event_type as text) is not null
+)
+select row_version from moved
+"""
+_RETURN_QUOTA = """
+update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_version + 1 where tenant_id = :tenant_id
+"""
+
+
+async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: Actor) -> int:
+    """Take the allocation from the state it was locked in to the next, and answer its new row version.
+
+    State, its time (`releasing_at` only the first time: metered time never reopens), timeline and event change together
+    or not at all. A final state returns the tenant's quota, which is locked here: call this after all else.
+    Raises `InvalidState` if the actor may not do this, `TransactionConflict` if the row is no longer as it was locked.
+    """
+    if not allowed(subject.state, change.to_state, actor.kind):
+        raise InvalidState(
+            f"an allocation in state {subject.state} cannot become {change.to_state} by {actor.kind}",
+            state=subject.state,
+        )
+    moved = await tx.execute(
+        _ADVANCE,
+        {
+            "id": subject.id,
+            "from_state": subject.state.value,
+            "row_version": subject.row_version,
+            "to_state": change.to_state.value,
+            "code": change.code,
+            "detail": change.detail,
+            "connection": _json_or_null(change.connection),
+            "release_result": _json_or_null(change.release_result),
+            "waits_for": change.waits_for,
+            "wait_seconds": change.wait_seconds,
+            "clock": subject.clock,
+            "actor_kind": actor.kind.value,
+            "actor_id": actor.id,
+            "fence": change.fence,
+            "event_type": change.event,
+            "operation_key": change.operation_key,
+            "request_id": change.request_id,
+            "payload": json.dumps(
+                {"allocation_id": subject.id, **_failure(change), **(change.payload or {}), "fence": change.fence},
+                default=str,
+            ),
+        },
+    )
+    row_version: int | None = moved.scalar_one_or_none()
+    if row_version is None:
+        raise TransactionConflict("the allocation changed although it was locked")
+    tx.tells_operation |= change.event is not None and change.operation_key is not None
+    if change.to_state in FINAL_STATES:
+        await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus, "tenant_id": subject.tenant_id})
+    return row_version
+
+
+def _failure(change: Change) -> dict[str, str | None]:
+    if change.code is None:
+        return {}
+    return {"code": change.code, "detail": change.detail, "next_step": next_step_of(change.code)}
+
+
+def _json_or_null(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value)

@@ -1,0 +1,82 @@
+"""Orders the release of a locked allocation: its right ends, and what is on its units is to be cleaned up (P6, P7).
+
+One that still waits for its units was never on them, so there is nothing to clean up: it is released at once, without a
+task. (A task of its own would carry a newer fence than those of whoever is on the units, and the node would refuse these.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
+from orchestrator.allocations.waits import Wait
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import EventType
+from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.times import rfc3339
+
+_NEVER_STARTED = Actor(ActorKind.SYSTEM, "never_started")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseOrder:
+    """Why it is released, how long a worker has to pick that up, and which write of a client ordered it, if one did."""
+
+    reason: str
+    wait_seconds: float
+    operation_key: str | None = None
+    request_id: str | None = None
+
+
+async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, actor: Actor) -> None:
+    """Requested, provisioning, active or release_failed -> releasing (waiting for its units: -> released).
+
+    A running task is worthless from now on; metered time ends. Raises as `advance_if`.
+    """
+    never_started = subject.waits_for is Wait.UNITS
+    if never_started:
+        fence = await draw_fence(tx, subject.claim_id)
+        await close_claim(tx, subject.claim_id, subject.node_id)
+    else:
+        await supersede_live_tasks(tx, subject.id)
+        fence = await end_right(tx, subject.claim_id, Wait.WORKER, order.wait_seconds)
+    change = Change(
+        AllocationState.RELEASING,
+        fence,
+        EventType.RELEASING_REQUESTED,
+        {"reason": order.reason, "actor_kind": actor.kind},
+        waits_for=Wait.WORKER,
+        wait_seconds=order.wait_seconds,
+        operation_key=order.operation_key,
+        request_id=order.request_id,
+    )
+    await advance_if(tx, subject, change, actor)
+    if never_started:
+        releasing = await lock_allocation(tx, subject.id)
+        assert releasing is not None, "a locked allocation stays"
+        await _conclude(tx, releasing, order)
+
+
+async def _conclude(tx: Transaction, subject: Subject, order: ReleaseOrder) -> None:
+    """releasing -> released: it was never on its units, so nothing of it can be left there."""
+    evidence = {"by": "control_plane", "never_started": True}
+    result = {"released": True, "hard_stopped": False, "wiped": False, "leases_released": False, "evidence": evidence}
+    payload = {
+        "by": "control_plane",
+        "hard_stopped": False,
+        "evidence": evidence,
+        "active_at": rfc3339(subject.active_at),
+        "releasing_at": rfc3339(subject.releasing_at),
+    }
+    change = Change(
+        AllocationState.RELEASED,
+        subject.fence,
+        EventType.RELEASING_COMPLETED,
+        payload,
+        release_result=result,
+        operation_key=order.operation_key,
+        request_id=order.request_id,
+    )
+    await advance_if(tx, subject, change, _NEVER_STARTED)

@@ -1,1 +1,0 @@
-"""The types of the public API: what bodies must look like, and what answers do."""

@@ -1,0 +1,1 @@
+"""Billing: metering, usage, the ledger and prepaid balances."""

@@ -1,0 +1,83 @@
+"""Intervals that are metered, and how far metering is (docs/billing.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from orchestrator.database.transactions import Reading
+
+CONSUMER = "metering"
+POSITIONS_TABLE = "consumer_positions"
+"""Where consumers of this database's own keep their positions, so that truncation minds them."""
+
+_METER = "select meter(%s::jsonb, %s::jsonb)"
+_LAG = """
+select h.version - coalesce(c.version, 0) as versions,
+       coalesce((select extract(epoch from clock_timestamp() - l.occurred_at) from log l
+                 where l.version > coalesce(c.version, 0) order by l.version limit 1), 0)::float8 as seconds
+from log_head h left join consumer_positions c on c.consumer = :consumer
+"""
+_TRUSTED_HEAD = """
+select case when leader_id = postgres_leader_id() then version end as version from log_head
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An allocation became active. `version` is the event's."""
+
+    allocation_id: UUID
+    tenant_id: UUID
+    sku: str
+    gpus: int
+    price_version: int
+    at: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What was active is not any more, if it was."""
+
+    allocation_id: UUID
+    at: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind the log's end metering is: in versions, and how old the first of them is."""
+
+    versions: int
+    seconds: float
+
+
+async def meter(
+    transaction: psycopg.AsyncConnection[Any], openings: Sequence[Opening], closings: Sequence[Closing]
+) -> int:
+    """Open and close intervals in the consumer's transaction; answers how many lines the ledger gained.
+
+    Told again, an event changes nothing. Raises `psycopg.errors.RaiseException` where a price is not known.
+    """
+    values = [json.dumps([asdict(one) for one in told], default=str) for told in (openings, closings)]
+    row = await (await transaction.execute(_METER, values)).fetchone()
+    assert row is not None, "a function answers"
+    return int(row[0])
+
+
+async def read_lag(reading: Reading) -> Lag:
+    """How far behind metering is."""
+    row = (await reading.execute(_LAG, {"consumer": CONSUMER})).one()
+    return Lag(row.versions, row.seconds)
+
+
+async def read_trusted_head(reading: Reading) -> int | None:
+    """The newest version; None while versions may still change, because nobody has accepted this Postgres yet."""
+    version: int | None = (await reading.execute(_TRUSTED_HEAD)).scalar_one()
+    return version

@@ -1,0 +1,1 @@
+"""The catalogue: regions, SKUs and images."""

@@ -1,0 +1,72 @@
+"""What is sold, where, and with which images."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from fastapi.responses import Response
+
+from orchestrator.catalogue import store as offers
+from orchestrator.catalogue.commands import put_image, put_region, put_sku
+from orchestrator.catalogue.schemas import Image, PutImage, PutRegion, PutSku, Region, Sku
+from orchestrator.http.fields import NAME_PATTERN, REGION_PATTERN
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.writes import AdminWrite
+
+router = APIRouter(tags=["admin: catalogue"], responses=PROBLEM_RESPONSES)
+
+RegionPath = Annotated[str, Path(pattern=REGION_PATTERN)]
+NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
+
+
+def _made(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+    return {201: {"model": model, "description": "It was made"}}
+
+
+@router.put("/regions/{name}", response_model=Region, responses=_made(Region))
+async def write_region(name: RegionPath, body: PutRegion, write: AdminWrite) -> Response:
+    """Make or change a region."""
+    region = offers.Region(name, body.display_name)
+    answer = await put_region(write.context, write.operation(body), write.actor, region)
+    write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.put("/skus/{name}", response_model=Sku, responses=_made(Sku))
+async def write_sku(name: NamePath, body: PutSku, write: AdminWrite) -> Response:
+    """Make or change what is sold. A changed price holds for what is created from now on."""
+    answer = await put_sku(
+        write.context,
+        write.operation(body),
+        write.actor,
+        name=name,
+        shape=body.shape.value,
+        gpu_model=body.gpu_model,
+        allowed_counts=body.allowed_counts,
+        default_image=body.default_image,
+        price_micro_per_gpu_second=body.price_micro_per_gpu_second,
+        state=body.state,
+    )
+    write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.put("/images/{name}", response_model=Image, responses=_made(Image))
+async def write_image(name: NamePath, body: PutImage, write: AdminWrite) -> Response:
+    """Make or change an image; nodes check what they fetch against `sha256`."""
+    answer = await put_image(
+        write.context,
+        write.operation(body),
+        write.actor,
+        name=name,
+        url=body.url,
+        sha256=body.sha256,
+        shapes=[shape.value for shape in body.shapes],
+        gpu_models=body.gpu_models,
+        regions=body.regions,
+        state=body.state,
+    )
+    write.parts.catalogue.forget()
+    return answer_response(answer)

@@ -1,0 +1,170 @@
+"""Regions, SKUs and images as operators write them and clients see them. Every change bumps the row's version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import ImageUnavailable, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where nodes are."""
+
+    name: str
+    display_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """What is sold."""
+
+    name: str
+    shape: str
+    gpu_model: str
+    allowed_counts: list[int]
+    default_image: str | None
+    price_micro_per_gpu_second: int
+    price_version: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a node boots. None: any model, every region."""
+
+    name: str
+    url: str
+    sha256: str
+    shapes: list[str]
+    gpu_models: list[str] | None
+    regions: list[str] | None
+    state: str
+
+
+_SKU = "name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, price_version, state"
+_IMAGE = "name, url, sha256, shapes, gpu_models, regions, state"
+
+_PUT_REGION = """
+insert into regions (name, display_name) values (:name, :display_name)
+on conflict (name) do update set display_name = excluded.display_name
+returning name, display_name, xmax = 0 as made
+"""
+# Price and state keep their value when they are left out: a forgotten member must not give GPUs away.
+_PUT_SKU = f"""
+insert into skus as old (name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, state)
+values (:name, :shape, :gpu_model, :allowed_counts, :default_image, coalesce(cast(:price as bigint), 0),
+        coalesce(cast(:state as text), 'active'))
+on conflict (name) do update set
+    shape = excluded.shape, gpu_model = excluded.gpu_model, allowed_counts = excluded.allowed_counts,
+    default_image = excluded.default_image,
+    price_micro_per_gpu_second = coalesce(cast(:price as bigint), old.price_micro_per_gpu_second),
+    price_version = old.price_version
+        + (coalesce(cast(:price as bigint), old.price_micro_per_gpu_second) <> old.price_micro_per_gpu_second)::integer,
+    state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
+returning {_SKU}, xmax = 0 as made
+"""
+_KEEP_PRICE = """
+insert into sku_prices (sku, price_version, price_micro_per_gpu_second) values (:sku, :price_version, :price)
+on conflict do nothing
+"""
+_PUT_IMAGE = f"""
+insert into images as old (name, url, sha256, shapes, gpu_models, regions, state)
+values (:name, :url, :sha256, :shapes, :gpu_models, :regions, coalesce(cast(:state as text), 'active'))
+on conflict (name) do update set
+    url = excluded.url, sha256 = excluded.sha256, shapes = excluded.shapes, gpu_models = excluded.gpu_models,
+    regions = excluded.regions, state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
+returning {_IMAGE}, xmax = 0 as made
+"""
+
+
+async def put_region(tx: Transaction, region: Region) -> tuple[Region, bool]:
+    """The region as written, and whether it was made."""
+    row = (await tx.execute(_PUT_REGION, {"name": region.name, "display_name": region.display_name})).one()
+    return Region(row.name, row.display_name), row.made
+
+
+async def put_sku(
+    tx: Transaction,
+    *,
+    name: str,
+    shape: str,
+    gpu_model: str,
+    allowed_counts: Sequence[int],
+    default_image: str | None,
+    price_micro_per_gpu_second: int | None,
+    state: str | None,
+) -> tuple[Sku, bool]:
+    """The SKU as written, and whether it was made. A changed price gets a new price version, which is kept for billing.
+
+    Raises `ImageUnavailable` if the default image does not exist.
+    """
+    if default_image is not None:
+        await _require_image(tx, default_image)
+    values = {
+        "name": name, "shape": shape, "gpu_model": gpu_model, "allowed_counts": sorted(set(allowed_counts)),
+        "default_image": default_image, "price": price_micro_per_gpu_second, "state": state,
+    }  # fmt: skip
+    row = (await tx.execute(_PUT_SKU, values)).one()
+    members = dict(row._mapping)
+    made = members.pop("made")
+    sku = Sku(**members)
+    price = {"sku": name, "price_version": sku.price_version, "price": sku.price_micro_per_gpu_second}
+    await tx.execute(_KEEP_PRICE, price)
+    return sku, made
+
+
+async def put_image(
+    tx: Transaction,
+    *,
+    name: str,
+    url: str,
+    sha256: str,
+    shapes: Sequence[str],
+    gpu_models: Sequence[str] | None,
+    regions: Sequence[str] | None,
+    state: str | None,
+) -> tuple[Image, bool]:
+    """The image as written, and whether it was made. Raises `NotFound` if it names a region that is not there."""
+    for region in regions or ():
+        await require_region(tx, region)
+    values = {
+        "name": name, "url": url, "sha256": sha256, "shapes": sorted(set(shapes)), "state": state,
+        "gpu_models": None if gpu_models is None else sorted(set(gpu_models)),
+        "regions": None if regions is None else sorted(set(regions)),
+    }  # fmt: skip
+    row = (await tx.execute(_PUT_IMAGE, values)).one()
+    members = dict(row._mapping)
+    made = members.pop("made")
+    return Image(**members), made
+
+
+async def require_region(reading: Reading, name: str) -> None:
+    """Return if the region exists; raise `NotFound`."""
+    if (await reading.execute("select from regions where name = :name", {"name": name})).first() is None:
+        raise NotFound(f"there is no region {name!r}")
+
+
+async def _require_image(reading: Reading, name: str) -> None:
+    if (await reading.execute("select from images where name = :name", {"name": name})).first() is None:
+        raise ImageUnavailable(f"there is no image {name!r}")
+
+
+async def list_regions(reading: Reading, after: str, limit: int) -> list[Region]:
+    """Up to `limit` regions by name."""
+    sql = "select name, display_name from regions where name > :after order by name limit :limit"
+    return [Region(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+
+
+async def list_skus(reading: Reading, after: str, limit: int) -> list[Sku]:
+    """Up to `limit` SKUs by name, retired ones too."""
+    sql = f"select {_SKU} from skus where name > :after order by name limit :limit"
+    return [Sku(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+
+
+async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
+    """Up to `limit` images by name, retired ones too."""
+    sql = f"select {_IMAGE} from images where name > :after order by name limit :limit"
+    return [Image(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]

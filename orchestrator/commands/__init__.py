@@ -1,1 +1,0 @@
-"""One verb per file, one transaction per call. This listing is the list of what can be done."""

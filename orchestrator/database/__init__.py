@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, transactions, clocks, response versions, bounds."""

@@ -1,0 +1,331 @@
+"""Transactions against Postgres, and what their failures mean for the caller.
+
+Read and write sessions are different types, so a query cannot write by accident. Everything runs in READ COMMITTED: safety
+rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on the session bound every wait (P13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+from sqlalchemy import CursorResult, Executable, Result, TextClause, event, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from orchestrator.database.response_versions import HEAD, AsOf, as_of, with_head, without_head
+from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
+from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
+
+LOCK_NOT_AVAILABLE = "55P03"
+OUT_OF_RESOURCES = "53"
+REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
+"""Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
+RETRYABLE_STATES = frozenset({"40001", "40P01"})
+TIME_OVERFLOWS = frozenset({"22008", "22015"})
+"""A time or an interval beyond what Postgres can represent."""
+OPERATIONS_FULL = "BO001"
+"""Raised by `count_operations` (migrations)."""
+WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
+    nullif(current_setting('lock_timeout')::interval, interval '0'), interval '500 ms')))::integer::text, true)"""
+"""Of a list that is to find out soon that somebody holds what one of it needs: each then goes alone, and only that one
+waits its whole time. Longer than any lock is held under load. To be selected by the list's first statement."""
+TRUSTED_IDLE_SECONDS = 1.0
+POOL_TIMEOUT_SECONDS = 10.0
+TOO_MANY = "too many requests are waiting for the database; try again"
+LINK: Mapping[str, int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A server that is gone without a word is noticed in about 11 s, whatever is waited for; one that is there answers the
+probes however long a lock keeps it silent. Seconds, the last in milliseconds (libpq's connection parameters)."""
+
+
+class TransactionConflict(Exception):
+    """Postgres rolled the transaction back for a rival's sake (deadlock, serialisation): a new one may succeed."""
+
+
+@lru_cache(maxsize=1024)
+def _parsed(statement: str) -> TextClause:
+    """The statement with its :name parameters found; ours are constants, so each is parsed once."""
+    return text(statement)
+
+
+Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+class Reading:
+    """A read-only transaction: one snapshot for everything asked through it.
+
+    Where an answer tells its version (`told_versions`), the first statement brings it along.
+    """
+
+    def __init__(self, connection: AsyncConnection, asked: AsOf | None = None) -> None:
+        self._connection = connection
+        self._asked = asked
+
+    async def execute(self, statement: Executable | str, parameters: Values = None) -> Result[Any]:
+        """Run one statement; text is taken as SQL with :name parameters."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return await self._run(statement, parameters)
+        assert isinstance(statement, str), "ours are text"
+        return without_head(await self._run(with_head(statement), parameters), asked)
+
+    async def _run(self, statement: Executable | str, parameters: Values) -> CursorResult[Any]:
+        sql = _parsed(statement) if isinstance(statement, str) else statement
+        return await self._connection.execute(sql, parameters)
+
+
+class Transaction(Reading):
+    """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3).
+
+    `tells_operation`: whether one of its events carries the key of the operation that it is for.
+    """
+
+    tells_operation: bool = False
+
+    async def execute(self, statement: Executable | str, parameters: Values = None) -> CursorResult[Any]:
+        """Run one statement; text is taken as SQL with :name parameters."""
+        return await self._run(statement, parameters)
+
+    async def tell_version(self) -> None:
+        """If the answer tells its version, it is the head's now: what is read after this shows at least as much."""
+        asked = as_of.get()
+        if asked is not None:
+            asked.note((await self._run(HEAD, None)).scalar_one())
+
+
+ending: ContextVar[str] = ContextVar("ending", default="")
+"""How what runs here ends something (release, cancel, confirm, a task's result), if it does: it is never shed (P13)."""
+
+
+class Database:
+    """Connections to Postgres: a pool for all, and a few beside it that only what ends something may take.
+
+    However many requests wait for the pool, a release finds a connection at once: also while others flood the process with
+    confirms, say, as no one verb may take all of the few. That needs two.
+    """
+
+    def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int, reserve_size: int) -> None:
+        self._engine = engine
+        self._reserve = reserve
+        self._pool_size = pool_size
+        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(max(1, reserve_size - 1))
+        )
+        self._wanted = 0
+        self._lost: list[Callable[[], None]] = []
+
+    def when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this whenever a connection turns out to be lost: what answers next may be another server (a failover)."""
+        self._lost.append(tell)
+
+    def note_loss(self) -> None:
+        """A connection was lost."""
+        for tell in self._lost:
+            tell()
+
+    def _meaning(self, error: Exception, *, committing: bool) -> Exception:
+        """What the failure means for the caller."""
+        if isinstance(error, sqlalchemy.exc.DBAPIError) and _is_loss(error):
+            self.note_loss()
+        return _meaning(error, committing)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        verb = ending.get()
+        if verb and self._wanted >= self._pool_size:
+            async with self._share_of_reserve(verb), self._reserve.connect() as connection:
+                yield connection
+            return
+        self._wanted += 1
+        try:
+            async with self._engine.connect() as connection:
+                yield connection
+        finally:
+            self._wanted -= 1
+
+    @asynccontextmanager
+    async def _share_of_reserve(self, verb: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
+                await self._shares[verb].acquire()
+        except TimeoutError:
+            raise Overloaded(TOO_MANY) from None
+        try:
+            yield
+        finally:
+            self._shares[verb].release()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """A read-write transaction that commits at the end of the block, or rolls back on any exception.
+
+        Raises `DatabaseUnavailable` when it certainly did not commit for want of a connection, `OutcomeUnknown` when
+        the connection was lost at COMMIT, `TransactionConflict` when a retry in a new transaction may succeed,
+        `OperationInProgress` when a lock was not to be had in time.
+        """
+        committing = False
+        try:
+            async with self._connection() as connection:
+                transaction = await connection.begin()
+                try:
+                    yield Transaction(connection)
+                except BaseException:
+                    if not connection.invalidated:
+                        await transaction.rollback()
+                    raise
+                committing = True
+                await transaction.commit()
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise self._meaning(error, committing=committing) from error
+
+    @asynccontextmanager
+    async def statement(self) -> AsyncIterator[Transaction]:
+        """A transaction of exactly one statement: one round trip instead of three, as BEGIN and COMMIT are implied.
+
+        The price: when the connection is lost nobody knows whether it committed, so that is always `OutcomeUnknown`.
+        Otherwise raises as `transaction` does.
+        """
+        sent = False
+        try:
+            async with self._connection() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                sent = True
+                yield Transaction(connection)
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise self._meaning(error, committing=sent) from error
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Reading]:
+        """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
+        try:
+            async with self._connection() as connection:
+                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                async with connection.begin():
+                    yield Reading(connection, as_of.get())
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise self._meaning(error, committing=False) from error
+
+    @asynccontextmanager
+    async def glance(self) -> AsyncIterator[Reading]:
+        """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
+        try:
+            async with self._connection() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield Reading(connection, as_of.get())
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise self._meaning(error, committing=False) from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
+        await self._reserve.dispose()
+
+
+def _meaning(error: Exception, committing: bool) -> Exception:
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return Overloaded(TOO_MANY)
+    assert isinstance(error, sqlalchemy.exc.DBAPIError)
+    state = getattr(error.orig, "sqlstate", None)
+    if state in RETRYABLE_STATES:
+        return TransactionConflict(state)
+    if state == LOCK_NOT_AVAILABLE:
+        return OperationInProgress("another request holds what this one needs; try again")
+    if state == OPERATIONS_FULL:
+        return OperationTableFull("there is no room to remember another operation; nothing was begun")
+    if state in TIME_OVERFLOWS:
+        return SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
+    if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
+        return DatabaseUnavailable(
+            "the database cannot take this now (disk, memory, connections or time); nothing was done"
+        )
+    if _is_loss(error):
+        if committing:
+            return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
+        return DatabaseUnavailable("the database cannot be reached; nothing was done")
+    return error
+
+
+def _is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
+    state = sqlstate_of(error)
+    if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
+        return True
+    return state is not None and state.startswith(("08", "57P"))
+
+
+def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
+    """Postgres's five-character code of a driver error."""
+    return getattr(error.orig, "sqlstate", None)
+
+
+def connect_database(
+    url: str,
+    *,
+    pool_size: int,
+    reserve_size: int,
+    lock_timeout_seconds: float,
+    transaction_timeout_seconds: float,
+    application: str,
+    operations_max: int | None = None,
+) -> Database:
+    """Make the pools; nothing is connected yet. `operations_max`: how many operations these sessions may let there be."""
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            url = "postgresql+psycopg://" + url.removeprefix(prefix)
+    settings = {
+        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
+        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+    }
+    if operations_max is not None:
+        settings["berth.operations_max"] = str(operations_max)
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+
+    def pool(size: int) -> AsyncEngine:
+        engine = create_async_engine(
+            url,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=POOL_TIMEOUT_SECONDS,
+            connect_args={"options": options, "application_name": application, **LINK},
+        )
+        return engine
+
+    engines = pool(pool_size), pool(reserve_size)
+    database = Database(*engines, pool_size, reserve_size)
+    for engine in engines:
+        _ping_after_idling(engine, database.note_loss)
+    return database
+
+
+def _ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:
+    """Test a connection at checkout only if it lay idle for a while: a ping each time costs every call a round trip."""
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def note_return(connection: Any, record: Any) -> None:
+        del connection
+        record.info["returned_at"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def ping(connection: Any, record: Any, proxy: Any) -> None:
+        del proxy
+        returned_at = record.info.get("returned_at")
+        if returned_at is None or time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            note_loss()
+            raise sqlalchemy.exc.InvalidatePoolError("the connection died while it lay idle") from error

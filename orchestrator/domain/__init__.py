@@ -1,1 +1,0 @@
-"""Pure facts of the domain: states, transitions, events, errors. No SQL, no clock, no I/O."""

@@ -1,0 +1,1 @@
+"""The outermost layers of each listener: limits, idempotency gate, fast path, batching."""

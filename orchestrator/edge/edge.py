@@ -1,0 +1,188 @@
+"""The outermost layer of every listener: request ids, body limits in bytes and seconds, overload, request log, metrics.
+
+One pure ASGI layer, because each framework middleware costs more than all of this together. Requests beyond the bound are
+refused, but never those that end something: release, cancel, confirm and force-release are not shed (P13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+import time
+import uuid
+
+import structlog
+from starlette.datastructures import Headers
+
+from orchestrator.database.response_versions import AsOf, as_of
+from orchestrator.database.transactions import ending
+from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
+from orchestrator.http import metrics
+from orchestrator.http.asgi import App, Message, Receive, Scope, Send
+from orchestrator.http.problem_documents import problem_response
+from orchestrator.log.wanted_versions import VERSION_HEADER, asked_version
+from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
+
+log = structlog.get_logger("orchestrator.api")
+ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
+ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
+LASTING = frozenset({"/v1/subscribe"})
+"""Answers that last as long as their clients like: they have bounds and metrics of their own."""
+SLOW_SECONDS = 1.0
+BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PUBLIC_ZONE = "public"
+TOLD_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
+"""What endpoints leave in the request's state for its line in the log."""
+
+
+class Edge:
+    """Wraps an ASGI application of one trust zone."""
+
+    def __init__(
+        self, app: App, *, zone: str, body_bytes_max: int, in_flight_max: int, body_seconds_max: float = 10.0
+    ) -> None:
+        self._app = app
+        self._zone = zone
+        self._body_bytes_max = body_bytes_max
+        self._body_seconds_max = body_seconds_max
+        self._in_flight_max = in_flight_max
+        self._in_flight = 0
+        self._gauge = metrics.IN_FLIGHT.labels(zone=zone)
+        self._seconds = metrics.REQUEST_SECONDS.labels(zone=zone)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] == "websocket":
+            full = self._in_flight >= self._in_flight_max
+            await serve_socket(self._app, scope, receive, send, zone=self._zone, is_full=full)
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = Headers(scope=scope)
+        request_id = headers.get("x-request-id") or uuid.uuid4().hex
+        status = 500
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if asked is not None and asked.version is not None:
+                    message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
+            await send(message)
+
+        asked: AsOf | None = None
+        refusal: Problem | None = None
+        if not REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+            refusal = Malformed("X-Request-Id must be 1 to 128 printable characters")
+        else:
+            try:
+                self._require_acceptable(scope, headers)
+                asked = asked_version(scope, headers) if self._zone == PUBLIC_ZONE else None
+            except Problem as problem:
+                refusal = problem
+        scope.setdefault("state", {})["request_id"] = request_id
+        counted = scope["path"] not in LASTING
+        self._in_flight += counted
+        self._gauge.inc(counted)
+        version = as_of.set(asked)
+        ends = ending.set(_ending(scope))
+        try:
+            if refusal is not None:
+                await problem_response(refusal)(scope, receive, send_on)
+            else:
+                await self._serve(scope, receive, send_on)
+        finally:
+            ending.reset(ends)
+            as_of.reset(version)
+            self._in_flight -= counted
+            self._gauge.dec(counted)
+            elapsed = time.perf_counter() - started if counted else 0.0
+            if counted:
+                self._seconds.observe(elapsed)
+            metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
+            self._write_log(scope, status, elapsed)
+
+    def _write_log(self, scope: Scope, status: int, seconds: float) -> None:
+        """A line for every write of a tenant's or an operator's, and for whatever failed or was slow."""
+        troubled = status >= 500 or (seconds > SLOW_SECONDS and not scope["path"].endswith("/wait"))
+        if not troubled and (scope["method"] in SAFE_METHODS or self._zone != PUBLIC_ZONE):
+            return
+        state = scope["state"]
+        told = {name: state[name] for name in TOLD_OF_A_WRITE if name in state}
+        (log.warning if troubled else log.info)(
+            "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
+            seconds=round(seconds, 4), request_id=state["request_id"], **told,
+        )  # fmt: skip
+
+    def _require_acceptable(self, scope: Scope, headers: Headers) -> None:
+        length = headers.get("content-length")
+        if length is not None and (not length.isdigit() or int(length) > self._body_bytes_max):
+            raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+        if len(headers.getlist("idempotency-key")) > 1:
+            raise Malformed("the request has more than one Idempotency-Key; send one")
+        if self._in_flight >= self._in_flight_max and not _ending(scope):
+            raise Overloaded("too many requests at once; try again")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received = 0
+        head = b""
+        complete = False
+        began = False
+        # Whoever sends half a body would otherwise hold a place among those in flight for as long as he likes.
+        deadline = asyncio.get_running_loop().time() + self._body_seconds_max
+
+        async def receive_bounded() -> Message:
+            nonlocal received, head, complete
+            if complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                raise RequestTimeout(f"the body did not come whole within {self._body_seconds_max:g} s") from error
+            if message["type"] == "http.request":
+                complete = not message.get("more_body", False)
+                body = message.get("body", b"")
+                received += len(body)
+                head += body[: max(0, len(codecs.BOM_UTF8) - len(head))]
+                # No JSON text in UTF-8 holds a zero byte; every one in UTF-16 or UTF-32 does (RFC 8259 §8.1).
+                if b"\0" in body or head.startswith(BYTE_ORDER_MARKS):
+                    raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
+                if received > self._body_bytes_max:
+                    raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+            return message
+
+        async def send_noting(message: Message) -> None:
+            nonlocal began
+            began = began or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive_bounded, send_noting)
+        except Problem as problem:
+            if began:
+                raise
+            await problem_response(problem, scope["state"])(scope, receive, send)
+
+
+def _ending(scope: Scope) -> str:
+    """How it ends something, so that it is never shed; else nothing.
+
+    Names of things may be verbs as well (an operation's key is whatever its client likes).
+    """
+    path: str = scope["path"]
+    if path in ALWAYS_SERVED:
+        return path
+    found = ENDING_VERBS.search(path) if scope["method"] == "POST" else None
+    return found[1] if found else ""
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in ("GET", "POST", "PUT", "PATCH", "DELETE") else "other"

@@ -1,0 +1,135 @@
+"""A short way for the few requests that come by the thousand: creates, holds and confirms that are in order.
+
+The framework's routing, dependencies and parsing cost more than such a request costs in this process
+(docs/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
+endpoint that says what is wrong with a request. Both do it through the same function, so they cannot differ in what they do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from orchestrator.allocations.endpoints import place_create
+from orchestrator.allocations.schemas import CreateAllocation
+from orchestrator.allocations.states import Principal
+from orchestrator.http.asgi import App, Message, Receive, Scope, Send
+from orchestrator.http.authentication import principal_behind
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.problem_documents import problem_response
+from orchestrator.http.services import Services
+from orchestrator.keyvalue.commit_endpoints import commit_for
+from orchestrator.keyvalue.schemas import CommitTransaction
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem, Unforeseen
+from orchestrator.reservations.endpoints import confirm_held, hold_for
+from orchestrator.reservations.schemas import ByHolder, HoldResources
+
+log = structlog.get_logger("orchestrator.api")
+READ_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key"})
+CONFIRM_PATH = re.compile(r"/api/v1/reservations/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/confirm")
+
+Serve = Callable[[Services, Scope, Principal, Any, str | None], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a request must look like to be in order, and who answers it."""
+
+    body: TypeAdapter[Any]
+    serve: Serve
+
+
+async def _confirm(parts: Services, scope: Scope, caller: Principal, body: ByHolder, key: str | None) -> Answer:
+    assert caller.tenant_id is not None
+    reservation_id = UUID(scope["path"].split("/")[-2])
+    return await confirm_held(parts, scope, caller, caller.tenant_id, reservation_id, body, key)
+
+
+WAYS = {
+    "/api/v1/allocations": Way(TypeAdapter(CreateAllocation), place_create),
+    "/api/v1/reservations": Way(TypeAdapter(HoldResources), hold_for),
+    "/v1/commit": Way(TypeAdapter(CommitTransaction), commit_for),
+}
+CONFIRM = Way(TypeAdapter(ByHolder), _confirm)
+
+
+class Lane:
+    """Wraps the public application, inside the edge: problems are raised, as endpoints do."""
+
+    def __init__(self, app: App, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that is in order, of a tenant's; pass on everything else."""
+        way = _way(scope)
+        if way is None:
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, str] = {}
+        for name, value in scope["headers"]:
+            if name in READ_HEADERS:
+                headers.setdefault(name, value.decode("latin-1"))  # the first of several counts, as everywhere
+        received = await _receive_all(receive)
+        body = _body_in_order(way, headers, received)
+        if body is None:
+            await self._app(scope, _again(received, receive), send)
+            return
+        try:
+            caller = await principal_behind(self._services.credentials, headers.get(b"authorization", ""))
+            if caller.tenant_id is None:
+                await self._app(scope, _again(received, receive), send)
+                return
+            answer = await way.serve(self._services, scope, caller, body, headers.get(b"idempotency-key"))
+        except Problem:
+            raise
+        except Exception as error:
+            log.error("unforeseen", path=scope["path"], method="POST", exc_info=error)
+            await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
+            return
+        await answer_response(answer)(scope, receive, send)
+
+
+def _way(scope: Scope) -> Way | None:
+    """The way that a request may go, by its method and path."""
+    if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
+        return None
+    path = scope["path"]
+    return WAYS.get(path) or (CONFIRM if CONFIRM_PATH.fullmatch(path) else None)
+
+
+async def _receive_all(receive: Receive) -> list[Message]:
+    """The messages that carry the body, or end it early."""
+    received = [await receive()]
+    while received[-1]["type"] == "http.request" and received[-1].get("more_body", False):
+        received.append(await receive())
+    return received
+
+
+def _body_in_order(way: Way, headers: dict[bytes, str], received: list[Message]) -> Any:
+    """The body, if the endpoint would accept it and the headers beside it; else None."""
+    if received[-1]["type"] != "http.request" or headers.get(b"content-type") != "application/json":
+        return None
+    try:
+        return way.body.validate_json(b"".join(message.get("body", b"") for message in received))
+    except ValidationError:
+        return None
+
+
+def _again(received: list[Message], receive: Receive) -> Receive:
+    """A `receive` that tells the same once more, and then what comes after it."""
+    left = iter(received)
+
+    async def tell() -> Message:
+        for message in left:
+            return message
+        return await receive()
+
+    return tell

@@ -1,0 +1,25 @@
+"""`GET /ok` and `GET /metrics`, on every listener."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from orchestrator.database.schema_revision import require_schema
+from orchestrator.http.services import Parts
+
+router = APIRouter()
+
+
+@router.get("/ok", response_class=PlainTextResponse, tags=["health"])
+async def ok(parts: Parts) -> str:
+    """The process answers and the database can be asked; 503 otherwise."""
+    await require_schema(parts.context.database)
+    return "ok"
+
+
+@router.get("/metrics", response_class=PlainTextResponse, tags=["health"])
+async def metrics() -> Response:
+    """Prometheus text format."""
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

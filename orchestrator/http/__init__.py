@@ -1,0 +1,1 @@
+"""What every endpoint uses: principals, paging, problem documents, writes under an operation key."""

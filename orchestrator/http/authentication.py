@@ -1,0 +1,106 @@
+"""Who is calling the public API: an API key looked up by its SHA-256 and trusted for a moment, or a token (OIDC).
+
+A revoked key is refused within `credential_cache_seconds` on every process, and at once on the one that revoked it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from orchestrator.allocations.states import Principal
+from orchestrator.database.response_versions import as_of
+from orchestrator.database.transactions import Database
+from orchestrator.http.oidc.bearer_tokens import BearerTokens
+from orchestrator.http.oidc.tokens import is_token
+from orchestrator.http.query_parameters import refuse_unknown_parameters
+from orchestrator.http.single_flight import Remembered
+from orchestrator.problems import Forbidden, Unauthenticated
+from orchestrator.tenants.queries import find_principal
+
+KEY_LENGTH_MAX = 200
+
+
+class Credentials:
+    """Tells whose a bearer string is. Refusals of API keys are remembered too, in the same bound.
+
+    `tokens` is None where no issuer is configured; then a token is an unknown key.
+    """
+
+    def __init__(self, database: Database, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
+        self.tokens = tokens
+
+        async def ask(digest: bytes) -> Principal | None:
+            return await find_principal(database, digest)
+
+        self._keys: Remembered[bytes, Principal | None] = Remembered(ask, cache_seconds)
+
+    async def principal_of(self, bearer: str) -> Principal:
+        """The principal of a live key or a good token. Raises `Unauthenticated` or what `BearerTokens` raises."""
+        if self.tokens is not None and is_token(bearer):
+            return await self.tokens.principal_of(bearer)
+        if not bearer or len(bearer) > KEY_LENGTH_MAX:
+            raise Unauthenticated("send `Authorization: Bearer <API key>`")
+        principal = await self._keys.answer_for(hashlib.sha256(bearer.encode()).digest())
+        if principal is None:
+            raise Unauthenticated("this API key is unknown or revoked")
+        return principal
+
+    def forget(self) -> None:
+        """Ask again for every key and tenant from now on: called by the process that revokes or suspends."""
+        self._keys.forget()
+        if self.tokens is not None:
+            self.tokens.forget()
+
+
+async def principal_behind(credentials: Credentials, header: str) -> Principal:
+    """Whose an Authorization header is. Raises `Unauthenticated`, or what a token's check raises."""
+    scheme, _, bearer = header.partition(" ")
+    return await credentials.principal_of(bearer.strip() if scheme.lower() == "bearer" else "")
+
+
+def tenants_own(principal: Principal) -> Principal:
+    """The principal, if it acts for a tenant; else `Forbidden`."""
+    if principal.tenant_id is None:
+        raise Forbidden("this needs a tenant's key")
+    return principal
+
+
+async def authenticate(request: Request) -> Principal:
+    """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know.
+
+    Returns when the log has come to the version that the client wants its answer to include, or raises what
+    `LogHead.reach` raises: here, because strangers are not waited for.
+    """
+    return await admit(request, request.headers.get("authorization", ""))
+
+
+async def admit(request: Request, authorization: str) -> Principal:
+    """As `authenticate`, whatever header or parameter the credential came in."""
+    services = request.app.state.services
+    principal = await principal_behind(services.credentials, authorization)
+    refuse_unknown_parameters(request)
+    asked = as_of.get()
+    if asked is not None and asked.at_least > 0:
+        await services.log_head.reach(asked.at_least)
+    return principal
+
+
+async def require_admin(request: Request) -> Principal:
+    """The caller, if an operator; else `Forbidden`."""
+    principal = await authenticate(request)
+    if principal.role != "admin":
+        raise Forbidden("this needs an operator's key")
+    return principal
+
+
+async def require_tenant(request: Request) -> Principal:
+    """The caller, if it acts for a tenant; else `Forbidden`."""
+    return tenants_own(await authenticate(request))
+
+
+Caller = Annotated[Principal, Depends(authenticate)]
+AdminCaller = Annotated[Principal, Depends(require_admin)]
+TenantCaller = Annotated[Principal, Depends(require_tenant)]

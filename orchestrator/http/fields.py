@@ -1,0 +1,69 @@
+"""The ground of every request type: closed to unknown fields, strict about types, bounded, and storable.
+
+PostgreSQL's text and jsonb refuse U+0000, so it is refused here, as 422; control characters have no place in names.
+Lone surrogates are no Unicode text: pydantic refuses them in every constrained string.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+INT32_MAX = 2**31 - 1
+VARIANT = "variant:"
+"""How the tags of a body's variants begin; nobody is told of them (http/problem_documents.py)."""
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
+
+
+class Request(BaseModel):
+    """A request body: no unknown fields, no coercion from one type to another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Request):
+    """The body of a write that needs none: `{}` or nothing at all."""
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _told(value: str) -> str:
+    """White space alone tells nothing. The OpenAPI document says so by a pattern that asks for one other letter."""
+    if not value.strip():
+        raise PydanticCustomError("blank", "must not be blank")
+    return value
+
+
+# Stands last in an annotation: bounds before it apply to the integer and stay visible in the OpenAPI document.
+WHOLE = BeforeValidator(_whole)
+Id = Annotated[UUID, Field(strict=False)]
+Printable = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        max_length=100,
+        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"},
+    ),
+    AfterValidator(_told),
+]
+Sentence = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$",
+        max_length=1_000,
+        json_schema_extra={"pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"},
+    ),
+    AfterValidator(_told),
+]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]
+NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
+HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]

@@ -1,0 +1,1 @@
+"""OIDC bearer tokens: the issuer's keys, verification, the principal of a token."""

@@ -1,0 +1,106 @@
+"""Who is calling with an OIDC token: verified once, then known by its SHA-256 until it expires.
+
+A token known already still needs three things at each call, all of them in memory: its time is not over, the issuer still
+lists the very key that signed it, and its tenant is active (asked in Postgres as often as for API keys).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from orchestrator.allocations.states import Principal
+from orchestrator.database.transactions import Database
+from orchestrator.http import metrics
+from orchestrator.http.oidc.issuer_keys import IssuerKeys
+from orchestrator.http.oidc.token_principals import ClaimRules, principal_of
+from orchestrator.http.oidc.token_refusals import TenantNotActive, TokenExpired
+from orchestrator.http.oidc.tokens import TokenHeader, TokenRules, read_header, verify_token
+from orchestrator.http.single_flight import Remembered
+from orchestrator.problems import Problem
+from orchestrator.tenants.queries import is_tenant_active
+
+TOKENS_MAX = 10_000
+
+log = structlog.get_logger("orchestrator.api")
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """What verifying a token told. `expires_at`: Unix seconds, leeway included."""
+
+    principal: Principal
+    expires_at: float
+    header: TokenHeader
+    fingerprint: bytes
+
+
+class BearerTokens:
+    """Turns the tokens of one issuer into principals."""
+
+    def __init__(
+        self, keys: IssuerKeys, database: Database, rules: TokenRules, claims: ClaimRules, cache_seconds: float
+    ) -> None:
+        self.keys = keys
+        self._rules = rules
+        self._claims = claims
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+
+        async def ask(tenant_id: UUID) -> bool:
+            return await is_tenant_active(database, tenant_id)
+
+        self._tenants = Remembered(ask, cache_seconds)
+
+    async def principal_of(self, token: str) -> Principal:
+        """Whom the token stands for.
+
+        Raises a `TokenRefused`, `IssuerUnavailable`, or what asking the database for the tenant raises.
+        """
+        try:
+            found = await self._verified_token(token)
+            tenant_id = found.principal.tenant_id
+            if tenant_id is not None and not await self._tenants.answer_for(tenant_id):
+                raise TenantNotActive("the tenant that the token names is unknown or suspended")
+        except Problem as problem:
+            metrics.TOKENS.labels(result=problem.code).inc()
+            raise
+        metrics.TOKENS.labels(result="accepted").inc()
+        return found.principal
+
+    async def _verified_token(self, token: str) -> _Verified:
+        digest = hashlib.sha256(token.encode()).digest()
+        found = self._verified.get(digest)
+        if found is not None and self._still_good(found):
+            self._verified.move_to_end(digest)
+            return found
+        header = read_header(token)
+        key = await self.keys.key_of(header)
+        claims = verify_token(token, key, self._rules)
+        principal = principal_of(claims, self._claims)
+        verified = _Verified(principal, claims["exp"] + self._rules.leeway_seconds, header, key.fingerprint)
+        self._verified[digest] = verified
+        self._verified.move_to_end(digest)
+        while len(self._verified) > TOKENS_MAX:
+            self._verified.popitem(last=False)
+        log.info(
+            "token_verified", principal_id=str(principal.id), role=principal.role,
+            tenant_id=None if principal.tenant_id is None else str(principal.tenant_id),
+            subject=claims["sub"], key_id=header.key_id,
+        )  # fmt: skip
+        return verified
+
+    def _still_good(self, found: _Verified) -> bool:
+        """Whether verifying the token again would say the same. Raises `TokenExpired`."""
+        if time.time() >= found.expires_at:
+            raise TokenExpired("the token has expired; get a new one")
+        key = self.keys.key_at_hand(found.header)
+        return key is not None and key.fingerprint == found.fingerprint
+
+    def forget(self) -> None:
+        """Ask again for every tenant from now on: called by the process that suspends one."""
+        self._tenants.forget()

@@ -1,0 +1,123 @@
+"""What the OpenAPI document says beyond the endpoints' own types: problem documents, and how callers are known.
+
+Every operation can be refused in the ways of docs/http-api.md, so every operation lists them; the document is checked
+against the running server by the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+from orchestrator.log import wanted_versions
+
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "RFC 9457 problem document; some codes carry further members.",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "outcome", "server_time"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "outcome": {"enum": ["not_done", "in_progress", "unknown"]},
+        "server_time": {"type": "string", "format": "date-time"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+_DESCRIPTIONS: Final = {
+    400: "The request cannot be read",
+    401: "No key or token, or one that is unknown, revoked, expired or not ours",
+    403: "The caller's role does not allow this",
+    404: "No such object, or somebody else's",
+    408: "The body did not come whole in time",
+    409: "Refused by the state of things",
+    410: "Its record is not kept any more",
+    413: "The body is too large",
+    422: "The request does not fit the schema, or names what is not there",
+    503: "Nothing can be done now, or the outcome is unknown",
+}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    reference = {"$ref": "#/components/schemas/Problem"}
+    return {"description": _DESCRIPTIONS[status], "content": {"application/problem+json": {"schema": reference}}}
+
+
+PROBLEM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {status: _problem(status) for status in _DESCRIPTIONS}
+
+_SECURITY_SCHEMES: Final = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, berth_<prefix>_<secret>, or an OIDC token (JWT)",
+    },
+    "certificate": {"type": "mutualTLS", "description": "A node's client certificate"},
+}
+# The quotes are not part of a key, and an empty one is none.
+IDEMPOTENCY_KEY_PATTERN: Final = r'^(?!""$)[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$'
+_IDEMPOTENCY_KEY_SCHEMA: Final = {
+    "type": "string",
+    "pattern": IDEMPOTENCY_KEY_PATTERN,
+    "description": "Printable ASCII, 1 to 255 characters, quoted or bare.",
+}
+_OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/api/v1/nodes/enroll"})
+
+
+def install(app: FastAPI) -> None:
+    """Complete the application's OpenAPI document: problems, security schemes, and who needs which."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _complete(plain())
+        assert app.openapi_schema is not None, "FastAPI keeps what it generated"
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _complete(document: dict[str, Any]) -> None:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM_SCHEMA
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    components["securitySchemes"] = _SECURITY_SCHEMES
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["security"] = _security(path)
+            if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
+                wanted_versions.describe(operation, path)
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _schema_of(parameter)
+            for status in _DESCRIPTIONS:
+                operation["responses"][str(status)] = _problem(status)
+
+
+def _schema_of(parameter: dict[str, Any]) -> dict[str, Any]:
+    """The parameter's schema; outside a body there is no null, only absence."""
+    schema: dict[str, Any] = parameter["schema"]
+    if parameter["name"].lower() == "idempotency-key":
+        return _IDEMPOTENCY_KEY_SCHEMA
+    if "anyOf" not in schema:
+        return schema
+    real = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**real[0], **rest} if len(real) == 1 else {**rest, "anyOf": real}
+
+
+def _security(path: str) -> list[dict[str, list[str]]]:
+    if path in _OPEN_PATHS:
+        return []
+    return [{"certificate": []}] if path.startswith("/node/") else [{"bearer": []}]

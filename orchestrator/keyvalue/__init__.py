@@ -1,0 +1,1 @@
+"""Keys and values, changed by transactions of the log."""

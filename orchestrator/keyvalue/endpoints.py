@@ -1,0 +1,85 @@
+"""`GET /v1/kv` and `GET /v1/kv/{key}`: keys and values as transactions left them (docs/kv.md)."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import Caller
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.paging import cursor_after, place_after
+from orchestrator.http.services import Parts, Services
+from orchestrator.keyvalue import schemas
+from orchestrator.keyvalue.commit_endpoints import namespace_of
+from orchestrator.keyvalue.queries import Found, find_key, find_range
+from orchestrator.keyvalue.rules import RangeInvalid
+from orchestrator.keyvalue.store.keys import Entry
+from orchestrator.problems import NotFound
+
+router = APIRouter(prefix="/kv", tags=["log"], responses=PROBLEM_RESPONSES)
+KEYS = "keys"
+PAGE_BYTES_MAX = 1_048_576
+KeyPath = Annotated[
+    str,
+    Path(
+        pattern=r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?$",
+        min_length=2, max_length=schemas.BASE64URL_LENGTH_MAX,
+        description="Base64url (RFC 4648 §5), with or without padding",
+    ),
+]  # fmt: skip
+
+
+@router.get("", response_model=schemas.KeyRange)
+async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """The keys of a range in the order of their bytes, page by page; each page is read at a version of its own."""
+    begin, end = _decoded(query.begin), None if query.end is None else _decoded(query.end)
+    if end is not None and begin >= end:
+        raise RangeInvalid("the end of a range must be beyond its begin")
+    begin = place_after(query.cursor, KEYS, lambda text: _decoded(text) + b"\0", begin)
+    found = await _sequenced(
+        parts,
+        lambda: find_range(
+            parts.context.database, namespace_of(caller), begin, end, limit=query.limit, bytes_max=PAGE_BYTES_MAX
+        ),
+    )
+    last = urlsafe_b64encode(found.entries[-1].key).decode() if found.more and found.entries else None
+    return json_response(
+        {
+            "items": [_shown(entry) for entry in found.entries],
+            "next_cursor": None if last is None else cursor_after(KEYS, last),
+            "read_version": found.snapshot.version,
+            "leader_id": found.snapshot.leader_id,
+        }
+    )
+
+
+@router.get("/{key}", response_model=schemas.KeyRead)
+async def read(key: KeyPath, caller: Caller, parts: Parts) -> Response:
+    """One key. That there is none is 404, which names the version at which that is so."""
+    found = await _sequenced(parts, lambda: find_key(parts.context.database, namespace_of(caller), _decoded(key)))
+    at = {"read_version": found.snapshot.version, "leader_id": found.snapshot.leader_id}
+    if not found.entries:
+        raise NotFound("there is no such key", **at)
+    return json_response({**_shown(found.entries[0]), **at})
+
+
+async def _sequenced(parts: Services, find: Callable[[], Awaitable[Found]]) -> Found:
+    """What is found; once more if something of it has no version yet: a commit that reads at the version told would fail."""
+    found = await find()
+    if found.waits:
+        await parts.log_head.fresh()
+        found = await find()
+    return found
+
+
+def _decoded(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    return {"key": b64encode(entry.key).decode(), "value": b64encode(entry.value).decode(), "version": entry.version}

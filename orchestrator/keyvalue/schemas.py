@@ -1,0 +1,150 @@
+"""Bodies of transactions of keys and values. Binary data is standard base64 with padding (RFC 4648 §4)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.http.fields import WHOLE, Request
+from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
+
+VERSION_MAX: Final = 2**63 - 1
+_TOLD: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
+"""The document's numbers are doubles; this is the largest one below 2^63."""
+REQUEST_ID_LENGTH_MIN: Final = 20
+"""What the deployment's setting is by default; the document names that."""
+_BASE64 = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_BASE64URL = r"([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
+BASE64URL_LENGTH_MAX: Final = 2_740
+
+Bytes = Annotated[str, Field(pattern=f"^{_BASE64}$", description="Base64 (RFC 4648 §4), padded")]
+Key = Annotated[
+    str, Field(pattern=f"^{_BASE64}$", min_length=4, description="Base64 (RFC 4648 §4), padded; one byte at least")
+]
+Base64Url = Annotated[
+    str,
+    Field(
+        pattern=f"^{_BASE64URL}$", max_length=BASE64URL_LENGTH_MAX,
+        description="Base64url (RFC 4648 §5), with or without padding",
+    ),
+]  # fmt: skip
+LogVersion = Annotated[int, Field(ge=0, le=VERSION_MAX, json_schema_extra=_TOLD), WHOLE]
+
+
+class PointRead(Request):
+    """Satisfied if the key has not changed since the version."""
+
+    type: Literal["point_read"]
+    version: LogVersion | None = None
+    key: Key
+
+
+class RangeRead(Request):
+    """Satisfied if no key in `[begin, end)` has changed since the version, come or gone."""
+
+    type: Literal["range_read"]
+    version: LogVersion | None = None
+    begin: Bytes
+    end: Key
+
+
+class WriteKey(Request):
+    """Give the key this value."""
+
+    type: Literal["write"]
+    key: Key
+    value: Bytes
+
+
+class DeleteKey(Request):
+    """Let there be no such key."""
+
+    type: Literal["delete"]
+    key: Key
+
+
+class DeleteRange(Request):
+    """Let there be no key in `[begin, end)`."""
+
+    type: Literal["range_delete"]
+    begin: Bytes
+    end: Key
+
+
+class CommitTransaction(Request):
+    """A transaction: it is committed if every precondition is satisfied; then the operations are applied in order."""
+
+    request_id: str | None = Field(
+        None, pattern=r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$",
+        json_schema_extra={"minLength": REQUEST_ID_LENGTH_MIN},
+        description="The operation key, if the header names none; drawn by the server if neither does",
+    )  # fmt: skip
+    leader_id: str | None = Field(None, max_length=100, description="Not committed under another leader")
+    read_version: LogVersion | None = Field(None, description="The version of preconditions that name none")
+    preconditions: list[Annotated[PointRead | RangeRead, Field(discriminator="type")]] = Field(default_factory=list)
+    operations: list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]] = Field(
+        default_factory=list
+    )
+
+
+class Outcome(BaseModel):
+    """What became of a transaction."""
+
+    status: Literal["committed", "not_committed"]
+    conflicts: list[dict[str, Any]] = Field(description="The preconditions that were not satisfied")
+    version: int = Field(description="Of the transaction; if it was not committed, a newer one to read at")
+    leader_id: str
+    request_id: str
+
+
+class Status(BaseModel):
+    """What became of a request_id; it is not under way any more."""
+
+    status: Literal["committed", "id_not_found", "log_truncated"]
+    version: int | None
+    leader_id: str | None
+
+
+class StatusQuery(BaseModel):
+    """The query of a status."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    request_id: str = Field(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$")
+    min_version: int = Field(ge=0, le=VERSION_MAX, json_schema_extra=_TOLD)
+
+
+class KeyValue(BaseModel):
+    """One key. `version`: of its last change; null where the log does not keep that any more."""
+
+    key: str
+    value: str
+    version: int | None
+
+
+class KeyRead(KeyValue):
+    """One key, read at a version."""
+
+    read_version: int
+    leader_id: str
+
+
+class RangeQuery(BaseModel):
+    """The query of a range: `[begin, end)`, from the first key and to the last one by default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    begin: Base64Url = ""
+    end: Base64Url | None = None
+    limit: int = Field(LIMIT_DEFAULT, ge=1, le=LIMIT_MAX)
+    cursor: Cursor = None
+
+
+class KeyRange(BaseModel):
+    """A page of a range, read at a version."""
+
+    items: list[KeyValue]
+    next_cursor: str | None
+    read_version: int
+    leader_id: str

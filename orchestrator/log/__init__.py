@@ -1,0 +1,1 @@
+"""The log: events, their versions, readers, retention and dead letters."""

@@ -1,0 +1,1 @@
+"""The feed: one tail of the log per process, fanned out to its subscribers."""

@@ -1,0 +1,66 @@
+"""`/v1/retention`: policies that keep the log from being truncated (docs/retention.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Path
+from fastapi.responses import Response
+
+from orchestrator.allocations.read_endpoints import tenant_meant
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import Caller
+from orchestrator.http.fields import NAME_PATTERN
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.services import Parts
+from orchestrator.http.writes import AnyWrite
+from orchestrator.keyvalue.commit_endpoints import namespace_of
+from orchestrator.log.commands.retention import put_retention_policy, remove_retention_policy
+from orchestrator.log.queries import find_policy, list_policies
+from orchestrator.log.schemas import PutRetentionPolicy, RetentionPolicy
+
+router = APIRouter(prefix="/retention", tags=["log"], responses=PROBLEM_RESPONSES)
+PolicyPath = Annotated[str, Path(pattern=NAME_PATTERN)]
+_MADE: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "description": "It was made"}}
+
+
+@router.get("", response_model=list[RetentionPolicy])
+@router.get("/", response_model=list[RetentionPolicy], include_in_schema=False)
+async def list_all(caller: Caller, parts: Parts, tenant_id: UUID | None = None) -> Response:
+    """Every policy of the tenant, or of the operators, by id. Operators may ask for a tenant's."""
+    scope = namespace_of(caller) if tenant_id is None else tenant_meant(caller, tenant_id)
+    return json_response(await list_policies(parts.context.database, scope))
+
+
+@router.get("/{policy_id}", response_model=RetentionPolicy)
+async def read(policy_id: PolicyPath, caller: Caller, parts: Parts) -> Response:
+    """One policy."""
+    return json_response(await find_policy(parts.context.database, namespace_of(caller), policy_id))
+
+
+@router.put("/{policy_id}", response_model=RetentionPolicy, responses=_MADE)
+async def put(policy_id: PolicyPath, body: PutRetentionPolicy, write: AnyWrite) -> Response:
+    """Keep the log from a version on. Operators' policies hold without limit, a tenant's a bounded number of versions."""
+    settings = write.parts.settings
+    answer = await put_retention_policy(
+        write.context,
+        write.operation(body),
+        write.caller,
+        namespace_of(write.caller),
+        policy_id,
+        body.prevent_truncate,
+        versions_max=None if write.caller.tenant_id is None else settings.retention_tenant_versions_max,
+        policies_max=settings.retention_policies_max,
+    )
+    return answer_response(answer)
+
+
+@router.delete("/{policy_id}", status_code=204)
+async def remove(policy_id: PolicyPath, write: AnyWrite) -> Response:
+    """Let go of what the policy held."""
+    scope = namespace_of(write.caller)
+    return answer_response(
+        await remove_retention_policy(write.context, write.operation(), write.caller, scope, policy_id)
+    )

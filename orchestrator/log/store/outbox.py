@@ -1,0 +1,30 @@
+"""Where a transaction leaves its events. The row's id is drawn here, after the subject's lock is held (DESIGN §7)."""
+
+from __future__ import annotations
+
+import json
+
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event
+
+_INSERT = """
+insert into outbox (event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+values (:event_type, :correlation_id, :tenant_id, :subject, :operation_key, :request_id, cast(:payload as jsonb))
+"""
+
+
+async def append_event(tx: Transaction, event: Event) -> None:
+    """The event is in the log if and only if the caller's transaction commits."""
+    tx.tells_operation |= event.operation_key is not None
+    await tx.execute(
+        _INSERT,
+        {
+            "event_type": event.type.value,
+            "correlation_id": event.correlation_id,
+            "tenant_id": event.tenant_id,
+            "subject": event.subject,
+            "operation_key": event.operation_key,
+            "request_id": event.request_id,
+            "payload": json.dumps(event.payload, default=str),
+        },
+    )

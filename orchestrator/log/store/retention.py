@@ -1,0 +1,103 @@
+"""Policies that keep the log from being truncated (docs/retention.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.keyvalue.rules import VersionInFuture
+from orchestrator.log.refusals import LogTruncated, RetentionOutOfBounds, RetentionPoliciesFull
+from orchestrator.problems import NotFound
+
+# Locked first, so that what is there when a policy is judged is there when it holds.
+_BEGINNING = "select version from log_first for no key update"
+_STANDING = """
+select h.version as head, (select count(*) from retention_policies where scope = :scope and policy_id <> :policy_id) as others
+from log_head h
+"""
+_PUT = """
+insert into retention_policies (scope, policy_id, prevent_truncate, versions_max)
+values (:scope, :policy_id, :prevent_truncate, :versions_max)
+on conflict (scope, policy_id) do update
+set prevent_truncate = excluded.prevent_truncate, versions_max = excluded.versions_max, updated_at = clock_timestamp()
+returning old.policy_id is null as made, created_at, updated_at
+"""
+_DELETE = "delete from retention_policies where scope = :scope and policy_id = :policy_id returning prevent_truncate"
+_LIST = """
+select p.policy_id, p.prevent_truncate, greatest(1, p.prevent_truncate, h.version - p.versions_max) as kept_from,
+       p.created_at, p.updated_at
+from retention_policies p cross join log_head h
+where p.scope = :scope and (cast(:policy_id as text) is null or p.policy_id = :policy_id) order by p.policy_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Nothing from `kept_from` on is truncated: that is `prevent_truncate`, or a tenant's bound where it lies behind it."""
+
+    policy_id: str
+    prevent_truncate: int
+    kept_from: int
+    created_at: datetime
+    updated_at: datetime
+
+
+async def put_policy(
+    tx: Transaction, scope: UUID, policy_id: str, prevent_truncate: int, *, versions_max: int | None, policies_max: int
+) -> tuple[Policy, bool]:
+    """Make or change a policy; answers it, and whether it was made. It holds from the commit on.
+
+    Raises `LogTruncated` where a version that it names is gone, `VersionInFuture` beyond the next one,
+    `RetentionOutOfBounds` further behind the head than `versions_max`, `RetentionPoliciesFull`.
+    """
+    first: int = (await tx.execute(_BEGINNING)).scalar_one()
+    standing = (await tx.execute(_STANDING, {"scope": scope, "policy_id": policy_id})).one()
+    head: int = standing.head
+    if prevent_truncate > head + 1:
+        raise VersionInFuture(f"the log is at version {head}", version=head)
+    if prevent_truncate < first and first > 1:
+        raise LogTruncated(
+            f"version {prevent_truncate} is not kept any more; the log begins at {first}",
+            first_version=first,
+            version=head,
+        )
+    if versions_max is not None and max(1, prevent_truncate) < head - versions_max:
+        least = head - versions_max
+        raise RetentionOutOfBounds(
+            f"a tenant's policy may hold {versions_max} versions, so {least} is the lowest that it may name",
+            prevent_truncate_min=least,
+        )
+    if standing.others >= policies_max:
+        raise RetentionPoliciesFull(f"there may be {policies_max} policies; delete one")
+    values = {"scope": scope, "policy_id": policy_id, "prevent_truncate": prevent_truncate}
+    row = (await tx.execute(_PUT, {**values, "versions_max": versions_max})).one()
+    policy = Policy(policy_id, prevent_truncate, max(1, prevent_truncate), row.created_at, row.updated_at)
+    return policy, row.made
+
+
+async def delete_policy(tx: Transaction, scope: UUID, policy_id: str) -> int:
+    """Let go of what the policy held, and answer its version. Raises `NotFound`."""
+    gone: int | None = (await tx.execute(_DELETE, {"scope": scope, "policy_id": policy_id})).scalar_one_or_none()
+    if gone is None:
+        raise _not_found(policy_id)
+    return gone
+
+
+async def read_policy(reading: Reading, scope: UUID, policy_id: str) -> Policy:
+    """One policy. Raises `NotFound`."""
+    row = (await reading.execute(_LIST, {"scope": scope, "policy_id": policy_id})).first()
+    if row is None:
+        raise _not_found(policy_id)
+    return Policy(**row._mapping)
+
+
+async def list_policies(reading: Reading, scope: UUID) -> Sequence[Policy]:
+    """All of them, by id; how many there are is bounded."""
+    return [Policy(**row._mapping) for row in await reading.execute(_LIST, {"scope": scope, "policy_id": None})]
+
+
+def _not_found(policy_id: str) -> NotFound:
+    return NotFound(f"there is no retention policy {policy_id!r}")

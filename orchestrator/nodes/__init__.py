@@ -1,0 +1,1 @@
+"""Nodes: the fleet, its enrolment, certificates, inventories and orphans."""

@@ -1,0 +1,197 @@
+"""Vouches for nodes: issues their certificates from a small CA of ours, and reads who a verified peer is (DESIGN §8).
+
+A node is what its certificate says: exactly one URI name, `spiffe://<trust domain>/node/<id>` (SPIFFE X.509-SVID §2 and
+§5.2). Nothing that a signing request asks for besides its key is taken over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from orchestrator.problems import Invalid, Unauthenticated
+
+BACKDATE_SECONDS: Final = 60.0
+RSA_BITS_MIN: Final = 2_048
+RSA_BITS_MAX: Final = 8_192
+CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
+# RFC 7468 §7, with its older label, and nothing before or after: a reader that stops elsewhere would see another request.
+_ONE_REQUEST: Final = re.compile(
+    r"\s*-----BEGIN ((?:NEW )?)CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END \1CERTIFICATE REQUEST-----\s*"
+)
+
+PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
+AuthorityKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+
+
+class AuthoritySettings(Protocol):
+    """What the authority is made from (orchestrator/settings.py has the descriptions)."""
+
+    trust_domain: str
+    node_ca_certificate_file: Path | None
+    node_ca_key_file: Path | None
+    node_certificate_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """Who a verified certificate says its holder is; whether it still counts is asked of the database on each call."""
+
+    node_id: uuid.UUID
+    serial: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificate:
+    """A new certificate and what is recorded of it. `serial` is lower-case hex without leading zeros."""
+
+    pem: str
+    serial: str
+    key_sha256: bytes
+    not_before: datetime
+    not_after: datetime
+
+
+class NodeAuthority:
+    """The node CA: its certificate, its key, and the trust domain it speaks for."""
+
+    def __init__(
+        self, certificate: x509.Certificate, key: AuthorityKey, trust_domain: str, lifetime_seconds: float
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._trust_domain = trust_domain
+        self._lifetime = timedelta(seconds=lifetime_seconds)
+        self.ca_pem = certificate.public_bytes(Encoding.PEM).decode()
+
+    def issue(self, key: PublicKey, node_id: uuid.UUID) -> IssuedCertificate:
+        """A client certificate for this node and key, from a minute ago (clocks differ) for the set lifetime."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        not_before = now - timedelta(seconds=BACKDATE_SECONDS)
+        not_after = min(now + self._lifetime, self._certificate.not_valid_after_utc)
+        identity = x509.UniformResourceIdentifier(node_uri(self._trust_domain, node_id))
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"node {node_id}")]))
+            .issuer_name(self._certificate.subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(not_before)
+            .not_valid_after(not_after)
+            .add_extension(x509.SubjectAlternativeName([identity]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(_DIGITAL_SIGNATURE, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key()),  # type: ignore[arg-type]
+                critical=False,
+            )
+            .sign(self._key, None if isinstance(self._key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+        )
+        return IssuedCertificate(
+            pem=certificate.public_bytes(Encoding.PEM).decode(),
+            serial=format(certificate.serial_number, "x"),
+            key_sha256=hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest(),
+            not_before=not_before,
+            not_after=not_after,
+        )
+
+
+_DIGITAL_SIGNATURE: Final = x509.KeyUsage(
+    digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
+def load_authority(settings: AuthoritySettings) -> NodeAuthority | None:
+    """The authority, or None where its key is not set: such a process neither enrols nor renews.
+
+    Raises OSError for unreadable files, ValueError for a certificate that is no CA's, or a key that is not its own.
+    """
+    if settings.node_ca_certificate_file is None or settings.node_ca_key_file is None:
+        return None
+    certificate = x509.load_pem_x509_certificate(settings.node_ca_certificate_file.read_bytes())
+    key = load_pem_private_key(settings.node_ca_key_file.read_bytes(), password=None)
+    if not isinstance(key, AuthorityKey):
+        raise ValueError(f"{settings.node_ca_key_file.name} is not an EC, Ed25519 or RSA key")
+    if key.public_key() != certificate.public_key():
+        raise ValueError(f"{settings.node_ca_key_file.name} is not the key of {settings.node_ca_certificate_file.name}")
+    try:
+        is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
+    if not is_authority:
+        raise ValueError(f"{settings.node_ca_certificate_file.name} is not a CA's certificate")
+    return NodeAuthority(certificate, key, settings.trust_domain, settings.node_certificate_seconds)
+
+
+def read_signing_request(csr_pem: str) -> PublicKey:
+    """The key that a PKCS#10 request (RFC 2986) proves to hold; everything else in it is ignored.
+
+    Raises `Invalid` if it cannot be read, does not verify, or has a key of another type than we vouch for.
+    """
+    if not _ONE_REQUEST.fullmatch(csr_pem):
+        raise _invalid_request("must be one certificate signing request in PEM, with nothing before or after it")
+    try:
+        request = x509.load_pem_x509_csr(csr_pem.encode())
+        key = request.public_key()
+        verified = request.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
+        raise _invalid_request("is not a readable certificate signing request") from error
+    if not verified:
+        raise _invalid_request("is not signed by the key it names")
+    if isinstance(key, rsa.RSAPublicKey) and RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX:
+        return key
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, CURVES):
+        return key
+    raise _invalid_request(
+        f"must have an EC P-256 or P-384, Ed25519, or RSA key ({RSA_BITS_MIN} to {RSA_BITS_MAX} bits)"
+    )
+
+
+def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
+    """The name of a node."""
+    return f"spiffe://{trust_domain}/node/{node_id}"
+
+
+def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIdentity:
+    """Who the verified peer is, from what `ssl.SSLObject.getpeercert()` tells of its certificate.
+
+    The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked
+    by the TLS layer; `getpeercert` does not tell the EKU, and every certificate of our CA carries clientAuth and
+    nothing else. Raises `Unauthenticated` without a certificate, or unless it has exactly one URI name: a node of ours.
+    """
+    if not peer:
+        raise Unauthenticated("a node proves who it is with a client certificate")
+    names = [name for kind, name in peer.get("subjectAltName", ()) if kind == "URI"]
+    prefix = f"spiffe://{trust_domain}/node/"
+    if len(names) != 1 or not names[0].startswith(prefix):
+        raise Unauthenticated("the certificate names no node of this trust domain")
+    try:
+        node_id = uuid.UUID(names[0].removeprefix(prefix))
+        serial = format(int(peer["serialNumber"], 16), "x")
+    except (ValueError, KeyError) as error:
+        raise Unauthenticated("the certificate names no node of this trust domain") from error
+    if names[0] != node_uri(trust_domain, node_id):
+        raise Unauthenticated("the certificate names no node of this trust domain")
+    return NodeIdentity(node_id, serial)
+
+
+def _invalid_request(what: str) -> Invalid:
+    return Invalid(f"csr_pem: {what}", errors=[{"field": "csr_pem", "message": what}])

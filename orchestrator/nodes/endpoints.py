@@ -1,0 +1,130 @@
+"""The fleet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import AdminCaller
+from orchestrator.http.fields import NODE_PATTERN, Nothing
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.paging import Page, identified_page, page_of
+from orchestrator.http.services import Parts
+from orchestrator.http.writes import AdminWrite, unsealed_response
+from orchestrator.nodes import queries as nodes
+from orchestrator.nodes.commands.certificates import revoke_node_certificates
+from orchestrator.nodes.commands.enrolment import create_enrolment_token
+from orchestrator.nodes.commands.nodes import cordon_node, create_node, drain_node, retire_node, uncordon_node
+from orchestrator.nodes.schemas import (
+    CreateEnrolmentToken,
+    CreateNode,
+    EnrolmentToken,
+    ListedNode,
+    Node,
+    NodeQuery,
+    RetireNode,
+    RevokeCertificates,
+)
+
+router = APIRouter(prefix="/nodes", tags=["admin: nodes"], responses=PROBLEM_RESPONSES)
+
+
+@router.post("", status_code=201, response_model=Node)
+async def create(body: CreateNode, write: AdminWrite) -> Response:
+    """Register a node; its agent enrols with a token."""
+    answer = await create_node(
+        write.context,
+        write.operation(body),
+        write.actor,
+        name=body.name,
+        region=body.region,
+        gpu_model=body.gpu_model,
+        shape=body.shape.value,
+        slot_count=body.slot_count,
+        half_slots=body.half_slots,
+        address=body.address,
+        faults=body.faults or {},
+    )
+    write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.get("", response_model=Page[ListedNode])
+async def list_all(query: Annotated[NodeQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """The fleet, without slots."""
+    after, limit = identified_page(query, "nodes")
+    found = await nodes.list_nodes(
+        parts.context.database, state=query.state, region=query.region, after=after, limit=limit
+    )
+    return json_response(page_of(found, query.limit, "nodes", lambda node: node.id))
+
+
+@router.get("/{node}", response_model=Node)
+async def find(
+    node: Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")], caller: AdminCaller, parts: Parts
+) -> Response:
+    """One node by id or name, with its slots and who holds them."""
+    return json_response(await nodes.find_node(parts.context.database, _id_or_name(node)))
+
+
+def _id_or_name(text: str) -> UUID | str:
+    try:
+        return UUID(text)
+    except ValueError:
+        return text
+
+
+@router.post("/{node_id}/enrolment-token", status_code=201, response_model=EnrolmentToken)
+async def give_token(node_id: UUID, write: AdminWrite, body: CreateEnrolmentToken | None = None) -> Response:
+    """A one-time token for the node's agent; told in this answer (and in its replays to the same caller) only."""
+    wanted = body or CreateEnrolmentToken()
+    answer = await create_enrolment_token(
+        write.context,
+        write.operation(wanted),
+        write.caller,
+        write.sealer(),
+        node_id,
+        hardware_id=wanted.hardware_id,
+        valid_seconds=wanted.valid_seconds or write.parts.settings.enrolment_token_seconds,
+    )
+    return unsealed_response(write, answer, "token")
+
+
+@router.post("/{node_id}/cordon", response_model=Node)
+async def cordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
+    """Place nothing new on a node."""
+    return answer_response(await cordon_node(write.context, write.operation(), write.actor, node_id))
+
+
+@router.post("/{node_id}/uncordon", response_model=Node)
+async def uncordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
+    """Place on a node again."""
+    return answer_response(await uncordon_node(write.context, write.operation(), write.actor, node_id))
+
+
+@router.post("/{node_id}/drain", response_model=Node)
+async def drain(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
+    """Empty a node: nothing new is placed, what runs stays until it is released."""
+    return answer_response(await drain_node(write.context, write.operation(), write.actor, node_id))
+
+
+@router.post("/{node_id}/retire", response_model=Node)
+async def retire(node_id: UUID, body: RetireNode, write: AdminWrite) -> Response:
+    """Take a node out of the fleet for good; refused while anything holds a unit of it."""
+    answer = await retire_node(write.context, write.operation(body), write.actor, node_id, reason=body.reason)
+    write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.post("/{node_id}/certificates/revoke", response_model=Node)
+async def revoke_certificates(node_id: UUID, body: RevokeCertificates, write: AdminWrite) -> Response:
+    """Refuse every certificate of a node from now on; it must enrol again."""
+    answer = await revoke_node_certificates(
+        write.context, write.operation(body), write.actor, node_id, reason=body.reason
+    )
+    return answer_response(answer)

@@ -1,0 +1,49 @@
+"""Where what nodes hold and what they should hold differ; looked at without locks, some nodes at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from orchestrator.allocations.store import absences
+from orchestrator.nodes.store import inventories, orphans
+from orchestrator.nodes.store.inventories import Unexplained
+from orchestrator.operations.execution import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Of some nodes, the last of which is `last_node`; None when there are no more nodes."""
+
+    last_node: UUID | None
+    unexplained: list[Unexplained]
+    missed: list[UUID]
+    over: list[UUID]
+
+
+async def compare_inventories(
+    context: Context, after: UUID, *, nodes_max: int, refresh_seconds: float, limit: int
+) -> Differences:
+    """What is to be done about at most `nodes_max` nodes with ids after `after`; at most `limit` of each kind."""
+    async with context.database.reading() as reading:
+        nodes = await inventories.nodes_with_inventory(reading, after, nodes_max)
+        if not nodes:
+            return Differences(None, [], [], [])
+        return Differences(
+            nodes[-1] if len(nodes) == nodes_max else None,
+            await inventories.find_unexplained(reading, nodes, refresh_seconds=refresh_seconds, limit=limit),
+            await absences.find_missed(reading, nodes, limit),
+            await absences.find_over(reading, nodes, limit),
+        )
+
+
+async def find_undecided_orphans(context: Context, limit: int) -> list[UUID]:
+    """Orphans that something can be done about now, the earliest deadline first."""
+    async with context.database.reading() as reading:
+        return await orphans.find_undecided(reading, limit)
+
+
+async def count_differences(context: Context) -> tuple[dict[str, int], int]:
+    """Orphans by state, and how many active allocations are reported as missing on their nodes."""
+    async with context.database.reading() as reading:
+        return await orphans.count_orphans(reading), await absences.count_reported(reading)

@@ -1,0 +1,46 @@
+"""The fleet, for operators; and whether a node's certificate still counts."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Database
+from orchestrator.nodes.store import certificates as node_certificates
+from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store.certificates import Standing
+from orchestrator.nodes.store.nodes import Node
+from orchestrator.nodes.store.orphans import Orphan, list_orphans
+
+
+async def find_node(database: Database, node: UUID | str) -> dict[str, Any]:
+    """One node by id or name, with its slots and their holders. Raises `NotFound`."""
+    async with database.reading() as reading:
+        if isinstance(node, UUID):
+            found = await nodes.read_node(reading, node)
+        else:
+            found = await nodes.read_node_by_name(reading, node)
+        return await nodes.node_document(reading, found)
+
+
+async def list_nodes(
+    database: Database, *, state: str | None, region: str | None, after: UUID, limit: int
+) -> list[Node]:
+    """Up to `limit` nodes after this id, without their slots."""
+    async with database.reading() as reading:
+        return await nodes.list_nodes(reading, state=state, region=region, after=after, limit=limit)
+
+
+async def find_standing(database: Database, node_id: UUID, serial: str) -> Standing:
+    """The node behind a verified certificate. Raises `Unauthenticated` if it no longer counts."""
+    async with database.glance() as reading:
+        return await node_certificates.require_standing(reading, node_id, serial)
+
+
+async def list_orphans_of_node(
+    database: Database, node_id: UUID, *, every: bool, after: UUID, limit: int
+) -> list[Orphan]:
+    """Up to `limit` orphans of the node, the oldest first; with `every`, also those destroyed. Raises `NotFound`."""
+    async with database.reading() as reading:
+        await nodes.read_node(reading, node_id)
+        return await list_orphans(reading, node_id, every=every, after=after, limit=limit)

@@ -1,0 +1,130 @@
+"""Nodes as operators register and see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Self
+from uuid import UUID
+
+from pydantic import BaseModel, Field, model_validator
+
+from node_agent.protocol import EnrolRequest
+from orchestrator.allocations.states import NodeState, Shape, SlotState
+from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
+from orchestrator.http.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence
+from orchestrator.http.paging import PageQuery
+
+FAULTS_MAX = 32
+TOKEN_SECONDS_MAX = 86_400
+
+FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
+FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
+
+Faults = Annotated[
+    dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra={"additionalProperties": False})
+]
+
+
+class CreateNode(Request):
+    """A node to be: its place, its GPUs, and how many of its slots lie in the first NUMA half (default: half)."""
+
+    name: NodeName
+    region: RegionName
+    gpu_model: Printable
+    shape: ShapeName
+    slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE]
+    half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
+    address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = None
+    faults: Faults | None = None
+
+    @model_validator(mode="after")
+    def _half_is_within_the_node(self) -> Self:
+        if self.half_slots is not None and self.half_slots > self.slot_count:
+            raise ValueError("half_slots must not be larger than slot_count")
+        return self
+
+
+class CreateEnrolmentToken(Request):
+    """Bound to this hardware id, or to whichever uses it first; valid for so many seconds."""
+
+    hardware_id: HardwareId | None = None
+    valid_seconds: Annotated[int, Field(ge=1, le=TOKEN_SECONDS_MAX), WHOLE] | None = None
+
+
+class RevokeCertificates(Request):
+    """Why, on the record."""
+
+    reason: Sentence
+
+
+class RetireNode(Request):
+    """Why, on the record."""
+
+    reason: Sentence
+
+
+class Enrol(EnrolRequest):
+    """`EnrolRequest` with a hardware id that can be stored."""
+
+    hardware_id: HardwareId
+    csr_pem: Annotated[str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem"})]
+
+
+class EnrolmentToken(BaseModel):
+    """A one-time token, shown once."""
+
+    token: str
+    expires_at: datetime
+
+
+class Slot(BaseModel):
+    """One GPU unit: what it is now, who holds it, and if it is `cleanup_blocked`, the code that says why.
+
+    `reason` says why a slot is `out_of_service`.
+    """
+
+    index: int
+    unit: int
+    numa_half: int
+    state: SlotState
+    reason: str | None
+    holder: UUID | None
+    code: str | None
+
+
+class ListedNode(BaseModel):
+    """A machine of the fleet. `drained`: it is draining and nothing is left on it."""
+
+    id: UUID
+    name: str
+    region: str
+    gpu_model: str
+    shape: Shape
+    slot_count: int
+    half_slots: int
+    state: NodeState
+    online: bool
+    free_slots: int
+    cleanup_blocked_slots: int
+    drained: bool
+    epoch: int
+    hardware_id: str | None
+    address: str
+    faults: dict[str, str]
+    enrolled_at: datetime | None
+    last_seen_at: datetime | None
+    agent_version: str | None
+    row_version: int
+
+
+class Node(ListedNode):
+    """A node with its slots."""
+
+    slots: list[Slot]
+
+
+class NodeQuery(PageQuery):
+    """Which nodes."""
+
+    state: NodeState | None = None
+    region: Printable | None = None

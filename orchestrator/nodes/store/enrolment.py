@@ -1,0 +1,91 @@
+"""One-time enrolment tokens: stored hashed, judged by the database's clock under the node's lock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.database.transactions import Transaction
+
+_INSERT = """
+insert into enrolment_tokens (node_id, token_hash, hardware_id, created_by, expires_at)
+values (:node_id, :token_hash, :hardware_id, :created_by,
+        clock_timestamp() + make_interval(secs => cast(:valid_seconds as float8)))
+returning expires_at
+"""
+_FORGET = """
+delete from enrolment_tokens where node_id = :node_id and expires_at < clock_timestamp() - interval '1 day'
+"""
+# A node that has been another machine before takes a new one only by a token that names it.
+_CONSUME = """
+update enrolment_tokens t set used_at = clock_timestamp()
+from nodes n
+where t.token_hash = :token_hash and n.id = t.node_id and n.id = :node_id and n.state <> 'retired'
+  and t.used_at is null and t.expires_at > clock_timestamp()
+  and (t.hardware_id = :hardware_id
+       or t.hardware_id is null and (n.hardware_id is null or n.hardware_id = :hardware_id))
+returning t.id
+"""
+# The key is the requester's proof that it is the one that was answered before; the answer may have been lost.
+_ANSWERED = """
+select n.epoch from enrolment_tokens t join nodes n on n.id = t.node_id
+where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' and n.hardware_id = :hardware_id
+  and t.used_at is not null and t.expires_at > clock_timestamp()
+  and exists (select from node_certificates c where c.node_id = n.id and c.node_epoch = n.epoch
+                and c.key_sha256 = :key_sha256 and c.revoked_at is null)
+"""
+_ENROL = """
+update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(),
+    state = case when state = 'registered' then 'active' else state end, row_version = row_version + 1
+where id = :node_id
+returning name, epoch, state
+"""
+
+
+async def insert_token(
+    tx: Transaction,
+    *,
+    node_id: UUID,
+    token_hash: bytes,
+    hardware_id: str | None,
+    created_by: UUID,
+    valid_seconds: float,
+) -> datetime:
+    """A token of a node that the caller has locked; answers when it ends. Tokens that ended long ago are forgotten."""
+    await tx.execute(_FORGET, {"node_id": node_id})
+    values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "created_by": created_by}
+    ends: datetime = (await tx.execute(_INSERT, {**values, "valid_seconds": valid_seconds})).scalar_one()
+    return ends
+
+
+async def lock_node_of_token(tx: Transaction, token_hash: bytes) -> UUID | None:
+    """The node that a token is for, locked; None for an unknown token. Whether it still counts is asked after this."""
+    row = (
+        await tx.execute(
+            """select id from nodes where id = (select node_id from enrolment_tokens where token_hash = :token_hash)
+            for no key update""",
+            {"token_hash": token_hash},
+        )
+    ).first()
+    return None if row is None else row.id
+
+
+async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str) -> bool:
+    """Use the token up, under the node's lock. False if it is used, over, or bound to other hardware."""
+    values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id}
+    return (await tx.execute(_CONSUME, values)).first() is not None
+
+
+async def epoch_answered_before(
+    tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes
+) -> int | None:
+    """The node's epoch if it began with this token and this key, and both still count; under the node's lock."""
+    values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "key_sha256": key_sha256}
+    row = (await tx.execute(_ANSWERED, values)).first()
+    return None if row is None else int(row.epoch)
+
+
+async def enrol_node(tx: Transaction, node_id: UUID, hardware_id: str) -> tuple[str, int, str]:
+    """The node begins its next epoch on this hardware; answers name, epoch and state."""
+    row = (await tx.execute(_ENROL, {"node_id": node_id, "hardware_id": hardware_id})).one()
+    return row.name, row.epoch, row.state

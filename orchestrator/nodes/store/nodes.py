@@ -1,0 +1,211 @@
+"""The fleet as operators register, see and steer it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.allocations.states import NodeState
+from orchestrator.catalogue.store import require_region
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import AlreadyExists, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One GPU unit of a node, as `SlotState` says. `holder`: the owner of the claim on it; `code`: why it is blocked."""
+
+    index: int
+    unit: int
+    numa_half: int
+    state: str
+    reason: str | None
+    holder: UUID | None
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the fleet. `drained`: it is draining and no claim is open on it."""
+
+    id: UUID
+    name: str
+    region: str
+    gpu_model: str
+    shape: str
+    slot_count: int
+    half_slots: int
+    state: str
+    online: bool
+    free_slots: int
+    cleanup_blocked_slots: int
+    drained: bool
+    epoch: int
+    hardware_id: str | None
+    address: str
+    faults: dict[str, str]
+    enrolled_at: datetime | None
+    last_seen_at: datetime | None
+    agent_version: str | None
+    row_version: int
+
+
+_SELECT = """
+select id, name, region, gpu_model, shape, slot_count, half_slots, state, online,
+       bit_count(free_mask::bit(64))::integer as free_slots,
+       (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
+        where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release')) as cleanup_blocked_slots,
+       state = 'draining'
+           and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null) as drained,
+       epoch, hardware_id, address, faults, enrolled_at, last_seen_at, agent_version, row_version
+from nodes
+"""
+_LIST = f"""{_SELECT}
+where id > :after and (cast(:state as text) is null or state = :state)
+  and (cast(:region as text) is null or region = :region)
+order by id limit :limit
+"""
+# A claim goes before everything, what is on the slot now before who comes next; what nobody claims is free only where
+# something could be placed.
+_SLOTS = """
+select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
+       case when held.blocked then 'cleanup_blocked'
+            when held.occupied then 'allocated'
+            when held.owner_id is not null then 'held'
+            when s.state = 'out_of_service' or n.state <> 'active' or not n.online then 'out_of_service'
+            else 'free' end as state,
+       case when held.owner_id is not null then null
+            when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service')
+            when n.state <> 'active' then 'the node is ' || n.state
+            when not n.online then 'the node is offline' end as reason,
+       case when held.blocked then case a.state when 'failed' then 'cleanup_exhausted' else a.failure_code end end as code
+from slots s join nodes n on n.id = s.node_id
+left join lateral (
+    select c.owner_kind, c.owner_id, c.occupied, coalesce(c.waits_for in ('operator', 'force_release'), false) as blocked
+    from claims c
+    where c.node_id = s.node_id and c.closed_at is null and c.units @> s.unit
+    order by c.occupied desc, lower(c.during), c.id limit 1
+) held on true
+left join allocations a on held.owner_kind = 'allocation' and a.id = held.owner_id
+where s.node_id = :node_id order by s.slot_index
+"""
+_POOL = """
+insert into pools (region, gpu_model, shape) values (:region, :gpu_model, :shape) on conflict do nothing
+"""
+_UNITS = """
+select min(unit) as first, max(unit) as last
+from (select nextval('unit_numbers') as unit from generate_series(1, :n)) block
+"""
+_INSERT = """
+insert into nodes (name, pool_id, region, gpu_model, shape, slot_count, half_slots, unit_base, free_mask, fit_class,
+                   address, faults)
+select :name, p.id, p.region, p.gpu_model, p.shape, :slot_count, :half_slots, :unit_base, :free_mask,
+       :half_slots * 64 + (:slot_count - :half_slots), coalesce(cast(:address as text), '127.0.0.1'),
+       cast(:faults as jsonb)
+from pools p where p.region = :region and p.gpu_model = :gpu_model and p.shape = :shape
+on conflict (name) do nothing
+returning id
+"""
+_INSERT_SLOTS = """
+insert into slots (unit, node_id, slot_index, numa_half)
+select :unit_base + i, :node_id, i, (i >= :half_slots)::integer from generate_series(0, :slot_count - 1) i
+"""
+
+
+async def insert_node(
+    tx: Transaction,
+    *,
+    name: str,
+    region: str,
+    gpu_model: str,
+    shape: str,
+    slot_count: int,
+    half_slots: int,
+    address: str | None,
+    faults: dict[str, str],
+) -> Node:
+    """A registered node with its slots, all free, on a block of consecutive unit numbers of its own.
+
+    Raises `NotFound` if there is no such region, `AlreadyExists` if the name is taken.
+    """
+    await require_region(tx, region)
+    place = {"region": region, "gpu_model": gpu_model, "shape": shape}
+    layout = {"slot_count": slot_count, "half_slots": half_slots, "unit_base": await _take_units(tx, slot_count)}
+    await tx.execute(_POOL, place)
+    given = {"name": name, "address": address, "faults": json.dumps(faults), "free_mask": (1 << slot_count) - 1}
+    made = (await tx.execute(_INSERT, {**place, **layout, **given})).first()
+    if made is None:
+        there = (await tx.execute("select id from nodes where name = :name", {"name": name})).scalar_one()
+        raise AlreadyExists(f"there is already a node called {name!r}", existing_id=there)
+    await tx.execute(_INSERT_SLOTS, {**layout, "node_id": made.id})
+    return await read_node(tx, made.id)
+
+
+async def _take_units(tx: Transaction, count: int) -> int:
+    """The first of `count` consecutive unit numbers. Takers go one by one; a gap left by a rollback is harmless."""
+    await tx.execute("select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)")
+    block = (await tx.execute(_UNITS, {"n": count})).one()
+    if block.last - block.first + 1 != count:
+        raise RuntimeError("unit_numbers is drawn from elsewhere, without its lock")
+    first: int = block.first
+    return first
+
+
+async def read_node(reading: Reading, node_id: UUID) -> Node:
+    """One node, or `NotFound`."""
+    row = (await reading.execute(f"{_SELECT} where id = :id", {"id": node_id})).first()
+    if row is None:
+        raise NotFound(f"there is no node {node_id}")
+    return Node(**row._mapping)
+
+
+async def read_node_by_name(reading: Reading, name: str) -> Node:
+    """One node, or `NotFound`."""
+    row = (await reading.execute(f"{_SELECT} where name = :name", {"name": name})).first()
+    if row is None:
+        raise NotFound(f"there is no node called {name!r}")
+    return Node(**row._mapping)
+
+
+async def list_nodes(reading: Reading, *, state: str | None, region: str | None, after: UUID, limit: int) -> list[Node]:
+    """Up to `limit` nodes in the order in which they were registered."""
+    values = {"state": state, "region": region, "after": after, "limit": limit}
+    return [Node(**row._mapping) for row in await reading.execute(_LIST, values)]
+
+
+async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
+    """The node's slots by index, and who holds each now."""
+    return [Slot(**row._mapping) for row in await reading.execute(_SLOTS, {"node_id": node_id})]
+
+
+async def node_document(reading: Reading, node: Node) -> dict[str, Any]:
+    """The node as clients see it, slots included."""
+    members = {name: getattr(node, name) for name in Node.__slots__}
+    return {
+        **members,
+        "slots": [{name: getattr(s, name) for name in Slot.__slots__} for s in await read_slots(reading, node.id)],
+    }
+
+
+async def lock_node(tx: Transaction, node_id: UUID) -> NodeState:
+    """The node's state, which stays so until the transaction ends. Raises `NotFound`."""
+    row = (await tx.execute("select state from nodes where id = :id for no key update", {"id": node_id})).first()
+    if row is None:
+        raise NotFound(f"there is no node {node_id}")
+    return NodeState(row.state)
+
+
+async def set_node_state(tx: Transaction, node_id: UUID, state: NodeState) -> None:
+    """The node, locked by the caller, is in this state from the commit on."""
+    await tx.execute(
+        "update nodes set state = :state, row_version = row_version + 1 where id = :id",
+        {"id": node_id, "state": state.value},
+    )
+
+
+async def set_node_offline(tx: Transaction, node_id: UUID) -> None:
+    """Nothing is placed on the node until it is heard of again."""
+    await tx.execute("update nodes set online = false, row_version = row_version + 1 where id = :id", {"id": node_id})

@@ -1,0 +1,38 @@
+"""Orphans as operators see them: the JSON of docs/http-api.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.nodes.store.orphans import Orphan
+from orchestrator.times import rfc3339
+
+NEXT_STEP = "Look at the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
+
+
+def orphan_document(orphan: Orphan) -> dict[str, Any]:
+    """The JSON of an orphan."""
+    waits = failure = None
+    if orphan.waits_for is not None:
+        waits = {"for": orphan.waits_for, "since": rfc3339(orphan.waits_since), "until": rfc3339(orphan.waits_until)}
+    if orphan.failure_code is not None:
+        failure = {"code": orphan.failure_code, "detail": orphan.failure_detail, "next_step": NEXT_STEP}
+    return {
+        "id": str(orphan.id),
+        "node_id": str(orphan.node_id),
+        "allocation_id": str(orphan.allocation_id),
+        "slots": orphan.slots,
+        "fence": orphan.fence,
+        "state": orphan.state,
+        "first_seen_at": rfc3339(orphan.first_seen_at),
+        "last_seen_at": rfc3339(orphan.last_seen_at),
+        "decided_by": orphan.decided_by,
+        "decided_at": rfc3339(orphan.decided_at),
+        "reason": orphan.reason,
+        "adopted_for": None if orphan.adopted_for is None else str(orphan.adopted_for),
+        "attempts": orphan.attempts,
+        "failure": failure,
+        "destroyed_at": rfc3339(orphan.destroyed_at),
+        "waits": waits,
+        "row_version": orphan.row_version,
+    }

@@ -1,0 +1,43 @@
+"""The one door through which operators change a node's state: row lock, state, event and audit together."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from orchestrator.allocations.states import Actor
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.states import NodeChange, state_after
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.store.operations import Operation
+
+
+async def change_node(
+    tx: Transaction,
+    node_id: UUID,
+    change: NodeChange,
+    event: EventType,
+    actor: Actor,
+    operation: Operation,
+    **said: str,
+) -> dict[str, Any]:
+    """The node after the change, as clients see it. A repetition is audited, but changes and tells nothing.
+
+    What was `said` with it stands in event and audit.
+
+    Raises `NotFound`, or `InvalidState` if a node in this state does not take the change.
+    """
+    before = await nodes.lock_node(tx, node_id)
+    after = state_after(change, before)
+    if after is not before:
+        await nodes.set_node_state(tx, node_id, after)
+        payload = {"node_id": node_id, "from": before.value, "to": after.value, **said}
+        await append_event(
+            tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id)
+        )
+    detail = {"from": before.value, "to": after.value, **said}
+    await audit.record(tx, actor, f"node.{change.value}", f"nodes/{node_id}", detail, operation.request_id)
+    return await nodes.node_document(tx, await nodes.read_node(tx, node_id))

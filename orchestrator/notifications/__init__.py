@@ -1,0 +1,1 @@
+"""Notifications: events over WebSockets, with stored positions."""

@@ -1,0 +1,1 @@
+"""Operations: client-visible writes, each identified by its idempotency key."""

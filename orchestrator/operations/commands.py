@@ -1,0 +1,90 @@
+"""What became of an operation, answered so that it cannot become anything else (P12; DESIGN §6).
+
+An operation that nobody has begun is fenced off for the retention window: a request that was on its way finds a tombstone
+and never runs. So a client that lost an answer learns what to do, whatever the network still carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.allocations.store.sweeps import delete_retired_operations
+from orchestrator.database.clock import read_clock
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import TRIES_MAX, Context, transact
+from orchestrator.operations.states import OperationState, is_past_horizon, leeway_of
+from orchestrator.operations.store import questions as asking
+from orchestrator.operations.store.questions import Known
+from orchestrator.problems import Invalid, OperationInProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which key of whom. `since`: when the client first tried, by its clock; None if it does not say."""
+
+    scope: UUID
+    key: str
+    tenant_id: UUID | None
+    since: datetime | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer; `known` is what is stored where something was done or refused."""
+
+    state: OperationState
+    known: Known | None = None
+
+
+async def ask_operation(context: Context, question: Question) -> Told:
+    """Where the operation stands. `pending` if somebody held the key for as long as we wait.
+
+    Raises `Invalid` for a `since` in the future, `OperationTableFull` where there is no room for the tombstone without
+    which nothing definite can be said, and what `Database.transaction` raises.
+    """
+
+    async def work(tx: Transaction) -> Told | None:
+        await tx.tell_version()
+        return await _ask(tx, question, context.limits.operation_retention_seconds)
+
+    for _ in range(TRIES_MAX):
+        try:
+            told = await transact(context, work)
+        except OperationInProgress:
+            break
+        if told is not None:
+            return told
+    return Told(OperationState.PENDING)
+
+
+async def _ask(tx: Transaction, question: Question, retention_seconds: float) -> Told | None:
+    """None if the record vanished between two looks."""
+    scope, key, since = question.scope, question.key, question.since
+    if since is not None and since > await read_clock(tx) + leeway_of(retention_seconds):
+        raise Invalid("since: it lies in the future", errors=[{"field": "since", "message": "it lies in the future"}])
+    laid_at = await asking.lay_tombstone(tx, scope, key, retention_seconds)
+    if laid_at is None:
+        known = await asking.read_known(tx, scope, key)
+        if known is None:
+            return None
+        if not known.is_tombstone:
+            return Told(OperationState.COMMITTED if known.status < 400 else OperationState.REJECTED, known)
+        assert known.created_at is not None, "a tombstone is a row"
+        forgotten = since is not None and is_past_horizon(since, known.created_at, retention_seconds)
+        return Told(OperationState.RETIRED if forgotten else OperationState.UNKNOWN)
+    standing = await asking.read_standing(tx, scope, key)
+    if standing is not None:
+        await asking.lift_tombstone(tx, scope, key)
+        return Told(OperationState.COMMITTED, standing)
+    if since is not None and is_past_horizon(since, laid_at, retention_seconds):
+        await asking.lift_tombstone(tx, scope, key)
+        return Told(OperationState.RETIRED)
+    await asking.tell_of_tombstone(tx, scope, key, question.tenant_id, question.request_id)
+    return Told(OperationState.UNKNOWN)
+
+
+async def retire_operations(context: Context, limit: int) -> int:
+    """Forget at most `limit` answers whose window is over, the earliest first; answers how many there were."""
+    return await transact(context, lambda tx: delete_retired_operations(tx, limit))

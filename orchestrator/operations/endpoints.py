@@ -1,0 +1,94 @@
+"""`GET /api/v1/operations/{key}`: what became of a write, for its tenant or, of an operator's own writes, for him (P12)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import orjson
+from cryptography.exceptions import InvalidTag
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import Caller
+from orchestrator.http.openapi import IDEMPOTENCY_KEY_PATTERN, PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import usable_key
+from orchestrator.http.services import Parts
+from orchestrator.http.writes import sealer_of
+from orchestrator.operations.commands import Question, Told, ask_operation
+from orchestrator.operations.schemas import Operation, OperationQuery
+from orchestrator.operations.sealing import Sealer
+from orchestrator.operations.states import DEFINITE_STATES, OperationState
+
+router = APIRouter(prefix="/api/v1", tags=["operations"], responses=PROBLEM_RESPONSES)
+SEALED_MEMBERS = ("key", "token")
+"""Of answers that told a secret once: they are stored sealed (`operations/sealing.py`)."""
+DETAILS = {
+    OperationState.PENDING: "a request with this key is being carried out; ask again",
+    OperationState.COMMITTED: "it was done, once; this is what it was answered",
+    OperationState.REJECTED: "it was refused, and changed nothing; this is what it was answered",
+    OperationState.UNKNOWN: "no request with this key was done within the retention window, and none will be from now on:"
+    " a late one is refused (operation_fenced)",
+    OperationState.RETIRED: "it was begun before the retention window; nobody can say any more whether it was done",
+}
+OperationKeyPath = Annotated[
+    str,
+    Path(
+        description="The key as it was sent, percent-encoded where the path needs it.",
+        json_schema_extra={"pattern": IDEMPOTENCY_KEY_PATTERN},
+    ),
+]
+
+
+@router.get("/operations/{key:path}", response_model=Operation)
+async def ask(
+    key: OperationKeyPath,
+    query: Annotated[OperationQuery, Query()],
+    request: Request,
+    caller: Caller,
+    parts: Parts,
+) -> Response:
+    """What became of the write with this key. A definite answer stays true: what is `unknown` never runs any more."""
+    question = Question(
+        scope=caller.scope,
+        key=usable_key(key),
+        tenant_id=caller.tenant_id,
+        since=query.since,
+        request_id=request.scope["state"]["request_id"],
+    )
+    told = await ask_operation(parts.context, question)
+    response = json_response(_document(question.key, told, sealer_of(request)))
+    if told.state is OperationState.PENDING:
+        response.headers["retry-after"] = "1"
+    return response
+
+
+def _document(key: str, told: Told, sealer: Sealer) -> dict[str, Any]:
+    known = told.known
+    return {
+        "key": key,
+        "state": told.state,
+        "definite": told.state in DEFINITE_STATES,
+        "detail": DETAILS[told.state],
+        "status": None if known is None else known.status,
+        "code": None if known is None else known.code,
+        "result": None if known is None else _result(known.body, sealer),
+        "subject_id": None if known is None else known.subject_id,
+        "created_at": None if known is None else known.created_at,
+        "retire_after": None if known is None else known.retire_after,
+        "server_time": datetime.now(UTC),
+    }
+
+
+def _result(body: str, sealer: Sealer) -> Any:
+    """The stored body. A secret in it is told to whom it was told before, and left out for anybody else."""
+    result = orjson.loads(body) if body else None
+    if isinstance(result, dict):
+        for member in SEALED_MEMBERS:
+            if isinstance(result.get(member), str):
+                try:
+                    result[member] = sealer.open(result[member])
+                except (InvalidTag, ValueError):
+                    del result[member]
+    return result

@@ -1,0 +1,236 @@
+"""How a client-visible write runs: at most once per key, refusals remembered, rivals retried (P2, P4; DESIGN §6).
+
+`run_once` gives an effect its transaction. The operation record is claimed first and concluded in the same transaction.
+A business refusal rolls the effect back and is stored alone, in a new transaction, with its event; the first committed
+record wins. A transaction that Postgres refused for a rival's sake is tried again, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from orchestrator.crash_points import CrashPoint, reach, reach_commit
+from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.operations.store import operations, refusals
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.refusals import Refused
+from orchestrator.problems import OperationInProgress, Overloaded, Problem
+from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
+from orchestrator.retries import Retries
+from orchestrator.tasks.signing import TaskSigner
+
+TRIES_MAX = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on waits and retries; each is a setting of the same name (orchestrator/settings.py)."""
+
+    requested_seconds_max: float = 300.0
+    provision_seconds_max: float = 900.0
+    provision_attempts_max: int = 3
+    provision_retry_first_seconds: float = 2.0
+    provision_retry_seconds_max: float = 30.0
+    release_seconds_max: float = 300.0
+    release_attempts_max: int = 3
+    release_retry_first_seconds: float = 1.0
+    release_retry_seconds_max: float = 30.0
+    release_graceful_seconds: float = 10.0
+    operation_retention_seconds: float = 86_400.0
+    hold_seconds_max: float = 3_600.0
+    window_seconds_max: float = 5 * 365 * 86_400.0
+    reservation_retention_seconds: float = 604_800.0
+    reservations_max: int = 100_000
+    holds_max: int = 50_000
+    resources_max: int = 100_000
+    shard: int = 0
+    units_seconds_max: float = 3_600.0
+    ending_notice_seconds: float = 900.0
+
+    @property
+    def provision_retries(self) -> Retries:
+        """How often and how far apart a provision is tried."""
+        return Retries(
+            self.provision_attempts_max, self.provision_retry_first_seconds, self.provision_retry_seconds_max
+        )
+
+    @property
+    def release_retries(self) -> Retries:
+        """How often and how far apart a release is tried."""
+        return Retries(self.release_attempts_max, self.release_retry_first_seconds, self.release_retry_seconds_max)
+
+
+Result = Answer | Problem
+"""What became of one of a list: an answer to send, or a problem that leaves no record."""
+Later = Callable[[], Awaitable[Result]]
+"""One of a list that would have to wait for somebody: the rest need not wait with it."""
+
+
+class Gatekeeper(Protocol):
+    """Knows answers that were given lately, so that a duplicate need not ask the database (orchestrator/edge/gate.py)."""
+
+    async def answer(self, operation: Operation, run: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What the operation was answered, or else what `run` answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What commands work with. `signer` is absent in processes that issue no tasks, `gate` in those that serve no clients.
+
+    `fault_labels_allowed`: labels of an allocation may throw the sandbox's fault switches (allocations/rules.py).
+    """
+
+    database: Database
+    limits: Limits
+    signer: TaskSigner | None = None
+    fault_labels_allowed: bool = False
+    gate: Gatekeeper | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an effect leaves for its client: status, JSON body, and the object it is about.
+
+    `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client is told instead, although the
+    effect stands (a hold that is found past its deadline expires, and its confirm is refused).
+    """
+
+    status: int
+    body: dict[str, Any] | None
+    subject: UUID | None = None
+    code: str = "ok"
+    refusal: Problem | None = None
+
+    @classmethod
+    def refusing(cls, refusal: Problem, subject: UUID) -> Done:
+        """The refusal is told and remembered with the effect, in one transaction."""
+        return cls(refusal.status, None, subject, refusal.code, refusal)
+
+
+Effect = Callable[[Transaction], Awaitable[Done]]
+
+
+async def run_once(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
+    """Run `effect` at most once under the operation's key and answer what its first run was told.
+
+    Raises any `Problem` that is not a business refusal; those leave nothing behind.
+    """
+    if context.gate is None:
+        return await _run_through(context, operation, effect, tenant_id)
+    return await context.gate.answer(operation, lambda: _run_through(context, operation, effect, tenant_id))
+
+
+async def _run_through(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
+    for _ in range(TRIES_MAX):
+        try:
+            return await _attempt(context, operation, effect, tenant_id)
+        except TransactionConflict:
+            continue
+        except Problem as refusal:
+            return await remembered(context, operation, refusal, tenant_id)
+    raise Overloaded("rivals for the same objects kept this request from running; try again")
+
+
+async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    """Run `work` in a transaction of its own, and in a new one while rivals roll it back, at most `TRIES_MAX` times.
+
+    For commands that carry their own guard against repetition and so need no operation key. Raises `Overloaded` when
+    rivals always won, and whatever `Database.transaction` raises.
+    """
+    for _ in range(TRIES_MAX):
+        try:
+            async with context.database.transaction() as tx:
+                done = await work(tx)
+                reach_commit(work, "before_commit")
+            reach_commit(work, "after_commit")
+            return done
+        except TransactionConflict:
+            continue
+    raise Overloaded("rivals for the same objects kept this from running; try again")
+
+
+async def _attempt(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
+    async with context.database.transaction() as tx:
+        stored = await operations.claim_key(tx, operation)
+        if stored is not None:
+            return stored
+        done = await effect(tx)
+        if done.refusal is not None:
+            answer = await refusals.conclude_refused(tx, Refused(operation, done.refusal, tenant_id), done.subject)
+        else:
+            body = "" if done.body is None else json.dumps(done.body, default=json_value)
+            answer = await operations.conclude(
+                tx, operation, status=done.status, code=done.code, body=body, subject=done.subject
+            )
+        reach_commit(effect, "before_commit")
+    reach_commit(effect, "after_commit")
+    return answer
+
+
+async def remembered(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:
+    """The refusal as its key's answer, or the first answer that the key was given.
+
+    Raises the refusal itself if it is none of business, which nobody remembers, and any `Problem` met in remembering it.
+    """
+    if not refusal.business:
+        raise refusal
+    (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
+    if isinstance(answer, Problem):
+        raise answer from refusal
+    assert isinstance(answer, Answer), "one alone is stored at once"
+    return answer
+
+
+async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Result | Later]:
+    """Store refusals under their keys, each with its event; answers what each client is told.
+
+    They share a transaction; if somebody holds one of the keys, or there is no room for one of them, each is for the caller to
+    store alone, later, so that only that one waits or suffers; one that comes alone is stored now. Trouble with the database
+    is the answer to each and is not raised: whoever asks has others to answer, whose effects stand.
+    """
+    if len(refused) == 1:
+        return [await _remember_alone(context, refused[0])]
+    try:
+        return [*(await _remember(context, refused) if refused else ())]
+    except (OperationInProgress, OperationTableFull, SlotOverflow):
+        return [partial(_remember_alone, context, one) for one in refused]
+
+
+async def _remember_alone(context: Context, refused: Refused) -> Result:
+    try:
+        (answer,) = await _remember(context, [refused])
+        return answer
+    except (OperationInProgress, OperationTableFull, SlotOverflow) as unstorable:
+        return unstorable
+
+
+async def _remember(context: Context, refused: Sequence[Refused]) -> Sequence[Result]:
+    for _ in range(TRIES_MAX):
+        try:
+            async with context.database.transaction() as tx:
+                answers = await refusals.store_refusals(tx, refused)
+                reach(CrashPoint.REFUSAL_BEFORE_COMMIT)
+            reach(CrashPoint.REFUSAL_AFTER_COMMIT)
+            return answers
+        except TransactionConflict:
+            continue
+        except (OperationInProgress, OperationTableFull, SlotOverflow):
+            raise
+        except Problem as trouble:
+            return [trouble] * len(refused)
+    return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)
+
+
+def json_value(value: object) -> str:
+    """How values without a JSON form are written: times as RFC 3339 in UTC with microseconds, ids as text."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,15 @@
+"""Why a stored answer that holds a secret is not told again."""
+
+from __future__ import annotations
+
+from orchestrator.problems import Outcome, Problem
+
+
+class SecretNotShownAgain(Problem):
+    """A replay under another token than the first: the write was done, and `answer` is what it made, save the secret.
+
+    `unknown`, because not_done would be untrue: whoever still needs a secret makes a new one under a new key.
+    """
+
+    status, code, title = 409, "secret_not_shown_again", "Secret not shown again"
+    outcome = Outcome.UNKNOWN

@@ -1,0 +1,47 @@
+"""Questions about operations, and what they are told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from orchestrator.operations.states import OperationState
+
+
+def _text_of_a_time(value: Any) -> Any:
+    """A number is no time here, although it could be read as one."""
+    if isinstance(value, str) and "T" not in value.upper():
+        raise PydanticCustomError("datetime_parsing", "must be a date and time with an offset, as RFC 3339 has it")
+    return value
+
+
+class OperationQuery(BaseModel):
+    """`since`: when the key was first sent, by the client's clock."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: Annotated[AwareDatetime, BeforeValidator(_text_of_a_time)] | None = None
+
+
+class Operation(BaseModel):
+    """Where an operation stands. `status`, `code` and `result` are its stored answer, once there is one.
+
+    `definite` tells whether this is the last word: no for `pending`, and for `retired`, of which nobody can say any more
+    whether it was done.
+    """
+
+    key: str
+    state: OperationState
+    definite: bool
+    detail: str
+    status: int | None
+    code: str | None
+    result: Any
+    subject_id: UUID | None
+    created_at: datetime | None
+    retire_after: datetime | None
+    server_time: datetime

@@ -1,0 +1,152 @@
+"""Operation records: the memory that makes a retry safe (P4; DESIGN §6).
+
+The record is written in the transaction of its effect. A rival with the same key waits on the unique key, bounded by the
+session's lock_timeout, and reads the first answer in a second statement (one statement would miss it: TRAPS).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Transaction
+from orchestrator.problems import OperationConflict, OperationFenced, OperationInProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One client-visible write: whose, under which key, with which content (SHA-256 fingerprint).
+
+    `key_is_ours`: the client sent none, so nobody can repeat it. `ending`: it ends something (release, cancel, confirm),
+    so it is not refused for want of room to remember it (P13).
+    """
+
+    scope: UUID
+    key: str
+    fingerprint: bytes
+    retention_seconds: float
+    request_id: str | None = None
+    key_is_ours: bool = False
+    ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client is told: status and body bytes as stored, and whether this is a repetition.
+
+    `kept_seconds`: for how long the database says the same at least; 0 where nobody knows.
+    """
+
+    status: int
+    body: str
+    replayed: bool = False
+    kept_seconds: float = field(default=0.0, compare=False)
+
+
+NOOP = "noop"
+"""The code of what found nothing left to do."""
+
+_CLAIM = """
+insert into operations (scope, key, fingerprint, ending, retire_after)
+values (:scope, :key, :fingerprint, :ending, clock_timestamp() + make_interval(secs => :retention))
+on conflict do nothing
+returning (
+    select jsonb_build_object('fingerprint', encode(c.fingerprint, 'hex'), 'status', c.status, 'body', c.body)
+    from standing_creation(:scope, :key) c
+)
+"""
+_READ = """
+select fingerprint, status, body, extract(epoch from retire_after - clock_timestamp())::float8 as kept_seconds
+from operations where scope = :scope and key = :key
+"""
+_CONCLUDE = """
+update operations set status = :status, code = :code, body = :body, subject_id = :subject
+where scope = :scope and key = :key
+"""
+_CONCLUDE_AND_TELL = f"""
+with stored as ({_CONCLUDE} returning scope, key, status, code)
+select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
+"""
+_LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
+
+
+async def claim_key(tx: Transaction, operation: Operation) -> Answer | None:
+    """Take the key for this transaction, or answer what its first use was told.
+
+    Raises `OperationConflict` if the key was used with other content, also long ago by a creation that still stands;
+    `OperationFenced` if somebody was told that it had not been used; `OperationInProgress` if its first use has vanished
+    again between two statements (it rolled back: try again); `OperationTableFull`.
+    """
+    own = {"scope": operation.scope, "key": operation.key}
+    wanted = {
+        "fingerprint": operation.fingerprint,
+        "retention": operation.retention_seconds,
+        "ending": operation.ending,
+    }
+    taken = (await tx.execute(_CLAIM, {**own, **wanted})).first()
+    if taken is not None:
+        standing = taken[0]
+        if standing is None:
+            return None
+        await tx.execute(_LET_GO, own)
+        return stored_answer(operation, bytes.fromhex(standing["fingerprint"]), standing["status"], standing["body"])
+    stored = (await tx.execute(_READ, own)).first()
+    if stored is None:
+        raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
+    return stored_answer(operation, stored.fingerprint, stored.status, stored.body, stored.kept_seconds)
+
+
+def stored_answer(
+    operation: Operation, fingerprint: bytes | None, status: int, body: str, kept_seconds: float = 0.0
+) -> Answer:
+    """The first answer, for the same content only; a tombstone (no fingerprint) refuses whatever comes."""
+    if fingerprint is None:
+        raise OperationFenced(
+            f"somebody asked about the key {operation.key!r} before this request came and was told that nobody had used it;"
+            " so it was not done and never will be: use another key"
+        )
+    if bytes(fingerprint) != operation.fingerprint:
+        raise OperationConflict(f"the key {operation.key!r} was used before with other content")
+    return Answer(status, body, replayed=True, kept_seconds=kept_seconds)
+
+
+def answer_of_call(operation: Operation, outcome: dict[str, Any]) -> Answer:
+    """The answer in what a server-side call did (status, body), or found done before (`existing`).
+
+    Raises what `stored_answer` raises.
+    """
+    kept_seconds = operation.retention_seconds
+    if outcome["outcome"] != "existing":
+        return Answer(outcome["status"], outcome["body"], kept_seconds=kept_seconds)
+    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
+    return stored_answer(
+        operation,
+        fingerprint,
+        outcome["status"],
+        outcome["body"],
+        kept_seconds if outcome["status"] < 400 else 0.0,
+    )
+
+
+async def conclude(
+    tx: Transaction, operation: Operation, *, status: int, code: str, body: str, subject: UUID | None
+) -> Answer:
+    """Store the answer with its key, and see to it that the operation has a place in the log (DESIGN §7).
+
+    Where none of the transaction's events carries the key, or there was nothing left to do, `operation.committed` does.
+    """
+    tells = tx.tells_operation and code != NOOP
+    await tx.execute(
+        _CONCLUDE if tells else _CONCLUDE_AND_TELL,
+        {
+            "scope": operation.scope,
+            "key": operation.key,
+            "status": status,
+            "code": code,
+            "body": body,
+            "subject": subject,
+            **({} if tells else {"request_id": operation.request_id}),
+        },
+    )
+    return Answer(status, body, kept_seconds=operation.retention_seconds)

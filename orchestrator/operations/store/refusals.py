@@ -1,0 +1,136 @@
+"""Remembers refusals: operation record and `operation.refused` event in one statement, for a list at once (DESIGN §6, §7).
+
+A refusal changes nothing else, so any number of them share a transaction without knowing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import orjson
+
+from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction
+from orchestrator.operations.store.operations import Answer, Operation, stored_answer
+from orchestrator.problems import OperationInProgress, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal on its way into the record. `tenant_id` is None for an operator's."""
+
+    operation: Operation
+    refusal: Problem
+    tenant_id: UUID | None
+
+
+_STORE = f"""
+with given as (
+    select * from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
+        retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
+        request_id text, reason text, ending boolean)
+), clock as materialized (
+    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text,
+           case when cast(:together as boolean) then {WAITS_BRIEFLY} end as waits
+    from clock_timestamp() now
+), stored as (
+    insert into operations (scope, key, fingerprint, ending, status, code, body, retire_after)
+    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.status, g.code,
+           (g.document || jsonb_build_object('server_time', c.text))::text, c.now + make_interval(secs => g.retention)
+    from given g, clock c
+    where not exists (select from standing_creation(g.scope, g.key))
+    order by g.scope, g.key
+    on conflict do nothing
+    returning scope, key, body
+), told as (
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || md5(g.scope || ' ' || g.key), g.key,
+           g.request_id,
+           jsonb_build_object('code', g.code, 'status', g.status, 'reason', g.reason, 'judged_at', c.text)
+    from given g join stored s using (scope, key), clock c
+)
+select g.n, s.body from given g join stored s using (scope, key)
+"""
+_CONCLUDE = """
+with clock as materialized (
+    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text from clock_timestamp() now
+), stored as (
+    update operations set status = :status, code = :code, subject_id = :subject,
+        body = (cast(:document as jsonb) || jsonb_build_object('server_time', clock.text))::text
+    from clock where scope = :scope and key = :key
+    returning body
+), told as (
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select 'operation.refused', c.now, :correlation_id, cast(:tenant_id as uuid),
+           'operations/' || md5(cast(:scope as uuid) || ' ' || :key), cast(:key as text), cast(:request_id as text),
+           jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer),
+                              'reason', cast(:reason as text), 'judged_at', c.text)
+    from clock c
+)
+select body from stored
+"""
+_READ = """
+select i.n, o.fingerprint, o.status, o.body, extract(epoch from o.retire_after - clock_timestamp())::float8 as kept_seconds
+from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
+join operations o on o.scope = i.scope and o.key = i.key
+union all
+select i.n, c.fingerprint, c.status, c.body, 0
+from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
+cross join lateral standing_creation(i.scope, i.key) c
+where not exists (select from operations o where o.scope = i.scope and o.key = i.key)
+"""
+
+
+async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[Answer | Problem]:
+    """Each refusal's answer, or the first answer that its key was given before, or the conflict with that one.
+
+    Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout, by a list
+    briefly: raises `OperationInProgress`. Raises `OperationTableFull`, `SlotOverflow` for the list as a whole. A creation
+    that stands answers for its key, however long its own record has been retired: what once was done is never refused.
+    """
+    items = [_item(n, one) for n, one in enumerate(refused)]
+    values = {"items": orjson.dumps(items, default=str).decode(), "together": len(items) > 1}
+    fresh = await tx.execute(_STORE, values)
+    answers: dict[int, Answer | Problem] = {}
+    for row in fresh:
+        kept_seconds = refused[row.n].operation.retention_seconds
+        answers[row.n] = Answer(refused[row.n].refusal.status, row.body, kept_seconds=kept_seconds)
+    earlier = [item for item in items if item["n"] not in answers]
+    if earlier:
+        for row in await tx.execute(_READ, {"items": orjson.dumps(earlier, default=str).decode()}):
+            try:
+                answers[row.n] = stored_answer(
+                    refused[row.n].operation, row.fingerprint, row.status, row.body, row.kept_seconds
+                )
+            except Problem as conflict_or_fence:
+                answers[row.n] = conflict_or_fence
+    vanished = OperationInProgress("the first attempt with this key has just ended without effect; try again")
+    return [answers.get(n, vanished) for n in range(len(refused))]
+
+
+async def conclude_refused(tx: Transaction, one: Refused, subject: UUID | None) -> Answer:
+    """Store a refusal under a key that this transaction has taken, beside whatever else it does, with its event."""
+    values = {**_item(0, one), "subject": subject}
+    values["document"] = orjson.dumps(values["document"], default=str).decode()
+    body: str = (await tx.execute(_CONCLUDE, values)).scalar_one()
+    return Answer(one.refusal.status, body, kept_seconds=one.operation.retention_seconds)
+
+
+def _item(n: int, one: Refused) -> dict[str, Any]:
+    return {
+        "n": n,
+        "scope": one.operation.scope,
+        "key": one.operation.key,
+        "fingerprint": one.operation.fingerprint.hex(),
+        "retention": one.operation.retention_seconds,
+        "ending": one.operation.ending,
+        "status": one.refusal.status,
+        "code": one.refusal.code,
+        "document": one.refusal.document(),
+        "tenant_id": one.tenant_id,
+        "correlation_id": uuid4(),
+        "request_id": one.operation.request_id,
+        "reason": one.refusal.extra.get("reason"),
+    }

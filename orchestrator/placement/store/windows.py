@@ -1,0 +1,125 @@
+"""What is free in a window of time: nodes to choose from, and whole pools in time, read without locks (DESIGN §5).
+
+Whoever places on what was found here locks the nodes and looks again; the exclusion constraint has the last word.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from orchestrator.allocations.states import Shape
+from orchestrator.database.transactions import Reading
+from orchestrator.placement.admission import AdmittedUnits
+from orchestrator.placement.earliest import Ground, Grounds
+from orchestrator.placement.inventory import Layout
+from orchestrator.placement.windows import FreeNode, WindowDecision, choose
+
+CANDIDATES_MIN = 64
+"""So many nodes are looked at even for one claim, so that rivals can go out of each other's way."""
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NODE = struct.Struct(">iiq")
+_BLOCK = struct.Struct(">iqqq")
+
+# The first `limit` nodes in this order are all that `limit` picks can need: each opens at most one that none has opened.
+_ALWAYS_FREE = """
+select n.id as node_id, n.unit_base, n.slot_count, n.half_slots, n.placement_rank, n.free_mask as mask
+from unnest(cast(:classes as smallint[])) with ordinality as c(class, place)
+cross join lateral (
+    select id, unit_base, slot_count, half_slots, placement_rank, free_mask from nodes
+    where pool_id = :pool and fit_class = c.class and state = 'active' and online
+      and (cast(:whole as integer) is null or slot_count = :whole)
+    order by placement_rank, id limit :limit
+) n order by c.place, n.placement_rank, n.id limit :limit
+"""
+_IN_WINDOW = """
+select w.* from (select clock_timestamp() as now) t cross join lateral nodes_in_window(
+    :pool, greatest(cast(:starts_at as timestamptz), t.now), cast(:ends_at as timestamptz), t.now,
+    cast(:whole as integer), cast(:classes as smallint[]), :limit) w
+"""
+_IN_TIME = "select fixed, nodes, blocks from pools_in_time(cast(:pools as integer[]), :starts_at, :now)"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedGrounds:
+    """Pools in time as the database packs them; unpacking takes the processor, not the database."""
+
+    fixed: list[list[int]]
+    nodes: bytes
+    blocks: bytes
+
+
+async def find_room(
+    reading: Reading,
+    wanted: AdmittedUnits,
+    starts_at: datetime | None,
+    ends_at: datetime | None,
+    count: int,
+    *,
+    outrun: bool = False,
+) -> WindowDecision:
+    """Slots for `count` claims in the window, as far as there are any; None: from now on, without an end.
+
+    What is free for ever comes first and is found by the materialised fit; claims are looked at only if that is too little.
+    `outrun`: rivals took the best place before; any that serves is as good.
+    """
+    choices = wanted.decision.choices
+    values = {
+        "pool": wanted.pool.pool_id,
+        "classes": [choice.fit.number for choice in choices],
+        "whole": wanted.gpus if wanted.sku.shape == Shape.BAREMETAL else None,
+        "limit": count,
+    }
+    spread = random.randrange(1, 2**31) if outrun else 0
+    always_free = await _nodes(reading, _ALWAYS_FREE, values)
+    decision = choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, (), count, spread)
+    if len(decision.picks) == count:
+        return decision
+    values |= {"starts_at": starts_at, "ends_at": ends_at, "limit": max(count, CANDIDATES_MIN) + len(always_free)}
+    in_window = await _nodes(reading, _IN_WINDOW, values)
+    return choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, in_window, count, spread)
+
+
+async def _nodes(reading: Reading, statement: str, values: dict[str, object]) -> list[FreeNode]:
+    return [
+        FreeNode(row.node_id, row.unit_base, Layout(row.slot_count, row.half_slots), row.placement_rank, row.mask)
+        for row in await reading.execute(statement, values)
+    ]
+
+
+async def read_grounds(reading: Reading, pools: Sequence[int], starts_at: datetime, now: datetime) -> PackedGrounds:
+    """All that decides what fits in these pools from `starts_at` on, as things are at `now`."""
+    values = {"pools": list(pools), "starts_at": starts_at, "now": now}
+    row = (await reading.execute(_IN_TIME, values)).one()
+    return PackedGrounds(row.fixed, bytes(row.nodes), bytes(row.blocks))
+
+
+def unpack_grounds(packed: PackedGrounds, pools: Sequence[int]) -> dict[int, Grounds]:
+    """The pools one by one; times are microseconds since 2000, as `micros` makes them."""
+    fixed: dict[int, dict[tuple[int, int], int]] = {pool: {} for pool in pools}
+    for pool, slot_count, free, number in packed.fixed:
+        fixed[pool][slot_count, free] = number
+    nodes: dict[int, list[Ground]] = {pool: [] for pool in pools}
+    places: list[tuple[int, int]] = []
+    for pool, slot_count, mask in _NODE.iter_unpack(packed.nodes):
+        places.append((pool, len(nodes[pool])))
+        nodes[pool].append(Ground(slot_count, mask))
+    blocks: dict[int, list[tuple[int, int, int, int]]] = {pool: [] for pool in pools}
+    for place, begins, until, mask in _BLOCK.iter_unpack(packed.blocks):
+        pool, own_place = places[place]
+        blocks[pool].append((own_place, begins, until, mask))
+    return {pool: Grounds(fixed[pool], nodes[pool], blocks[pool]) for pool in pools}
+
+
+def micros(moment: datetime) -> int:
+    """A time as the sweep counts it: microseconds since 2000."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(micros_: int) -> datetime:
+    """The time of so many microseconds since 2000."""
+    return _EPOCH + micros_ * _MICROSECOND

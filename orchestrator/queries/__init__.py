@@ -1,1 +1,0 @@
-"""Reads only: nothing here changes a row."""

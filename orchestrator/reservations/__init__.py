@@ -1,0 +1,1 @@
+"""Reservations (holds and confirmed windows) and the resources that they name."""

@@ -1,0 +1,75 @@
+"""Ends holds past their deadline for whoever comes before any sweeper: a rival who finds no room, a confirm that is late (P5).
+
+For rivals each in a transaction of its own, a bounded number, the earliest deadline first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from orchestrator.allocations.states import Actor, ActorKind
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, Done, Limits, run_once, transact
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState
+from orchestrator.reservations.states import ReservationState
+from orchestrator.reservations.store.confirming import Confirm
+from orchestrator.reservations.store.overdue import expire_if_overdue, find_overdue_holds
+from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.reservations.store.rows import why_missing
+
+ENDED_MAX = 32
+_RIVAL = Actor(ActorKind.SYSTEM, "rival")
+
+
+async def end_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
+    """End at most 32 holds that are overdue, of a tenant or with units of a pool if named; how many it ended."""
+    async with context.database.glance() as reading:
+        found = await find_overdue_holds(reading, ENDED_MAX, tenant_id=tenant_id, pool_id=pool_id)
+    return sum([await _end(context, reservation_id) for reservation_id in found])
+
+
+async def _end(context: Context, reservation_id: UUID) -> bool:
+    async def work(tx: Transaction) -> bool:
+        return await expire_if_overdue(tx, reservation_id, context.limits.reservation_retention_seconds, _RIVAL)
+
+    return await transact(context, work)
+
+
+async def refuse_late_confirm(context: Context, confirm: Confirm) -> Answer:
+    """What a holder's confirm after the deadline is told. The hold ends in the transaction that remembers the refusal; as
+    its claims end too, their nodes are locked before it is.
+    """
+    actor = Actor(ActorKind.TENANT, str(confirm.tenant_id))
+
+    async def effect(tx: Transaction) -> Done:
+        return await expire_for_confirm(
+            tx, confirm.operation, actor, confirm.tenant_id, confirm.reservation_id, context.limits
+        )
+
+    return await run_once(replace(context, gate=None), confirm.operation, effect, confirm.tenant_id)
+
+
+async def expire_for_confirm(
+    tx: Transaction, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, limits: Limits
+) -> Done:
+    """End a hold whose confirm comes too late, under its locks, and refuse the confirm; both are for the caller to commit.
+
+    Raises `ReservationNotFound` or `ReservationRetired` if it is gone.
+    """
+    subject = await lock_reservation(tx, reservation_id, tenant_id)
+    if subject is None:
+        raise await why_missing(tx, reservation_id, limits.shard)
+    state = subject.state
+    if subject.overdue:
+        state = ReservationState.EXPIRED
+        change = ReservationChange(
+            state,
+            limits.reservation_retention_seconds,
+            operation_key=operation.key,
+            request_id=operation.request_id,
+        )
+        await advance_reservation_if(tx, subject, change, actor)
+    # Who came first has ended it: the deadline had passed all the same, so nobody can have confirmed it since.
+    return Done.refusing(InvalidState("the hold's deadline has passed; it is over", state=state), reservation_id)

@@ -1,0 +1,68 @@
+"""Register something that can be reserved beside nodes and slots: a licence seat, an address, an InfiniBand partition."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from orchestrator.allocations.states import Actor
+from orchestrator.audit import store as audit
+from orchestrator.database.table_bounds import Table, require_room
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.reservations.states import ResourceState
+from orchestrator.reservations.store.resource_service import change_service
+from orchestrator.reservations.store.resources import insert_resource, read_resource, require_new_resource
+
+
+async def create_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
+    """201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not remembered."""
+
+    async def effect(tx: Transaction) -> Done:
+        await require_new_resource(tx, resource_id)
+        await require_room(tx, Table.RESOURCES, context.limits.resources_max)
+        unit = await insert_resource(tx, resource_id)
+        await append_event(
+            tx,
+            Event(
+                EventType.RESOURCE_CREATED,
+                subject=f"resources/{resource_id}",
+                correlation_id=uuid4(),
+                tenant_id=None,
+                payload={"resource_id": resource_id, "units": [[unit, unit + 1]], "state": ResourceState.AVAILABLE},
+                operation_key=operation.key,
+                request_id=operation.request_id,
+            ),
+        )
+        subject = f"resources/{resource_id}"
+        await audit.record(tx, actor, "resource.create", subject, {"unit": unit}, operation.request_id)
+        made = await read_resource(tx, resource_id, None)
+        assert made is not None, "it has just been made"
+        return Done(201, made.document)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def put_back_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
+    """200 with the resource, which can be held again. Repeating it changes nothing. Refusal: `ResourceNotFound`."""
+
+    async def effect(tx: Transaction) -> Done:
+        return Done(200, await change_service(tx, resource_id, None, actor, operation))
+
+    return await run_once(context, operation, effect, None)
+
+
+async def take_out_resource(
+    context: Context, operation: Operation, actor: Actor, resource_id: str, *, reason: str
+) -> Answer:
+    """200 with the resource; who holds it keeps it, new holds are refused with the reason.
+
+    Repeating it changes nothing; another reason takes the place of the first. Refusal: `ResourceNotFound`.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        return Done(200, await change_service(tx, resource_id, reason, actor, operation))
+
+    return await run_once(context, operation, effect, None)

@@ -1,0 +1,48 @@
+"""Reservations and resources as their tenants, or operators, see them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Database
+from orchestrator.reservations.refusals import ResourceNotFound
+from orchestrator.reservations.resource_names import parse_resource
+from orchestrator.reservations.states import ReservationState
+from orchestrator.reservations.store import resources
+from orchestrator.reservations.store import rows as reservation_rows
+from orchestrator.reservations.store.resources import Resource, ResourceKind
+
+
+async def find_reservation(database: Database, reservation_id: UUID, tenant_id: UUID, shard: int) -> dict[str, Any]:
+    """One reservation. Raises `ReservationNotFound`, `ReservationRetired`."""
+    async with database.reading() as reading:
+        found = await reservation_rows.read_reservation(reading, reservation_id, tenant_id)
+        if found is None:
+            raise await reservation_rows.why_missing(reading, reservation_id, shard)
+    return found
+
+
+async def list_reservations(
+    database: Database, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """Up to `limit` reservations after this position, oldest first, each with its position."""
+    async with database.glance() as reading:
+        return await reservation_rows.list_reservations(reading, tenant_id, state=state, after=after, limit=limit)
+
+
+async def find_resource(database: Database, name: str, tenant_id: UUID | None) -> Resource:
+    """One resource; of reservations a tenant sees its own. Raises `ResourceNotFound`."""
+    async with database.glance() as reading:
+        found = await resources.read_resource(reading, parse_resource(name), tenant_id)
+    if found is None:
+        raise ResourceNotFound(f"there is no resource {name!r}", resources=[name])
+    return found
+
+
+async def list_resources(
+    database: Database, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
+) -> list[Resource]:
+    """Up to `limit` resources after this place in the order of unit numbers."""
+    async with database.glance() as reading:
+        return await resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit)

@@ -1,0 +1,67 @@
+"""How resources are named: `node:<id>`, `slot:<node id>:<index>`, or an id that an operator gave (docs/reservations.md).
+
+Ids of operators hold no colon, so no name has two meanings. An id has one spelling, the one that it is shown in (RFC 9562:
+lower case, hyphens in four places), so nothing has two names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from orchestrator.reservations.refusals import ResourceNotFound
+
+RESOURCES_MAX = 1_024
+"""How many one reservation may name (migrations)."""
+RESOURCE_ID_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
+_REGISTERED = re.compile(RESOURCE_ID_PATTERN.removesuffix("$"))
+_NODE_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NODE = re.compile(f"node:({_NODE_ID})")
+_SLOT = re.compile(f"slot:({_NODE_ID}):(0|[1-9][0-9]{{0,3}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of a node."""
+
+    node: UUID
+    index: int
+
+
+ResourceName = UUID | Slot | str
+"""A node, a slot, or what an operator registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedResources:
+    """Resources by what they are; `names` as they were written, each once."""
+
+    names: tuple[str, ...]
+    nodes: tuple[UUID, ...]
+    slots: tuple[Slot, ...]
+    registered: tuple[str, ...]
+
+
+def parse_resource(name: str) -> ResourceName:
+    """What the name means. Raises `ResourceNotFound` for what can name nothing."""
+    if found := _NODE.fullmatch(name):
+        return UUID(found[1])
+    if found := _SLOT.fullmatch(name):
+        return Slot(UUID(found[1]), int(found[2]))
+    if not _REGISTERED.fullmatch(name):
+        raise ResourceNotFound(f"there is no resource {name!r}", resources=[name])
+    return name
+
+
+def parse_resources(names: Sequence[str]) -> NamedResources:
+    """A bundle; who names a resource twice means it once. Raises `ResourceNotFound`."""
+    distinct = tuple(dict.fromkeys(names))
+    parsed = [parse_resource(name) for name in distinct]
+    return NamedResources(
+        distinct,
+        tuple(one for one in parsed if isinstance(one, UUID)),
+        tuple(one for one in parsed if isinstance(one, Slot)),
+        tuple(one for one in parsed if isinstance(one, str)),
+    )

@@ -1,0 +1,175 @@
+"""Reservations and resources as they are asked for and shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from orchestrator.allocations.schemas import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, CreateAllocation, Labels, Waits
+from orchestrator.http.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.http.moments import Moment
+from orchestrator.http.paging import PageQuery
+from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
+from orchestrator.reservations.states import ReservationState, ResourceState
+
+TTL_SECONDS_DEFAULT = 900
+HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
+ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]
+
+
+class _Hold(Request):
+    holder_id: HolderId
+    starts_at: Moment | None = Field(None, description="default: now")
+    ends_at: Moment | None = Field(None, description="default: open-ended")
+    ttl_seconds: Annotated[int, WHOLE] = Field(
+        TTL_SECONDS_DEFAULT,
+        description="how long it lasts unless it is confirmed; at most BERTH_HOLD_SECONDS_MAX, also by default",
+    )
+    name: Printable | None = None
+
+
+class StartedAllocation(Request):
+    """The allocation that starts by itself at `starts_at`."""
+
+    image: Printable | None = None
+    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    name: Printable | None = None
+    labels: Labels = Field(default_factory=dict)
+    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+
+
+class HoldNamed(_Hold):
+    """Named resources: one, or a bundle, all or nothing."""
+
+    resources: Annotated[list[ResourceId], Field(min_length=1, max_length=RESOURCES_MAX)]
+    sku: None = None
+    gpus: None = None
+    region: None = None
+    count: None = None
+    allocation: None = None
+
+
+class HoldGpus(_Hold):
+    """`count` times so many GPUs of a SKU, each on one node that placement chooses."""
+
+    sku: Printable
+    gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
+    region: Printable
+    count: ClaimCount | None = Field(None, description="default: 1")
+    allocation: StartedAllocation | None = None
+    resources: None = None
+
+
+def _variant(value: Any) -> str:
+    named = value.get("resources") is not None if isinstance(value, dict) else isinstance(value, HoldNamed)
+    return f"{VARIANT}named" if named else f"{VARIANT}gpus"
+
+
+HoldResources = Annotated[
+    Annotated[HoldNamed, Tag(f"{VARIANT}named")] | Annotated[HoldGpus, Tag(f"{VARIANT}gpus")], Discriminator(_variant)
+]
+
+
+class ByHolder(Request):
+    """Who holds the reservation; compared exactly."""
+
+    holder_id: HolderId
+
+
+class ConsumeReservation(StartedAllocation):
+    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
+
+    reservation_id: Id
+    holder_id: HolderId
+    sku: Printable | None = None
+
+
+def _create_variant(value: Any) -> str:
+    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
+    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
+
+
+CreateOrConsume = Annotated[
+    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
+    Discriminator(_create_variant),
+]
+
+
+class ReservationFailure(BaseModel):
+    """Why its allocation could not be started."""
+
+    code: str
+    detail: str | None
+
+
+class Reservation(BaseModel):
+    """A hold or a confirmed window. The versions are those of its events in the log, once they have one."""
+
+    reservation_id: UUID
+    tenant_id: UUID
+    holder_id: str
+    status: ReservationState
+    result: Literal["ok", "noop"] | None = Field(description="in answers to writes: whether something was done")
+    resources: list[str]
+    sku: str | None
+    gpus: int | None
+    region: str | None
+    count: int | None
+    gpus_held: int
+    starts_at: datetime
+    ends_at: datetime | None
+    expires_at: datetime | None
+    held_at: datetime
+    confirmed_at: datetime | None
+    ended_at: datetime | None
+    retire_after: datetime | None
+    created_version: int | None
+    released_version: int | None
+    waits: Waits | None
+    failure: ReservationFailure | None
+    allocation: dict[str, Any] | None
+    name: str | None
+    correlation_id: UUID
+    row_version: int
+
+
+class ReservationQuery(PageQuery):
+    """Which reservations to list."""
+
+    state: ReservationState | None = None
+    tenant_id: UUID | None = Field(None, description="for operators' keys")
+
+
+class Resource(BaseModel):
+    """Something that can be reserved, and what it is now."""
+
+    id: str
+    kind: Literal["node", "slot", "registered"]
+    state: ResourceState
+    reason: str | None
+    reservation_id: UUID | None = Field(description="the caller's reservation whose window covers now")
+    row_version: int
+
+
+class ResourceQuery(PageQuery):
+    """Which resources to list."""
+
+    kind: Literal["node", "slot", "registered"] | None = None
+
+
+class CreateResource(Request):
+    """The id that an operator gives."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Annotated[str, Field(pattern=RESOURCE_ID_PATTERN)]
+
+
+class TakeOutOfService(Request):
+    """Why, on the record and told to whoever asks for it."""
+
+    reason: Sentence

@@ -1,0 +1,195 @@
+"""A reservation under its locks, and the one function that changes its state (DESIGN §4, §5).
+
+Lock order: nodes by id, resources by id, the reservation, its claims; quota last. Whoever holds a `ReservationSubject`
+holds all of these until its transaction ends (`lock_reservation`), or the reservation alone (`lock_reservation_alone`):
+enough for whatever leaves its claims as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.allocations.states import Actor
+from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.log.events import EventType
+from orchestrator.problems import InvalidState
+from orchestrator.reservations.states import LIVE_RESERVATION_STATES, RESERVATION_TRANSITIONS, ReservationState
+from orchestrator.times import rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationSubject:
+    """A locked reservation; `clock` is the database's time after the locks were had."""
+
+    id: UUID
+    tenant_id: UUID
+    holder_id: str
+    state: ReservationState
+    row_version: int
+    starts_at: datetime
+    ends_at: datetime | None
+    expires_at: datetime | None
+    gpus_held: int
+    sku: str | None
+    template: dict[str, Any] | None
+    correlation_id: UUID
+    clock: datetime
+
+    @property
+    def name(self) -> str:
+        """How events and the audit call it."""
+        return f"reservations/{self.id}"
+
+    @property
+    def live(self) -> bool:
+        """Whether it holds anything."""
+        return self.state in LIVE_RESERVATION_STATES
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it is a hold past its deadline."""
+        return self.state is ReservationState.HOLD and self.expires_at is not None and self.expires_at <= self.clock
+
+    @property
+    def begun(self) -> bool:
+        """Whether its window has begun."""
+        return self.starts_at <= self.clock
+
+    @property
+    def over(self) -> bool:
+        """Whether it is a confirmed window that has passed."""
+        return self.state is ReservationState.CONFIRMED and self.ends_at is not None and self.ends_at <= self.clock
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationChange:
+    """A transition: to where, and what its event says besides the reservation, its holder and the clock it was judged by.
+
+    `retention_seconds`: how long an ended one can be read. `turned_over`: its claims have become allocations' already,
+    and their quota with them. `failure`: code and detail of why it could not be used; then it is told as `failed`.
+    """
+
+    to_state: ReservationState
+    retention_seconds: float
+    payload: dict[str, Any] = field(default_factory=dict)
+    operation_key: str | None = None
+    request_id: str | None = None
+    turned_over: bool = False
+    failure: tuple[str, str] | None = None
+
+
+_EVENTS = {
+    ReservationState.CONFIRMED: EventType.RESERVATION_CONFIRMED,
+    ReservationState.CANCELLED: EventType.RESERVATION_CANCELLED,
+    ReservationState.EXPIRED: EventType.RESERVATION_EXPIRED,
+    ReservationState.CONSUMED: EventType.RESERVATION_CONSUMED,
+    ReservationState.RELEASED: EventType.RESERVATION_RELEASED,
+}
+_LOCK_NODES = """
+select id from nodes where id in (select node_id from claims where owner_id = :id and closed_at is null and node_id is not null)
+order by id for no key update
+"""
+_LOCK_RESOURCES = """
+select id from resources
+where id in (select resource_id from claims where owner_id = :id and closed_at is null and resource_id is not null)
+order by id for no key update
+"""
+# In two statements: the clock is read when the lock is had (TRAPS: one statement judges by the time before its wait).
+_LOCK = """
+select from reservations where id = :id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)
+for no key update
+"""
+_READ = """
+select id, tenant_id, holder_id, state, row_version, starts_at, ends_at, expires_at, gpus_held, sku,
+       template, correlation_id,
+       clock_timestamp() as clock,
+       array(select distinct node_id from claims where owner_id = r.id and closed_at is null and node_id is not null) as nodes,
+       array(select distinct resource_id from claims where owner_id = r.id and closed_at is null and resource_id is not null)
+           as seats
+from reservations r where id = :id
+"""
+_ADVANCE = """
+select advance_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
+                           cast(:retention_seconds as float8), :operation_key, :request_id)
+"""
+_NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
+_RETURN_QUOTA = """
+update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_version + 1 where tenant_id = :tenant_id
+"""
+
+
+async def lock_reservation(tx: Transaction, reservation_id: UUID, tenant_id: UUID | None) -> ReservationSubject | None:
+    """Lock what it holds, then itself. None if there is none (of that tenant, if named)."""
+    nodes = set((await tx.execute(_LOCK_NODES, {"id": reservation_id})).scalars())
+    seats = set((await tx.execute(_LOCK_RESOURCES, {"id": reservation_id})).scalars())
+    return await _lock(tx, reservation_id, tenant_id, nodes, seats)
+
+
+async def lock_reservation_alone(
+    tx: Transaction, reservation_id: UUID, tenant_id: UUID | None
+) -> ReservationSubject | None:
+    """Lock the reservation and nothing that it holds: for what leaves its claims as they are."""
+    return await _lock(tx, reservation_id, tenant_id, None, None)
+
+
+async def _lock(
+    tx: Transaction, reservation_id: UUID, tenant_id: UUID | None, nodes: set[UUID] | None, seats: set[str] | None
+) -> ReservationSubject | None:
+    own = {"id": reservation_id, "tenant_id": tenant_id}
+    if (await tx.execute(_LOCK, own)).first() is None:
+        return None
+    values = dict((await tx.execute(_READ, {"id": reservation_id})).one()._mapping)
+    held_nodes, held_seats = set(values.pop("nodes")), set(values.pop("seats"))
+    if nodes is not None and seats is not None and not (held_nodes <= nodes and held_seats <= seats):
+        raise TransactionConflict("the reservation's claims moved meanwhile")
+    return ReservationSubject(**{**values, "state": ReservationState(values["state"])})
+
+
+async def advance_reservation_if(
+    tx: Transaction, subject: ReservationSubject, change: ReservationChange, actor: Actor
+) -> int:
+    """Take the reservation from the state it was locked in to the next, and answer its new row version.
+
+    State, times and event change together or not at all, judged by the subject's clock. A final state ends the right to
+    whatever it still holds, and returns the tenant's quota, which is locked here: call this after all else.
+    Raises `InvalidState` if there is no such transition, `TransactionConflict` if the row is not as it was locked.
+    """
+    if (subject.state, change.to_state) not in RESERVATION_TRANSITIONS:
+        raise InvalidState(
+            f"a reservation in state {subject.state} cannot become {change.to_state}", state=subject.state
+        )
+    deadline = {"deadline": rfc3339(subject.expires_at)} if change.to_state is ReservationState.EXPIRED else {}
+    event, failure = _EVENTS[change.to_state], {}
+    if change.failure is not None:
+        event, failure = EventType.RESERVATION_FAILED, dict(zip(("code", "detail"), change.failure, strict=True))
+        await tx.execute(_NOTE_FAILURE, {"id": subject.id, **failure})
+    moved = await tx.execute(
+        _ADVANCE,
+        {
+            "id": subject.id,
+            "from_state": subject.state.value,
+            "row_version": subject.row_version,
+            "to_state": change.to_state.value,
+            "event_type": event.value,
+            "payload": json.dumps(
+                {"actor_kind": actor.kind.value, **deadline, **failure, **change.payload}, default=str
+            ),
+            "judged_at": subject.clock,
+            "retention_seconds": change.retention_seconds,
+            "operation_key": change.operation_key,
+            "request_id": change.request_id,
+        },
+    )
+    row_version: int | None = moved.scalar_one()
+    if row_version is None:
+        raise TransactionConflict("the reservation changed although it was locked")
+    tx.tells_operation |= change.operation_key is not None
+    if change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over:
+        await tx.execute("select close_reservation_claims(:id)", {"id": subject.id})
+        if subject.gpus_held:
+            await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus_held, "tenant_id": subject.tenant_id})
+    return row_version

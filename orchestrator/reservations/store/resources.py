@@ -1,0 +1,153 @@
+"""Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reservations.md).
+
+`row_version` grows with every transition of a resource's state, also with those that come by mere passing of time: to what
+is stored it adds one for each step that an open claim has gone by itself, if nothing is on its units (`outgrow_claim`,
+migrations).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import AlreadyExists
+from orchestrator.reservations.resource_names import ResourceName, Slot
+from orchestrator.reservations.states import ResourceState
+
+ResourceKind = Literal["node", "slot", "registered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource now. `reason` when out of service; `reservation_id` of the caller's reservation that covers now.
+
+    `place` is its place in lists: by unit number, a node before its first slot.
+    """
+
+    id: str
+    kind: ResourceKind
+    state: ResourceState
+    reason: str | None
+    reservation_id: UUID | None
+    row_version: int
+    place: int
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As clients see it."""
+        return {name: getattr(self, name) for name in Resource.__slots__ if name != "place"}
+
+
+_LOCK_UNITS = "select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)"
+_FIND = "select from resources where id = :id"
+_INSERT = "insert into resources (id) values (:id) on conflict (id) do nothing returning unit"
+_NODE = """
+select 'node:' || n.id as id, 'node' as kind, n.id as node_id, null::text as resource_id,
+       int8multirange(int8range(n.unit_base, n.unit_base + n.slot_count)) as units, n.unit_base * 2 as place, n.row_version,
+       case when n.state <> 'active' then 'the node is ' || n.state
+            when not n.online then 'the node is offline'
+            else (select min(coalesce(s.reason, 'a slot is out of service')) from slots s
+                  where s.node_id = n.id and s.state = 'out_of_service') end as reason
+from nodes n where n.state <> 'retired' and {which}
+"""
+_SLOT = """
+select 'slot:' || n.id || ':' || s.slot_index as id, 'slot' as kind, n.id as node_id, null::text as resource_id,
+       int8multirange(int8range(s.unit, s.unit + 1)) as units, s.unit * 2 + 1 as place, n.row_version,
+       case when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service')
+            when n.state <> 'active' then 'the node is ' || n.state
+            when not n.online then 'the node is offline' end as reason
+from slots s join nodes n on n.id = s.node_id where n.state <> 'retired' and {which}
+"""
+_REGISTERED = """
+select r.id, 'registered' as kind, null::uuid as node_id, r.id as resource_id,
+       int8multirange(int8range(r.unit, r.unit + 1)) as units, r.unit * 2 + 1 as place, r.row_version,
+       case when r.state = 'out_of_service' then coalesce(r.reason, 'it is out of service') end as reason
+from resources r where {which}
+"""
+_SHOW = """
+with wanted as materialized ({wanted})
+select w.id, w.kind, w.place, w.row_version + coalesce(now.steps, 0) as row_version,
+       case when now.blocked then 'cleanup_blocked' when now.confirmed then 'confirmed' when now.reserved then 'reserved'
+            when w.reason is not null then 'out_of_service' else 'available' end as state,
+       case when now.blocked or now.confirmed or now.reserved then null else w.reason end as reason,
+       now.reservation_id
+from wanted w
+left join lateral (
+    select bool_or(c.blocked and c.units && w.units) as blocked,
+           bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)
+               as confirmed,
+           bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
+           (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
+               and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
+           sum(coalesce(upper(c.during) <= c.clock, false)::integer
+               + case when c.owner_kind = 'reservation'
+                      then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer else 0 end)
+               filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
+    from (
+        select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
+               coalesce(waits_for in ('operator', 'force_release'), false) as blocked
+        from claims where closed_at is null and node_id = w.node_id
+        union all
+        select *, booked and during @> statement_timestamp(), statement_timestamp(), false
+        from claims where closed_at is null and resource_id = w.resource_id
+    ) c left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+) now on true
+order by w.place
+"""
+_SHOW_NODE = _SHOW.format(wanted=_NODE.format(which="n.id = :node_id"))
+_SHOW_SLOT = _SHOW.format(wanted=_SLOT.format(which="s.node_id = :node_id and s.slot_index = :slot_index"))
+_SHOW_REGISTERED = _SHOW.format(wanted=_REGISTERED.format(which="r.id = :id"))
+_PAGES = {
+    "node": _NODE.format(which="n.unit_base > :last_node order by n.unit_base limit :limit"),
+    "slot": _SLOT.format(which="s.unit >= :next_unit order by s.unit limit :limit"),
+    "registered": _REGISTERED.format(which="r.unit >= :next_unit order by r.unit limit :limit"),
+}
+_LIST_OF_KIND = {kind: _SHOW.format(wanted=page) for kind, page in _PAGES.items()}
+_LIST_OF_ALL = _SHOW.format(
+    wanted=f"({_PAGES['node']}) union all ({_PAGES['slot']}) union all ({_PAGES['registered']}) order by place limit :limit"
+)
+
+
+async def require_new_resource(tx: Transaction, resource_id: str) -> None:
+    """Nothing is registered under this id so far. Raises `AlreadyExists`."""
+    if (await tx.execute(_FIND, {"id": resource_id})).first() is not None:
+        raise _already_there(resource_id)
+
+
+async def insert_resource(tx: Transaction, resource_id: str) -> int:
+    """A registered resource, in service; answers its unit number. Raises `AlreadyExists`."""
+    await tx.execute(_LOCK_UNITS)
+    unit: int | None = (await tx.execute(_INSERT, {"id": resource_id})).scalar_one_or_none()
+    if unit is None:
+        raise _already_there(resource_id)
+    return unit
+
+
+def _already_there(resource_id: str) -> AlreadyExists:
+    return AlreadyExists(f"there is already a resource called {resource_id!r}", existing_id=resource_id)
+
+
+async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | None) -> Resource | None:
+    """One resource as this tenant may see it, or as operators do if none is named; None if there is none."""
+    if isinstance(name, UUID):
+        found = await reading.execute(_SHOW_NODE, {"node_id": name, "tenant_id": tenant_id})
+    elif isinstance(name, Slot):
+        values = {"node_id": name.node, "slot_index": name.index, "tenant_id": tenant_id}
+        found = await reading.execute(_SHOW_SLOT, values)
+    else:
+        found = await reading.execute(_SHOW_REGISTERED, {"id": name, "tenant_id": tenant_id})
+    row = found.first()
+    return None if row is None else Resource(**row._mapping)
+
+
+async def list_resources(
+    reading: Reading, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
+) -> list[Resource]:
+    """Up to `limit` resources after this place, of one kind if named."""
+    sql = _LIST_OF_ALL if kind is None else _LIST_OF_KIND[kind]
+    # A node's place is twice its first unit, a unit's own is one more than that.
+    values = {"tenant_id": tenant_id, "last_node": after // 2, "next_unit": (after + 1) // 2, "limit": limit}
+    rows = await reading.execute(sql, values)
+    return [Resource(**row._mapping) for row in rows]

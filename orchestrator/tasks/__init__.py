@@ -1,0 +1,1 @@
+"""Signed tasks for nodes: issue, lease, report, expire."""

@@ -1,0 +1,37 @@
+"""Hand queued tasks to the nodes that wait for them (DESIGN §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.operations.execution import Context
+from orchestrator.tasks.store.dispatch import Dispatched, claim_queued_tasks, hand_out_again, nodes_with_queued_tasks
+
+NODES_LOOKED_AT_MAX = 1_000
+
+
+async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, batch_max: int) -> list[Dispatched]:
+    """Flip queued tasks of these (node, certificate serial) pairs to dispatched and answer them, oldest first.
+
+    Most of the time nothing is queued for most nodes, and naming hundreds of them in a statement costs milliseconds: a
+    look comes first, and only those that something is queued for are named.
+    """
+    async with context.database.glance() as reading:
+        queued = await nodes_with_queued_tasks(reading, nodes_max=NODES_LOOKED_AT_MAX)
+    if len(queued) < NODES_LOOKED_AT_MAX:
+        waiting = [pair for pair in waiting if pair[0] in queued]
+    if not waiting:
+        return []
+    async with context.database.statement() as tx:
+        reach(CrashPoint.CLAIM_TASKS_BEFORE_COMMIT)
+        dispatched = await claim_queued_tasks(tx, waiting, batch_max=batch_max)
+    reach(CrashPoint.CLAIM_TASKS_AFTER_COMMIT)
+    return dispatched
+
+
+async def repeat_tasks(context: Context, node_id: UUID, epoch: int, known: Sequence[UUID]) -> list[Dispatched]:
+    """The node's dispatched, unfinished tasks besides those it says it has journaled: the same envelopes."""
+    async with context.database.statement() as tx:
+        return await hand_out_again(tx, node_id, epoch, known)

@@ -1,0 +1,117 @@
+"""A node reports how its task ended. Only the newest fence's live task counts; late reports change nothing (P7, P8)."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from node_agent.protocol import (
+    RESULT_BYTES_MAX,
+    ProgressReport,
+    ProvisionResult,
+    ReleaseResult,
+    ResultAnswer,
+    ResultReport,
+    TaskType,
+)
+from orchestrator.allocations.states import LIVE_TASK_STATES, Actor, ActorKind, TaskState
+from orchestrator.allocations.store.advance import Subject, lock_allocation
+from orchestrator.allocations.store.due import expire_if_overdue, find_allocation_of_task
+from orchestrator.allocations.store.timeline import note, record_progress_if_live
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, transact
+from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.tasks.store.results import TaskOfNode, TaskStanding, find_task_of_node, finish_task, lock_task
+
+CODE_LATE = "late_result"
+
+_PROVISIONS = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
+_RELEASES = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
+
+
+async def accept_task_result(
+    context: Context, node_id: UUID, node_epoch: int, task_id: UUID, report: ResultReport
+) -> ResultAnswer:
+    """Record the outcome, or say why it no longer counts. `node_id` and `node_epoch` are those of the certificate.
+
+    Raises `NotFound` if the task is not that node's, `Invalid` if the report does not fit the task's type, `TooLarge`.
+    """
+    return await transact(context, lambda tx: _accept(tx, node_id, node_epoch, task_id, report))
+
+
+async def _accept(tx: Transaction, node_id: UUID, node_epoch: int, task_id: UUID, report: ResultReport) -> ResultAnswer:
+    task = await find_task_of_node(tx, task_id, node_id)
+    if task is None:
+        raise NotFound(f"this node has no task {task_id}")
+    _require_fitting(task, report)
+    subject = None if task.allocation_id is None else await lock_allocation(tx, task.allocation_id)
+    standing = await lock_task(tx, task_id)
+    if standing.state in (TaskState.COMPLETED, TaskState.FAILED) and standing.fence == report.fence:
+        return ResultAnswer(applied=False, reason="already_applied")
+    if not _counts(standing, subject, node_epoch, report):
+        if subject is not None:
+            node = Actor(ActorKind.NODE, str(node_id))
+            detail = f"the node reported {report.outcome}; another fence holds the units"
+            await note(tx, subject.id, node, CODE_LATE, detail, standing.fence, once=True)
+        return ResultAnswer(applied=False, reason="superseded")
+    await finish_task(tx, task_id, report, uuid4() if subject is None else subject.correlation_id)
+    return ResultAnswer(applied=True)
+
+
+def _counts(standing: TaskStanding, subject: Subject | None, node_epoch: int, report: ResultReport) -> bool:
+    newest = subject is None or subject.fence == standing.fence
+    same_node = standing.node_epoch == node_epoch
+    return newest and same_node and report.fence == standing.fence and standing.state in LIVE_TASK_STATES
+
+
+def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
+    """A completed report carries a result of the task's type and no failure; a failed one the other way round."""
+    if (report.outcome == "completed") != (report.result is not None) or (report.result is None) != (
+        report.failure is not None
+    ):
+        raise _invalid("result", "exactly one of result and failure is given, the one that fits the outcome")
+    if report.result is None:
+        return
+    if len(report.model_dump_json()) > RESULT_BYTES_MAX:
+        raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
+    try:
+        if task.type in _PROVISIONS:
+            ProvisionResult.model_validate(report.result)
+        elif task.type in _RELEASES:
+            proof = ReleaseResult.model_validate(report.result)
+            if proof.released and not (proof.wiped and proof.leases_released):
+                raise _invalid("result.released", "released only if wiped and leases_released")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _invalid(".".join(["result", *map(str, first["loc"])]), first["msg"]) from error
+
+
+def _invalid(field: str, message: str) -> Invalid:
+    return Invalid("the report does not fit its task", errors=[{"field": field, "message": message}])
+
+
+async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, report: ProgressReport) -> bool:
+    """Write phases into the timeline; False if the task no longer counts or has told enough (64 phases).
+
+    Raises `NotFound` if the task is not that node's.
+    """
+
+    async with context.database.statement() as tx:
+        if await record_progress_if_live(tx, task_id, node_id, report.fence, report.phases):
+            return True
+    async with context.database.glance() as reading:
+        if await find_task_of_node(reading, task_id, node_id) is None:
+            raise NotFound(f"this node has no task {task_id}")
+    return False
+
+
+async def expire_task(context: Context, task_id: UUID) -> bool:
+    """Expire it if it is live still and overdue, judged after the locks; whether it was. Its event wakes who waits."""
+
+    async def work(tx: Transaction) -> bool:
+        allocation_id = await find_allocation_of_task(tx, task_id)
+        subject = None if allocation_id is None else await lock_allocation(tx, allocation_id)
+        return await expire_if_overdue(tx, task_id, uuid4() if subject is None else subject.correlation_id)
+
+    return await transact(context, work)

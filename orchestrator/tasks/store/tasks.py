@@ -1,0 +1,165 @@
+"""Signed tasks for nodes: issued, superseded, expired (DESIGN §9). Handing them out is elsewhere.
+
+A task's row, with its id and envelope, is committed before the node can see it. At most one task of an allocation is
+live; the database refuses a second (`one_live_task`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from node_agent.protocol import (
+    ImageParameters,
+    ProvisionParameters,
+    ReleaseParameters,
+    TaskBody,
+    TaskType,
+)
+from orchestrator.allocations.rules import switches_of
+from orchestrator.allocations.states import Shape
+from orchestrator.allocations.store.advance import Subject
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.tasks.signing import TaskSigner
+
+NOT_BEFORE_ALLOWANCE_SECONDS = 30.0
+"""How far the clock of the process that answers nodes may be behind the database's."""
+
+PROVISION_TYPES = {Shape.GPU_SLICE: TaskType.VM_PROVISION, Shape.BAREMETAL: TaskType.PROVISION_USER}
+RELEASE_TYPES = {Shape.GPU_SLICE: TaskType.VM_RELEASE, Shape.BAREMETAL: TaskType.DEPROVISION_USER}
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a task for an allocation is made from."""
+
+    node_epoch: int
+    faults: dict[str, str]
+    labels: dict[str, str]
+    slots: list[int]
+    name: str | None
+    gpu_model: str
+    user_data: str | None
+    ssh_public_keys: list[str]
+    image: str
+    image_url: str
+    image_sha256: str
+
+    def faults_for(self, labels_allowed: bool) -> dict[str, str]:
+        """The fault switches of the node and, where labels may throw them, of the allocation, which win."""
+        return {**self.faults, **switches_of(self.labels)} if labels_allowed else self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A task that is now queued for its node."""
+
+    id: UUID
+    expires_at: datetime
+
+
+_READ_INSTRUCTIONS = """
+select n.epoch as node_epoch, n.faults, a.labels,
+       array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
+             order by unit) as slots,
+       a.name, a.gpu_model, a.user_data, a.ssh_public_keys,
+       i.name as image, i.url as image_url, i.sha256 as image_sha256
+from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
+where a.id = :id
+"""
+_INSERT = """
+insert into node_tasks
+    (id, node_id, node_epoch, type, allocation_id, fence, attempt, envelope, notify, not_before, expires_at)
+values (:id, :node_id, :node_epoch, :type, :allocation_id, :fence, :attempt, cast(:envelope as jsonb), :notify,
+        :not_before, :expires_at)
+"""
+_SUPERSEDE = """
+update node_tasks set state = 'superseded', finished_at = clock_timestamp()
+where allocation_id = :allocation_id and state in ('queued', 'dispatched')
+"""
+_EXPIRE = """
+update node_tasks set state = 'expired', finished_at = clock_timestamp()
+where id = :id and state in ('queued', 'dispatched')
+"""
+
+
+async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructions:
+    """Node, slots, image and keys of an allocation."""
+    row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id})).one()
+    return Instructions(**row._mapping)
+
+
+def provision_parameters(subject: Subject, told: Instructions, faults: dict[str, str]) -> ProvisionParameters:
+    """What the node needs to make the allocation usable. The host's name is the allocation's id (RFC 1123)."""
+    return ProvisionParameters(
+        slots=told.slots,
+        gpu_model=told.gpu_model,
+        image=ImageParameters(name=told.image, url=told.image_url, sha256=told.image_sha256),
+        ssh_public_keys=told.ssh_public_keys,
+        user_data=told.user_data,
+        hostname=f"berth-{subject.id}",
+        faults=faults,
+    )
+
+
+def release_parameters(told: Instructions, faults: dict[str, str], graceful_seconds: float) -> ReleaseParameters:
+    """What the node needs to take the allocation down."""
+    return ReleaseParameters(slots=told.slots, graceful_seconds=graceful_seconds, faults=faults)
+
+
+async def issue_task(
+    tx: Transaction,
+    signer: TaskSigner,
+    subject: Subject,
+    task_type: TaskType,
+    parameters: ProvisionParameters | ReleaseParameters,
+    *,
+    node_epoch: int,
+    fence: int,
+    attempt: int,
+    notify: str,
+    valid_seconds: float,
+) -> Issued:
+    """Sign and queue a task, superseding any live one. `notify` names the workflow to wake when it ends."""
+    if subject.task is not None and subject.task.live:
+        await supersede_live_tasks(tx, subject.id)
+    body = TaskBody(
+        task_id=uuid4(),
+        type=task_type,
+        node_id=subject.node_id,
+        node_epoch=node_epoch,
+        allocation_id=subject.id,
+        fence=fence,
+        parameters=parameters.model_dump(mode="json"),
+        not_before=subject.clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
+        expires_at=subject.clock + timedelta(seconds=valid_seconds),
+        key_id=signer.key_id,
+    )
+    await tx.execute(
+        _INSERT,
+        {
+            "id": body.task_id,
+            "node_id": body.node_id,
+            "node_epoch": body.node_epoch,
+            "type": body.type.value,
+            "allocation_id": subject.id,
+            "fence": fence,
+            "attempt": attempt,
+            "envelope": signer.sign(body).model_dump_json(),
+            "notify": notify,
+            "not_before": body.not_before,
+            "expires_at": body.expires_at,
+        },
+    )
+    return Issued(body.task_id, body.expires_at)
+
+
+async def supersede_live_tasks(tx: Transaction, allocation_id: UUID) -> None:
+    """Make the allocation's running task worthless; its late result will change nothing (P8)."""
+    await tx.execute(_SUPERSEDE, {"allocation_id": allocation_id})
+
+
+async def expire_task(tx: Transaction, task_id: UUID) -> None:
+    """End a task whose time is up."""
+    await tx.execute(_EXPIRE, {"id": task_id})

@@ -1,0 +1,1 @@
+"""Tenants, their quotas, API keys and SSH keys."""

@@ -1,0 +1,60 @@
+"""Tenants and their quotas."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import AdminCaller
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.paging import Page, PageQuery, identified_page, page_of
+from orchestrator.http.services import Parts
+from orchestrator.http.writes import AdminWrite
+from orchestrator.tenants import queries as tenants
+from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, set_quota
+from orchestrator.tenants.schemas import ChangeTenant, CreateTenant, SetQuota, Tenant
+
+router = APIRouter(prefix="/tenants", tags=["admin: tenants"], responses=PROBLEM_RESPONSES)
+
+
+@router.post("", status_code=201, response_model=Tenant)
+async def create(body: CreateTenant, write: AdminWrite) -> Response:
+    """Make a tenant."""
+    answer = await create_tenant(
+        write.context, write.operation(body), write.actor, name=body.name, gpus_limit=body.gpus_limit
+    )
+    return answer_response(answer)
+
+
+@router.get("", response_model=Page[Tenant])
+async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """All tenants."""
+    after, limit = identified_page(query, "tenants")
+    found = await tenants.list_tenants(parts.context.database, after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "tenants", lambda tenant: tenant.id))
+
+
+@router.get("/{tenant_id}", response_model=Tenant)
+async def find(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
+    """One tenant."""
+    return json_response(await tenants.find_tenant(parts.context.database, tenant_id))
+
+
+@router.patch("/{tenant_id}", response_model=Tenant)
+async def change(tenant_id: UUID, body: ChangeTenant, write: AdminWrite) -> Response:
+    """Suspend a tenant, or let it go on."""
+    answer = await change_tenant_state(write.context, write.operation(body), write.actor, tenant_id, state=body.state)
+    write.parts.credentials.forget()
+    return answer_response(answer)
+
+
+@router.put("/{tenant_id}/quota", response_model=Tenant)
+async def limit_gpus(tenant_id: UUID, body: SetQuota, write: AdminWrite) -> Response:
+    """Limit the GPUs that a tenant may hold."""
+    answer = await set_quota(write.context, write.operation(body), write.actor, tenant_id, gpus_limit=body.gpus_limit)
+    return answer_response(answer)

@@ -1,0 +1,66 @@
+"""Create an API key. Its secret is told once and stored nowhere in the clear."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import string
+from dataclasses import asdict
+from uuid import UUID
+
+from orchestrator.allocations.states import Actor
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.sealing import Sealer
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.store import api_keys, tenants
+
+PREFIX_LENGTH = 8
+SECRET_BYTES = 32
+PREFIX_LETTERS = string.ascii_lowercase + string.digits
+
+
+async def create_api_key(
+    context: Context,
+    operation: Operation,
+    actor: Actor,
+    sealer: Sealer,
+    *,
+    name: str,
+    role: str,
+    tenant_id: UUID | None,
+) -> Answer:
+    """201 with the key; its member `key` is sealed for the caller, so that a retry gets the same one."""
+    prefix = "".join(secrets.choice(PREFIX_LETTERS) for _ in range(PREFIX_LENGTH))
+    key = f"berth_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+
+    async def effect(tx: Transaction) -> Done:
+        if tenant_id is not None:
+            await tenants.read_tenant(tx, tenant_id)
+        made = await api_keys.insert_api_key(
+            tx,
+            name=name,
+            role=role,
+            tenant_id=tenant_id,
+            prefix=prefix,
+            secret_hash=hashlib.sha256(key.encode()).digest(),
+        )
+        detail = {"name": name, "role": role, "tenant_id": tenant_id, "prefix": prefix}
+        await audit.record(tx, actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
+        members = asdict(made)
+        del members["revoked_at"]
+        return Done(201, {**members, "key": sealer.seal(key)}, made.id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def revoke_api_key(context: Context, operation: Operation, actor: Actor, key_id: UUID) -> Answer:
+    """204; the key is refused at once here, and within `credential_cache_seconds` by every other process."""
+
+    async def effect(tx: Transaction) -> Done:
+        await api_keys.revoke_api_key(tx, key_id)
+        await audit.record(tx, actor, "api_key.revoke", f"api-keys/{key_id}", {}, operation.request_id)
+        return Done(204, None, key_id)
+
+    return await run_once(context, operation, effect, None)

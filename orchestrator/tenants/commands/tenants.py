@@ -1,0 +1,57 @@
+"""Create a tenant."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from uuid import UUID
+
+from orchestrator.allocations.states import Actor
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.store import tenants
+
+
+async def create_tenant(
+    context: Context, operation: Operation, actor: Actor, *, name: str, gpus_limit: int | None
+) -> Answer:
+    """201 with the tenant and its quota; 409 `already_exists` if the name is taken."""
+
+    async def effect(tx: Transaction) -> Done:
+        tenant = await tenants.insert_tenant(tx, name, gpus_limit)
+        detail = {"name": name, "gpus_limit": gpus_limit}
+        await audit.record(tx, actor, "tenant.create", f"tenants/{tenant.id}", detail, operation.request_id)
+        return Done(201, asdict(tenant), tenant.id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def change_tenant_state(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, *, state: str
+) -> Answer:
+    """200 with the tenant; a suspended tenant's keys are refused, what it runs goes on."""
+
+    async def effect(tx: Transaction) -> Done:
+        tenant = await tenants.set_tenant_state(tx, tenant_id, state)
+        await audit.record(
+            tx, actor, "tenant.change_state", f"tenants/{tenant_id}", {"state": state}, operation.request_id
+        )
+        return Done(200, asdict(tenant), tenant_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def set_quota(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, *, gpus_limit: int | None
+) -> Answer:
+    """200 with the tenant. A limit below what it holds takes nothing away; it only refuses more. None: no limit."""
+
+    async def effect(tx: Transaction) -> Done:
+        tenant = await tenants.set_gpus_limit(tx, tenant_id, gpus_limit)
+        await audit.record(
+            tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", {"gpus_limit": gpus_limit}, operation.request_id
+        )
+        return Done(200, asdict(tenant), tenant_id)
+
+    return await run_once(context, operation, effect, None)

@@ -1,0 +1,55 @@
+"""Tenants and API keys, for operators."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.allocations.states import Principal
+from orchestrator.database.transactions import Database
+from orchestrator.tenants.store import api_keys, ssh_keys, tenants
+from orchestrator.tenants.store import api_keys as principals
+from orchestrator.tenants.store.api_keys import ApiKey
+from orchestrator.tenants.store.ssh_keys import SshKey
+from orchestrator.tenants.store.tenants import Tenant
+
+
+async def find_tenant(database: Database, tenant_id: UUID) -> Tenant:
+    """One tenant. Raises `NotFound`."""
+    async with database.reading() as reading:
+        return await tenants.read_tenant(reading, tenant_id)
+
+
+async def list_tenants(database: Database, *, after: UUID, limit: int) -> list[Tenant]:
+    """Up to `limit` tenants after this id."""
+    async with database.reading() as reading:
+        return await tenants.list_tenants(reading, after, limit)
+
+
+async def list_api_keys(database: Database, *, tenant_id: UUID | None, after: UUID, limit: int) -> list[ApiKey]:
+    """Up to `limit` keys after this id, of one tenant or of all."""
+    async with database.reading() as reading:
+        return await api_keys.list_api_keys(reading, tenant_id, after, limit)
+
+
+async def find_ssh_key(database: Database, tenant_id: UUID, key_id: UUID) -> SshKey:
+    """One key of the tenant's. Raises `NotFound`."""
+    async with database.reading() as reading:
+        return await ssh_keys.read_ssh_key(reading, tenant_id, key_id)
+
+
+async def list_ssh_keys(database: Database, tenant_id: UUID, *, after: UUID, limit: int) -> list[SshKey]:
+    """Up to `limit` of the tenant's keys after this id."""
+    async with database.reading() as reading:
+        return await ssh_keys.list_ssh_keys(reading, tenant_id, after, limit)
+
+
+async def find_principal(database: Database, digest: bytes) -> Principal | None:
+    """The principal of a live key, by the key's SHA-256."""
+    async with database.glance() as reading:
+        return await principals.find_principal(reading, digest)
+
+
+async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:
+    """Whether a token may act for this tenant."""
+    async with database.glance() as reading:
+        return await principals.is_tenant_active(reading, tenant_id)

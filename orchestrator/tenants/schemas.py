@@ -1,0 +1,95 @@
+"""Tenants, their quotas, and API keys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
+from orchestrator.http.paging import PageQuery
+
+GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
+TenantState = Literal["active", "suspended"]
+
+
+class CreateTenant(Request):
+    """A new tenant; null limit: none."""
+
+    name: Printable
+    gpus_limit: GpusLimit | None = None
+
+
+class ChangeTenant(Request):
+    """Suspend a tenant, or let it go on."""
+
+    state: TenantState
+
+
+class SetQuota(Request):
+    """How many GPUs the tenant may hold; null lifts the limit."""
+
+    gpus_limit: GpusLimit | None
+
+
+class Tenant(BaseModel):
+    """Who rents."""
+
+    id: UUID
+    name: str
+    state: TenantState
+    gpus_limit: int | None
+    gpus_used: int
+    created_at: datetime
+    row_version: int
+
+
+class CreateTenantKey(Request):
+    """A key that acts for one tenant."""
+
+    name: Printable
+    role: Literal["tenant"]
+    tenant_id: Id
+
+
+class CreateAdminKey(Request):
+    """A key for an operator."""
+
+    name: Printable
+    role: Literal["admin"]
+    tenant_id: None = None
+
+
+CreateApiKey = Annotated[CreateTenantKey | CreateAdminKey, Field(discriminator="role")]
+
+
+class ApiKey(BaseModel):
+    """An API key without its secret."""
+
+    id: UUID
+    name: str
+    role: Literal["tenant", "admin"]
+    tenant_id: UUID | None
+    prefix: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+class NewApiKey(BaseModel):
+    """An API key as shown once."""
+
+    id: UUID
+    name: str
+    role: Literal["tenant", "admin"]
+    tenant_id: UUID | None
+    prefix: str
+    key: str
+    created_at: datetime
+
+
+class ApiKeyQuery(PageQuery):
+    """Whose keys."""
+
+    tenant_id: UUID | None = None

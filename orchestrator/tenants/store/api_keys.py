@@ -1,0 +1,80 @@
+"""API keys: only the SHA-256 of a key is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.allocations.states import Principal
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key without its secret."""
+
+    id: UUID
+    name: str
+    role: str
+    tenant_id: UUID | None
+    prefix: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+_COLUMNS = "id, name, role, tenant_id, prefix, created_at, revoked_at"
+
+
+async def insert_api_key(
+    tx: Transaction, *, name: str, role: str, tenant_id: UUID | None, prefix: str, secret_hash: bytes
+) -> ApiKey:
+    """A new, live key."""
+    row = (
+        await tx.execute(
+            f"""insert into api_keys (name, role, tenant_id, prefix, secret_hash)
+            values (:name, :role, :tenant_id, :prefix, :secret_hash) returning {_COLUMNS}""",
+            {"name": name, "role": role, "tenant_id": tenant_id, "prefix": prefix, "secret_hash": secret_hash},
+        )
+    ).one()
+    return ApiKey(**row._mapping)
+
+
+async def list_api_keys(reading: Reading, tenant_id: UUID | None, after: UUID, limit: int) -> list[ApiKey]:
+    """Up to `limit` keys, of one tenant or of all, in the order in which they were made."""
+    rows = await reading.execute(
+        f"""select {_COLUMNS} from api_keys
+        where id > :after and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id) order by id limit :limit""",
+        {"tenant_id": tenant_id, "after": after, "limit": limit},
+    )
+    return [ApiKey(**row._mapping) for row in rows]
+
+
+async def revoke_api_key(tx: Transaction, key_id: UUID) -> None:
+    """The key is refused from the commit on; the time of the first revocation stays. Raises `NotFound`."""
+    done = await tx.execute(
+        "update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = :id", {"id": key_id}
+    )
+    if done.rowcount == 0:
+        raise NotFound(f"there is no API key {key_id}")
+
+
+_FIND = """
+select k.id, k.role, k.tenant_id from api_keys k left join tenants t on t.id = k.tenant_id
+where k.secret_hash = :digest and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
+"""
+
+
+async def find_principal(reading: Reading, digest: bytes) -> Principal | None:
+    """The live key with this SHA-256, of an active tenant or an operator; None otherwise."""
+    row = (await reading.execute(_FIND, {"digest": digest})).first()
+    return None if row is None else Principal(row.role, row.id, row.tenant_id)
+
+
+async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:
+    """Whether there is such a tenant and it is not suspended."""
+    row = (
+        await reading.execute("select state = 'active' as active from tenants where id = :id", {"id": tenant_id})
+    ).first()
+    return row is not None and bool(row.active)

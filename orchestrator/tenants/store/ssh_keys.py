@@ -1,0 +1,95 @@
+"""The public keys of tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import AlreadyExists, NotFound, QuotaExceeded, SshKeyNotFound
+
+KEYS_PER_TENANT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """A tenant's public key."""
+
+    id: UUID
+    name: str
+    public_key: str
+    fingerprint: str
+    created_at: datetime
+
+
+_COLUMNS = "id, name, public_key, fingerprint, created_at"
+_COUNT_OWN = "select count(*) from ssh_keys where id = any (:ids) and tenant_id = :tenant_id"
+
+
+async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_key: str, fingerprint: str) -> SshKey:
+    """A new key. Raises `AlreadyExists` if the tenant has the name or the key, `QuotaExceeded` at the bound.
+
+    The bound is looked at without a lock: simultaneous adds may pass it by as many as run at once.
+    """
+    count = (await tx.execute("select count(*) from ssh_keys where tenant_id = :id", {"id": tenant_id})).scalar_one()
+    if count >= KEYS_PER_TENANT_MAX:
+        raise QuotaExceeded(f"a tenant may keep {KEYS_PER_TENANT_MAX} SSH keys; remove one first")
+    row = (
+        await tx.execute(
+            f"""insert into ssh_keys (tenant_id, name, public_key, fingerprint)
+            values (:tenant_id, :name, :public_key, :fingerprint) on conflict do nothing returning {_COLUMNS}""",
+            {"tenant_id": tenant_id, "name": name, "public_key": public_key, "fingerprint": fingerprint},
+        )
+    ).first()
+    if row is None:
+        there = (
+            await tx.execute(
+                "select id from ssh_keys where tenant_id = :tenant_id and (name = :name or fingerprint = :fingerprint) limit 1",
+                {"tenant_id": tenant_id, "name": name, "fingerprint": fingerprint},
+            )
+        ).scalar_one_or_none()
+        raise AlreadyExists(
+            f"there is already an SSH key called {name!r}, or one with this fingerprint", existing_id=there
+        )
+    return SshKey(**row._mapping)
+
+
+async def read_ssh_key(reading: Reading, tenant_id: UUID, key_id: UUID) -> SshKey:
+    """The tenant's key. Raises `NotFound`, also for somebody else's."""
+    row = (
+        await reading.execute(
+            f"select {_COLUMNS} from ssh_keys where id = :id and tenant_id = :tenant_id",
+            {"id": key_id, "tenant_id": tenant_id},
+        )
+    ).first()
+    if row is None:
+        raise NotFound(f"there is no SSH key {key_id}")
+    return SshKey(**row._mapping)
+
+
+async def require_own_keys(reading: Reading, tenant_id: UUID, key_ids: Sequence[UUID]) -> None:
+    """Each of them is a key of the tenant's. Raises `SshKeyNotFound`."""
+    wanted = list(dict.fromkeys(key_ids))
+    own = await reading.execute(_COUNT_OWN, {"ids": wanted, "tenant_id": tenant_id})
+    if own.scalar_one() < len(wanted):
+        raise SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
+
+
+async def list_ssh_keys(reading: Reading, tenant_id: UUID, after: UUID, limit: int) -> list[SshKey]:
+    """Up to `limit` of the tenant's keys in the order in which they were made."""
+    rows = await reading.execute(
+        f"select {_COLUMNS} from ssh_keys where tenant_id = :tenant_id and id > :after order by id limit :limit",
+        {"tenant_id": tenant_id, "after": after, "limit": limit},
+    )
+    return [SshKey(**row._mapping) for row in rows]
+
+
+async def delete_ssh_key(tx: Transaction, tenant_id: UUID, key_id: UUID) -> None:
+    """The key is gone; allocations keep their own copy. Raises `NotFound`, also for somebody else's."""
+    done = await tx.execute(
+        "delete from ssh_keys where id = :id and tenant_id = :tenant_id", {"id": key_id, "tenant_id": tenant_id}
+    )
+    if done.rowcount == 0:
+        raise NotFound(f"there is no SSH key {key_id}")

@@ -1,0 +1,94 @@
+"""Tenants and what they may hold. Rows are retired, never deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.problems import AlreadyExists, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who rents."""
+
+    id: UUID
+    name: str
+    state: str
+    gpus_limit: int | None
+    gpus_used: int
+    created_at: datetime
+    row_version: int
+
+
+_COLUMNS = """
+select t.id, t.name, t.state, q.gpus_limit, q.gpus_used, t.created_at, t.row_version + q.row_version - 1 as row_version
+from tenants t join tenant_quotas q on q.tenant_id = t.id
+"""
+
+
+async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> Tenant:
+    """A new tenant with its quota. Raises `AlreadyExists` if the name is taken, also by a rival just committed."""
+    made = (
+        await tx.execute(
+            "insert into tenants (name) values (:name) on conflict do nothing returning id", {"name": name}
+        )
+    ).first()
+    if made is None:
+        there = (await tx.execute("select id from tenants where name = :name", {"name": name})).scalar_one()
+        raise AlreadyExists(f"there is already a tenant called {name!r}", existing_id=there)
+    await tx.execute(
+        "insert into tenant_quotas (tenant_id, gpus_limit) values (:id, :gpus_limit)",
+        {"id": made.id, "gpus_limit": gpus_limit},
+    )
+    return await read_tenant(tx, made.id)
+
+
+async def read_tenant(reading: Reading, tenant_id: UUID) -> Tenant:
+    """One tenant, or `NotFound`."""
+    row = (await reading.execute(f"{_COLUMNS} where t.id = :id", {"id": tenant_id})).first()
+    if row is None:
+        raise NotFound(f"there is no tenant {tenant_id}")
+    return Tenant(**row._mapping)
+
+
+async def list_tenants(reading: Reading, after: UUID, limit: int) -> list[Tenant]:
+    """Up to `limit` tenants in the order in which they were made."""
+    rows = await reading.execute(
+        f"{_COLUMNS} where t.id > :after order by t.id limit :limit", {"after": after, "limit": limit}
+    )
+    return [Tenant(**row._mapping) for row in rows]
+
+
+async def set_tenant_state(tx: Transaction, tenant_id: UUID, state: str) -> Tenant:
+    """The tenant in this state; a repetition changes nothing. Raises `NotFound`."""
+    await tx.execute(
+        "update tenants set state = :state, row_version = row_version + 1 where id = :id and state <> :state",
+        {"id": tenant_id, "state": state},
+    )
+    return await read_tenant(tx, tenant_id)
+
+
+async def set_gpus_limit(tx: Transaction, tenant_id: UUID, gpus_limit: int | None) -> Tenant:
+    """The tenant with this limit, which may be below what it holds: then it can only release. Raises `NotFound`."""
+    await tx.execute(
+        "update tenant_quotas set gpus_limit = :gpus_limit, row_version = row_version + 1 where tenant_id = :id",
+        {"id": tenant_id, "gpus_limit": gpus_limit},
+    )
+    return await read_tenant(tx, tenant_id)
+
+
+_LOCKED = """
+with free as materialized (
+    select tenant_id from tenant_quotas where tenant_id = any (:ids) for no key update skip locked
+)
+select tenant_id from tenant_quotas where tenant_id = any (:ids) and tenant_id not in (select tenant_id from free)
+"""
+
+
+async def find_locked_quotas(tx: Transaction, tenant_ids: Collection[UUID]) -> set[UUID]:
+    """Whose quota somebody has locked at this moment. To be asked in a transaction of its own, which locks the others."""
+    return set((await tx.execute(_LOCKED, {"ids": list(tenant_ids)})).scalars())

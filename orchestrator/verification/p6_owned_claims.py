@@ -1,0 +1,55 @@
+"""P6, the other way round: whatever holds units is somebody who may. Otherwise units are lost, or kept by the dead.
+
+An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, or to a reservation that
+is held or confirmed. An orphan holds no claim; its slots are out of service until it is destroyed, and that is proven.
+"""
+
+from __future__ import annotations
+
+from orchestrator.verification.verdict import Bounds, Connection, Verdict
+
+OF_NOBODY = """
+select c.id, c.owner_kind, c.owner_id, coalesce(a.state, r.state, 'nothing') from claims c
+    left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id and a.claim_id = c.id
+    left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+where (c.closed_at is null or c.booked or c.occupied) and coalesce(a.state, 'released') = 'released'
+  and coalesce(r.state, 'released') not in ('hold', 'confirmed')
+"""
+HALF_CLOSED = """
+select id, closed_at::text, booked, occupied from claims where (closed_at is not null) = (booked or occupied)
+"""
+RIGHT_WITHOUT_LIFE = """
+select c.id, a.id, a.state from claims c join allocations a on a.claim_id = c.id
+where c.booked and a.state not in ('requested', 'provisioning', 'active')
+"""
+ORPHAN_IN_SERVICE = """
+select o.id, n.name, slot from node_orphans o join nodes n on n.id = o.node_id cross join lateral unnest(o.slots) slot
+    left join slots s on s.node_id = o.node_id and s.slot_index = slot
+where o.state <> 'destroyed' and s.state is distinct from 'out_of_service'
+"""
+OF_NO_ORPHAN = """
+select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
+where s.state = 'out_of_service' and s.reason like 'an orphan is on it%%' and not exists (
+    select from node_orphans o where o.node_id = s.node_id and o.state <> 'destroyed' and s.slot_index = any (o.slots))
+"""
+ON_RETIRED = """
+select c.id, n.name from claims c join nodes n on n.id = c.node_id where c.closed_at is null and n.state = 'retired'
+"""
+ORPHAN_UNPROVEN = """
+select id, allocation_id from node_orphans where state = 'destroyed'
+  and not coalesce(proof @> '{"released": true, "wiped": true, "leases_released": true}', false)
+"""
+
+
+def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
+    """Every open claim has a living owner, and is closed exactly when nothing of it is left."""
+    verdict = Verdict("claims", "an open claim belongs to somebody who may hold it")
+    verdict.count(connection, "select count(*) from claims where closed_at is null or booked or occupied")
+    verdict.scan(connection, OF_NOBODY, "claim {0} still holds its units for {1} {2}, which is {3}")
+    verdict.scan(connection, HALF_CLOSED, "claim {0} is closed at {1}, booked {2}, occupied {3}")
+    verdict.scan(connection, RIGHT_WITHOUT_LIFE, "claim {0} keeps the right of allocation {1}, which is {2}")
+    verdict.scan(connection, ORPHAN_IN_SERVICE, "orphan {0} is on slot {2} of node {1}, which is in service")
+    verdict.scan(connection, OF_NO_ORPHAN, "slot {1} of node {0} is out of service for an orphan that is not there")
+    verdict.scan(connection, ON_RETIRED, "claim {0} is open on node {1}, which is retired")
+    verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")
+    return verdict

@@ -1,0 +1,92 @@
+"""P7: whoever lost a claim can change nothing any more. Results count only under the newest fence.
+
+Fences are drawn from one sequence, under the locks that also order the story, so the story itself tells which fence was
+the newest at any moment: its transitions and notes, and the tasks as they were issued. What nodes wrote is left out:
+a late report is noted with the old fence that it came with.
+"""
+
+from __future__ import annotations
+
+from orchestrator.verification.verdict import Bounds, Connection, Verdict
+
+GONE_BACK = """
+with ordered as (
+    select id, subject, fence, lag(fence) over (partition by subject order by queued_at, fence) as before
+    from node_tasks cross join lateral coalesce(allocation_id, orphan_id) subject where subject is not null
+)
+select id, subject, fence, before from ordered where fence <= before
+"""
+OLD_RESULT = """
+with story as (
+    select allocation_id, fence, at as drawn_at, null::timestamptz as ended_at
+    from allocation_timeline where fence is not null and actor_kind <> 'node'
+    union all
+    select allocation_id, fence, queued_at, case when state in ('completed', 'failed') then finished_at end
+    from node_tasks where allocation_id is not null
+), fences as (
+    select allocation_id, fence, min(drawn_at) as drawn_at, max(ended_at) as ended_at from story
+    group by allocation_id, fence
+), ordered as (
+    select allocation_id, fence, ended_at, min(drawn_at) over (partition by allocation_id order by fence desc
+           rows between unbounded preceding and 1 preceding) as superseded_at
+    from fences
+)
+select allocation_id, fence, ended_at, superseded_at from ordered where ended_at > superseded_at
+"""
+# Tasks may have been forgotten together; then the story alone remains.
+MOVED_BY_ANOTHER = """
+select l.allocation_id, l.to_state, l.fence from allocation_timeline l
+where l.kind = 'transition' and l.actor_kind = 'worker' and l.to_state in ('active', 'released')
+  and exists (select from node_tasks t where t.allocation_id = l.allocation_id)
+  and not exists (
+      select from node_tasks t
+      where t.allocation_id = l.allocation_id and t.fence = l.fence and t.state = 'completed' and t.finished_at <= l.at
+        and (l.to_state = 'active') = (t.type in ('slice.vm_provision', 'allocation.provision_user'))
+        and (l.to_state = 'active' or t.result @> '{"released": true, "wiped": true, "leases_released": true}'))
+"""
+LIVE_WITH_OLD = """
+select t.id, t.allocation_id, t.fence, c.fence from node_tasks t join allocations a on a.id = t.allocation_id
+    join claims c on c.id = a.claim_id
+where t.state in ('queued', 'dispatched') and (t.fence <> c.fence or c.closed_at is not null)
+"""
+SET_BACK = """
+with drawn as (
+    select allocation_id, max(fence) as fence from (
+        select allocation_id, fence from allocation_timeline where fence is not null and actor_kind <> 'node'
+        union all
+        select allocation_id, fence from node_tasks where allocation_id is not null) f
+    group by allocation_id
+)
+select c.id, c.fence, d.allocation_id, d.fence from drawn d join allocations a on a.id = d.allocation_id
+    join claims c on c.id = a.claim_id where c.fence < d.fence
+"""
+OF_ANOTHER_NODE = """
+select t.id, t.node_id, a.id, a.node_id from node_tasks t join allocations a on a.id = t.allocation_id
+where t.node_id <> a.node_id
+"""
+SHARED = "select fence, count(*) from claims group by fence having count(*) > 1"
+DRAWN_AGAIN = """
+with known as (select max(fence) as fence from (select fence from claims union all select fence from node_tasks) f)
+select s.last_value, k.fence from fences s, known k where k.fence > s.last_value
+"""
+
+
+def check_newest_fence(connection: Connection, _: Bounds) -> Verdict:
+    """Fences of an allocation's tasks only grow, no result counted after a newer fence was drawn, and none can return."""
+    verdict = Verdict("P7", "no task had an effect under an old fence")
+    verdict.count(connection, "select count(*) from node_tasks")
+    verdict.scan(connection, GONE_BACK, "task {0} of {1} has the fence {2}, the one before it {3}")
+    verdict.scan(
+        connection,
+        OLD_RESULT,
+        "a task of allocation {0} with the fence {1} took effect at {2}, after a newer one at {3}",
+    )
+    verdict.scan(connection, MOVED_BY_ANOTHER, "allocation {0} became {1} by no task's result under its fence {2}")
+    verdict.scan(
+        connection, LIVE_WITH_OLD, "task {0} of allocation {1} lives with the fence {2}; the claim is at {3} or closed"
+    )
+    verdict.scan(connection, SET_BACK, "claim {0} is at the fence {1}, although {3} was drawn for allocation {2}")
+    verdict.scan(connection, OF_ANOTHER_NODE, "task {0} is node {1}'s; its allocation {2} is on node {3}")
+    verdict.scan(connection, SHARED, "the fence {0} belongs to {1} claims")
+    verdict.scan(connection, DRAWN_AGAIN, "the sequence of fences is at {0}, although {1} was drawn")
+    return verdict

@@ -1,0 +1,1 @@
+"""Webhooks: events sent to tenants' URLs, signed and retried."""

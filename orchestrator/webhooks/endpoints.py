@@ -1,0 +1,188 @@
+"""`/api/v1/webhooks`: a tenant's, with its own events; with an operator's key the operators', with all (docs/webhooks.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import Caller
+from orchestrator.http.fields import Nothing
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.paging import Page, PageQuery, bounded_integer, identified_page, page_of, place_after
+from orchestrator.http.services import Parts
+from orchestrator.http.writes import AnyWrite, Write, unsealed_response
+from orchestrator.operations.store.operations import Answer
+from orchestrator.settings import Settings
+from orchestrator.webhooks import queries as webhooks
+from orchestrator.webhooks import schemas
+from orchestrator.webhooks.addresses import is_private_host, read_webhook_url
+from orchestrator.webhooks.commands.replay import replay_delivery, replay_failed_deliveries, send_test_message
+from orchestrator.webhooks.commands.webhooks import change_webhook, create_webhook, delete_webhook, rotate_webhook
+from orchestrator.webhooks.keys import WebhookKeys
+from orchestrator.webhooks.rules import WebhooksUnavailable, WebhookUrlRefused
+from orchestrator.webhooks.signatures import Signing
+
+router = APIRouter(prefix="/webhooks", tags=["webhooks"], responses=PROBLEM_RESPONSES)
+NUMBER_MAX = 2**63 - 1
+Number = Annotated[int, Path(ge=1, le=NUMBER_MAX)]
+
+
+@router.post("", status_code=201, response_model=schemas.WebhookWithSecret)
+async def create(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
+    """Send events to a URL, from now on. The secret is told in this answer (and in its replays to the same caller) and
+    nowhere else.
+    """
+    settings = write.parts.settings
+    require_sendable(settings, body.url)
+    answer = await create_webhook(
+        write.context,
+        write.operation(body),
+        write.caller,
+        write.sealer(),
+        keys_of(write),
+        url=body.url,
+        description=body.description,
+        types=body.types,
+        signing=Signing(body.signing),
+        versions_max=settings.webhook_retention_versions_max,
+        webhooks_max=settings.webhooks_max,
+    )
+    return told_once(write, answer)
+
+
+@router.get("", response_model=Page[schemas.Webhook])
+async def list_own(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """The caller's webhooks, without their secrets."""
+    after, limit = identified_page(query, "webhooks")
+    found = await webhooks.list_webhooks(parts.context.database, caller.tenant_id, after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "webhooks", lambda webhook: webhook.id))
+
+
+@router.get("/{webhook_id}", response_model=schemas.Webhook)
+async def find(webhook_id: UUID, caller: Caller, parts: Parts) -> Response:
+    """One webhook."""
+    return json_response(await webhooks.find_webhook(parts.context.database, caller.tenant_id, webhook_id))
+
+
+@router.patch("/{webhook_id}", response_model=schemas.Webhook)
+async def change(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWrite) -> Response:
+    """Change it, disable it, or enable it again: it then begins with what comes next."""
+    if body.url is not None:
+        require_sendable(write.parts.settings, body.url)
+    answer = await change_webhook(
+        write.context,
+        write.operation(body),
+        write.caller,
+        webhook_id,
+        url=body.url,
+        description=body.description,
+        types=body.types,
+        state=body.state,
+    )
+    return answer_response(answer)
+
+
+@router.delete("/{webhook_id}", status_code=204)
+async def remove(webhook_id: UUID, write: AnyWrite) -> Response:
+    """Send it nothing more."""
+    return answer_response(await delete_webhook(write.context, write.operation(), write.caller, webhook_id))
+
+
+@router.post("/{webhook_id}/rotate", response_model=schemas.WebhookWithSecret)
+async def rotate(webhook_id: UUID, write: AnyWrite, body: schemas.RotateWebhook | None = None) -> Response:
+    """Sign by a new key. The older ones sign too until the overlap is over, so that receivers can change in between."""
+    wanted = body or schemas.RotateWebhook()
+    answer = await rotate_webhook(
+        write.context,
+        write.operation(wanted),
+        write.caller,
+        write.sealer(),
+        keys_of(write),
+        webhook_id,
+        overlap_seconds=wanted.overlap_seconds,
+    )
+    return told_once(write, answer)
+
+
+@router.post("/{webhook_id}/test", status_code=202, response_model=schemas.Delivery)
+async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = None) -> Response:
+    """Deliver a message that stands for no event; what came of it stands in the deliveries."""
+    return answer_response(
+        await send_test_message(
+            write.context, write.operation(), write.caller, webhook_id, pending_max=pending_max(write)
+        )
+    )
+
+
+@router.post("/{webhook_id}/replay", status_code=202, response_model=schemas.Replayed)
+async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write: AnyWrite) -> Response:
+    """Send again what has failed since a time."""
+    return answer_response(
+        await replay_failed_deliveries(
+            write.context, write.operation(body), write.caller, webhook_id, body.since, pending_max=pending_max(write)
+        )
+    )
+
+
+@router.get("/{webhook_id}/deliveries", response_model=Page[schemas.Delivery])
+async def list_deliveries(
+    webhook_id: UUID, query: Annotated[schemas.DeliveryQuery, Query()], caller: Caller, parts: Parts
+) -> Response:
+    """What it had to deliver and what came of it, the newest first."""
+    before = place_after(query.cursor, "deliveries", bounded_integer, NUMBER_MAX)
+    found = await webhooks.list_deliveries(
+        parts.context.database, caller.tenant_id, webhook_id, state=query.state, before=before, limit=query.limit + 1
+    )
+    return json_response(page_of(found, query.limit, "deliveries", lambda delivery: delivery.number))
+
+
+@router.get("/{webhook_id}/deliveries/{number}", response_model=schemas.Delivery)
+async def find_delivery(webhook_id: UUID, number: Number, caller: Caller, parts: Parts) -> Response:
+    """One of them."""
+    return json_response(await webhooks.find_delivery(parts.context.database, caller.tenant_id, webhook_id, number))
+
+
+@router.post("/{webhook_id}/deliveries/{number}/replay", status_code=202, response_model=schemas.Delivery)
+async def replay(webhook_id: UUID, number: Number, write: AnyWrite, body: Nothing | None = None) -> Response:
+    """Send one message again, at once."""
+    return answer_response(
+        await replay_delivery(
+            write.context, write.operation(), write.caller, webhook_id, number, pending_max=pending_max(write)
+        )
+    )
+
+
+def require_sendable(settings: Settings, url: str) -> None:
+    """The deployment lets webhooks be sent there, as far as can be seen without looking the name up, which is done at each
+    attempt. Raises `WebhookUrlRefused`.
+    """
+    parts = read_webhook_url(url)
+    if parts.scheme == "http" and not settings.webhook_http_allowed:
+        raise WebhookUrlRefused("webhooks are sent to https:// URLs", reason="http")
+    if is_private_host(parts.host) and not settings.webhook_private_addresses_allowed:
+        raise WebhookUrlRefused("webhooks are sent to hosts of the public internet", reason="private_address")
+
+
+def keys_of(write: Write) -> WebhookKeys:
+    """What keeps the keys of webhooks. Raises `WebhooksUnavailable`."""
+    if write.context.signer is None:
+        raise WebhooksUnavailable("this process has no task signing key (BERTH_TASK_SIGNING_KEY_FILE)")
+    return WebhookKeys(write.context.signer)
+
+
+def pending_max(write: Write) -> int:
+    """How many deliveries of a webhook may wait."""
+    return write.parts.settings.webhook_pending_max
+
+
+def told_once(write: Write, answer: Answer) -> Response:
+    """The answer, with the secret that it may hold in the clear."""
+    if answer.status < 400 and "secret" in orjson.loads(answer.body):
+        return unsealed_response(write, answer, "secret")
+    return answer_response(answer)

@@ -1,0 +1,94 @@
+"""The schedule of a webhook's attempts, and what an attempt came to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.problems import Problem
+
+SCHEDULE_SECONDS: Final = (0.0, 5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
+"""Before the first attempt, the second, and so on (Standard Webhooks 1.0, "Deliverability and reliability")."""
+ATTEMPTS_MAX: Final = len(SCHEDULE_SECONDS)
+JITTER: Final = 0.1
+"""By how much of itself a pause may be longer."""
+RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
+"""Longest wait that an endpoint can ask for."""
+EXCERPT_LENGTH_MAX: Final = 1_000
+GONE: Final = 410
+TEST_TYPE: Final = "webhook.test"
+"""The type of a test message, which is no event of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one. `error`: why it failed where no answer says so; `retry_after_seconds`: what the endpoint asks for."""
+
+    duration_ms: int
+    response_status: int | None = None
+    response_excerpt: str | None = None
+    error: str | None = None
+    retry_after_seconds: float | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """2xx, and nothing else, is success."""
+        return self.error is None and self.response_status is not None and 200 <= self.response_status < 300
+
+    @property
+    def is_gone(self) -> bool:
+        """The endpoint wants nothing more, ever."""
+        return self.error is None and self.response_status == GONE
+
+
+def pause_seconds(attempts: int, asked_seconds: float | None, chance: float) -> float | None:
+    """How long to wait after so many attempts, the last of which failed; None: no more. `chance`, from 0 to 1, spreads."""
+    if attempts >= ATTEMPTS_MAX:
+        return None
+    planned = SCHEDULE_SECONDS[attempts] * (1 + JITTER * chance)
+    return max(planned, min(asked_seconds or 0.0, RETRY_AFTER_SECONDS_MAX))
+
+
+def document_of_test(message_id: str, time: str, webhook_id: str) -> Mapping[str, Any]:
+    """The CloudEvents document of a test message."""
+    return {
+        "specversion": "1.0",
+        "id": message_id,
+        "source": "/berth/webhooks",
+        "type": f"berth.{TEST_TYPE}",
+        "time": time,
+        "subject": f"webhooks/{webhook_id}",
+        "datacontenttype": "application/json",
+        "data": {"webhook_id": webhook_id},
+    }
+
+
+class WebhookUrlRefused(Problem):
+    """This deployment sends nothing there; `reason` is `http` or `private_address`."""
+
+    status, code, title = 422, "webhook_url_refused", "Webhook URL refused"
+
+
+class WebhooksFull(Problem):
+    """There are as many webhooks as there may be."""
+
+    status, code, title, business = 409, "webhooks_full", "Webhooks full", True
+
+
+class WebhookKeysFull(Problem):
+    """As many older keys sign still as may: the overlaps of earlier rotations are not over."""
+
+    status, code, title, business = 409, "webhook_keys_full", "Webhook keys full", True
+
+
+class WebhookBusy(Problem):
+    """As many deliveries wait for their attempts as may."""
+
+    status, code, title, business = 409, "webhook_busy", "Webhook busy", True
+
+
+class WebhooksUnavailable(Problem):
+    """This process has no task signing key, under which the keys of webhooks are kept."""
+
+    status, code, title = 503, "webhooks_unavailable", "Webhooks unavailable"

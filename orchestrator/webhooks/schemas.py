@@ -1,0 +1,137 @@
+"""Webhooks as the API takes and shows them (docs/webhooks.md)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from orchestrator.http.fields import WHOLE, Request, Sentence
+from orchestrator.http.moments import Moment
+from orchestrator.http.paging import PageQuery
+from orchestrator.log.events import EventType
+from orchestrator.log.store.feed import TRANSACTION
+from orchestrator.webhooks.addresses import URL_LENGTH_MAX, read_webhook_url
+
+TYPES_MAX = 50
+OVERLAP_SECONDS_MAX = 30 * 86_400
+OVERLAP_SECONDS_DEFAULT = 86_400
+_TYPES = sorted({*(kind.value for kind in EventType), TRANSACTION})
+_FAMILIES = sorted({f"{name[: place + 1]}*" for name in _TYPES for place, sign in enumerate(name) if sign == "."})
+_NAMES = frozenset({*_TYPES, *_FAMILIES})
+
+
+def _usable(url: str) -> str:
+    read_webhook_url(url)
+    return url
+
+
+def _known(name: str) -> str:
+    """A misspelt type would be silence."""
+    if name not in _NAMES:
+        raise ValueError("must be a type of event, or `<family>.*`")
+    return name
+
+
+Url = Annotated[
+    str,
+    Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url"}),
+    AfterValidator(_usable),
+]
+TypeName = Annotated[
+    str, Field(max_length=100, json_schema_extra={"enum": [*_TYPES, *_FAMILIES]}), AfterValidator(_known)
+]
+Types = Annotated[list[TypeName], Field(max_length=TYPES_MAX, description="Types, and families; none: every event")]
+SigningName = Literal["hmac", "ed25519"]
+StateName = Literal["enabled", "disabled"]
+
+
+class CreateWebhook(Request):
+    """Where to send what."""
+
+    url: Url
+    types: Types = Field(default_factory=list)
+    description: Sentence | None = None
+    signing: SigningName = "hmac"
+
+
+class ChangeWebhook(Request):
+    """What is left out stays as it is."""
+
+    url: Url | None = None
+    types: Types | None = None
+    description: Sentence | None = None
+    state: StateName | None = None
+
+
+class RotateWebhook(Request):
+    """How long the older keys sign too."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_SECONDS_MAX), WHOLE] = OVERLAP_SECONDS_DEFAULT
+
+
+class ReplayDeliveries(Request):
+    """Which: those that failed at this time or later."""
+
+    since: Moment
+
+
+class Webhook(BaseModel):
+    """Where events are sent. `position`: everything of the log up to there has its delivery."""
+
+    id: UUID
+    url: str
+    description: str | None
+    types: list[str]
+    signing: SigningName
+    public_keys: list[str] = Field(description="What verifies its messages (Ed25519), the newest first")
+    state: StateName
+    disabled_reason: Literal["requested", "gone", "failing"] | None
+    disabled_at: datetime | None
+    failing_since: datetime | None = Field(description="When the first attempt failed since the last that succeeded")
+    position: int
+    missed_before: int | None = Field(description="Events before this version were not kept until it came to them")
+    created_at: datetime
+    updated_at: datetime
+
+
+class WebhookWithSecret(Webhook):
+    """As it is told when a key is made: `secret` (HMAC) is in this answer and nowhere else."""
+
+    secret: str | None = None
+
+
+class Delivery(BaseModel):
+    """A message to a webhook; `number` names it. `version` is null for a test message."""
+
+    number: int
+    version: int | None
+    event_id: UUID
+    event_type: str
+    state: Literal["pending", "succeeded", "failed"]
+    attempts: int
+    next_attempt_at: datetime | None
+    attempted_at: datetime | None
+    duration_ms: int | None
+    response_status: int | None
+    response_excerpt: str | None
+    error: str | None
+    history: list[dict[str, Any]]
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class DeliveryQuery(PageQuery):
+    """Which deliveries."""
+
+    state: Literal["pending", "succeeded", "failed"] | None = None
+
+
+class Replayed(BaseModel):
+    """How many are sent again, how many that failed are left for another call, and of how many the event is gone."""
+
+    replayed: int
+    left: int
+    truncated: int

@@ -1,0 +1,1 @@
+"""Helpers that several test packages share. No test module is imported by another."""

@@ -1,0 +1,56 @@
+"""The source of each command, for tests that read code: a command is a public function of a noun's `commands`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STEPS = {
+    "orchestrator.allocations.commands.create_in_window",  # a create's second look, in transactions of its own
+    "orchestrator.reservations.commands.expire_overdue",  # expires overdue holds inline
+}
+"""Modules beside the commands that commands may call."""
+
+
+def command_modules() -> Iterator[Path]:
+    """Every module that holds commands: `<noun>/commands.py` or a module of `<noun>/commands/`."""
+    orchestrator = ROOT / "orchestrator"
+    yield from sorted(orchestrator.glob("*/commands.py"))
+    yield from sorted(path for path in orchestrator.glob("*/commands/*.py") if path.name != "__init__.py")
+    yield orchestrator / "database" / "live_rows.py"
+
+
+def command_trees() -> dict[str, ast.Module]:
+    """Syntax tree of each command by its name: the function, and the functions of its module that it uses."""
+    found: dict[str, ast.Module] = {}
+    for path in command_modules():
+        if ".".join(path.relative_to(ROOT).with_suffix("").parts) in STEPS:
+            continue
+        functions = {
+            node.name: node
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        for name in functions:
+            if not name.startswith("_"):
+                assert name not in found, f"two commands are named {name}"
+                used = sorted(_reached(name, functions), key=lambda reached: functions[reached].lineno)
+                found[name] = ast.Module([functions[each] for each in used], [])
+    return found
+
+
+def _reached(name: str, functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]) -> set[str]:
+    """`name` and the private functions of its module that it reaches."""
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        current = waiting.pop()
+        if current in reached or (current != name and not current.startswith("_")):
+            continue
+        reached.add(current)
+        waiting += [
+            node.id for node in ast.walk(functions[current]) if isinstance(node, ast.Name) and node.id in functions
+        ]
+    return reached
