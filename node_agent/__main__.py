@@ -9,8 +9,10 @@ import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
+from berth.process.health_server import CannotListen
+from berth.process.logs import configure_logging
+from berth.process.settings import describe_wrong_settings
 from node_agent.agent import Agent
-from node_agent.observability import configure_logging
 from node_agent.problems import AgentProblem
 from node_agent.settings import Settings
 
@@ -29,7 +31,7 @@ def main() -> int:
     try:
         asyncio.run(_run(Settings()))
         return 0
-    except* (AgentProblem, OSError, ValidationError) as group:
+    except* (AgentProblem, CannotListen, OSError, ValidationError) as group:
         problem = _first(group)
     except* Exception as group:
         problem = _first(group)
@@ -47,8 +49,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ValidationError):
-        missing = ", ".join("BERTH_" + "_".join(str(part) for part in found["loc"]).upper() for found in error.errors())
-        return f"these settings are missing or wrong: {missing}"
+        return describe_wrong_settings(error)
     return str(error) or type(error).__name__
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import structlog
 
+from berth.process.backoff import Backoff
+from berth.process.health_server import serve_health
 from node_agent.admission import Trust
-from node_agent.backoff import Backoff
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.choice import choose_driver
@@ -27,7 +28,6 @@ from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
 from node_agent.executor import Executor
-from node_agent.health_server import HealthServer
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
@@ -94,9 +94,12 @@ class Agent:
         log.info("stopped")
 
     async def _live(self) -> None:
-        health = HealthServer(self._metrics.text, self._state)
-        if self._settings.metrics_port is not None:
-            await self._listen(health, self._settings.metrics_port)
+        with serve_health(
+            self._settings.metrics_host, self._settings.metrics_port, self._metrics.registry, self._state
+        ):
+            await self._start_and_serve()
+
+    async def _start_and_serve(self) -> None:
         await self._driver.start()
         resumed = await self._driver.resume()
         log.info("resumed", driver=self._driver.name, allocations=len(resumed), journal_entries=self._journal.entries)
@@ -116,12 +119,6 @@ class Agent:
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
             group.create_task(self._tend_leases())
-
-    async def _listen(self, health: HealthServer, port: int) -> None:
-        try:
-            await health.start(self._settings.metrics_host, port)
-        except OSError as error:
-            raise CannotStart(f"the metrics listener cannot use port {port}: {error.strerror}") from error
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
@@ -258,7 +255,7 @@ class Agent:
             "ok": True,
             "driver": self._driver.name,
             "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
-            "unreported_tasks": len(self._journal.state.live()),
+            "unreported_tasks": self._journal.unreported,
         }
 
 

@@ -44,6 +44,8 @@ class Journal:
         self._synced = 0
         self._failure: JournalUnwritable | None = None
         self._flush: asyncio.Task[None] | None = None
+        self.unreported = 0
+        """Tasks that are journaled and not yet reported, as of the last commit; may be read from any thread."""
         self._measure()
 
     @property
@@ -116,4 +118,5 @@ class Journal:
 
     def _measure(self) -> None:
         self._metrics.journal_bytes.set(self._file.bytes_used())
-        self._metrics.unreported.set(len(self.state.live()))
+        self.unreported = len(self.state.live())
+        self._metrics.unreported.set(self.unreported)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _PHASE_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SYNC_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3)
@@ -60,7 +60,3 @@ class AgentMetrics:
         self.leases_cleared = Counter(
             "berth_agent_leases_cleared", "Leases of slots cleared because nobody used them", registry=self.registry
         )
-
-    def text(self) -> bytes:
-        """The metrics in Prometheus's text format."""
-        return generate_latest(self.registry)

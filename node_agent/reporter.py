@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.backoff import Backoff
+from berth.process.backoff import Backoff
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.journal import Journal

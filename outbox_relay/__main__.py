@@ -9,7 +9,9 @@ import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
-from outbox_relay.logs import configure_logging
+from berth.process.health_server import CannotListen
+from berth.process.logs import configure_logging
+from berth.process.settings import describe_wrong_settings
 from outbox_relay.problems import RelayProblem
 from outbox_relay.relay import Relay
 from outbox_relay.settings import Settings
@@ -23,12 +25,11 @@ def main() -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"relay: these settings are missing or wrong: {wrong}\n")
+        sys.stderr.write(f"relay: {describe_wrong_settings(error)}\n")
         return 1
     try:
         asyncio.run(Relay(settings).run())
-    except RelayProblem as problem:
+    except (CannotListen, RelayProblem) as problem:
         log.error("ended", why=str(problem))
         sys.stderr.write(f"{problem}\n")
         return 1

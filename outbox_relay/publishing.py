@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from berth.process.backoff import Backoff, jittered
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
 from outbox_relay.link import Answer, NatsLink, Outcome
 from outbox_relay.messages import Event
 from outbox_relay.metrics import Metrics
-from outbox_relay.pauses import Backoff, spread
 from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
 from outbox_relay.reading import LogReader
@@ -29,6 +29,7 @@ from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
 
+FIRST_PAUSE_SECONDS = 0.05
 # One is being stored while the next is on its way.
 BATCHES_UNDER_WAY_MAX = 2
 # How long an idle publisher trusts that it would be told of news.
@@ -53,7 +54,7 @@ class Publisher:
         self.state = state
         self.head = head
         self.address = bounded_address(settings.database_url, "publishing")
-        self.backoff = Backoff(settings.relay_backoff_seconds_max)
+        self.backoff = Backoff(FIRST_PAUSE_SECONDS, settings.relay_backoff_seconds_max)
         self._on_progress = on_progress
         self._stored = 0
 
@@ -271,7 +272,7 @@ class Session:
         before: int | None = None
         due = 0
         while True:
-            await asyncio.sleep(spread(self._settings.relay_step_back_seconds))
+            await asyncio.sleep(jittered(self._settings.relay_step_back_seconds))
             last_version = await self._link.stream_end()
             if last_version is None:
                 raise ServerUnavailable("nats", "the stream is gone")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from berth.process.health_server import serve_health
 from outbox_relay import postgres
-from outbox_relay.health import served
 from outbox_relay.link import NatsLink
 from outbox_relay.metrics import Metrics
 from outbox_relay.problems import RelayProblem, ServerUnavailable
@@ -44,7 +44,9 @@ class Relay:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         settings = self._settings
-        with served(settings.metrics_host, settings.metrics_port, self.metrics, self.state) as port:
+        with serve_health(
+            settings.metrics_host, settings.metrics_port, self.metrics.registry, self.state.report
+        ) as port:
             log.info("starting", database=postgres.place(settings.database_url), metrics_port=port)
             stopped = asyncio.create_task(stopping.wait())
             working = asyncio.create_task(self._work())

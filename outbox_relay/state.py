@@ -22,8 +22,8 @@ class RelayState:
         reached = self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
         return reached and not self.stores_nothing
 
-    def told(self) -> dict[str, object]:
-        """What the health endpoint tells."""
+    def report(self) -> dict[str, object]:
+        """Return the body of `/ok`."""
         publishing = STORES_NOTHING if self.stores_nothing else self.publishing
         return {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
 
