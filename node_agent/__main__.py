@@ -1,4 +1,4 @@
-"""`python -m node_agent`: run until told to stop; everything is set by `BERTH_*` variables (`settings.py`)."""
+"""`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def _run(settings: Settings) -> None:
 
 
 def main() -> int:
-    """0 after an orderly stop; 1 with one sentence on standard error when it cannot go on."""
+    """Return 0 after an orderly stop, or 1 with one sentence on standard error."""
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     problem: BaseException
     try:
         asyncio.run(_run(Settings()))

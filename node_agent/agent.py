@@ -1,9 +1,9 @@
-"""The agent's life: start, five loops, stop. The only place where its parts are put together.
+"""The agent process: start, five loops, stop. Constructs all parts.
 
-Start: own the state directory, read the journal, bring guests back, get an identity, hear from the server, end what a
-crash left. Loops: tasks, heartbeat, identity, measurements, leases. A loop that ends with an exception ends the process
-(TRAPS, failure 20). On SIGTERM guests are stopped, since the node is going down; after a crash they run on and the
-next agent adopts them.
+Start: lock the state directory, read the journal, start guests again, obtain an identity, wait for the server, recover
+interrupted tasks. Loops: tasks, heartbeat, identity, measurements, leases. An exception in a loop ends the process. On
+SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next process adopts
+them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ LEASE_RENEWALS = 3
 
 
 class Agent:
-    """One node's agent. Make it inside a running event loop; `run` returns after an orderly stop."""
+    """The agent of one node. Construct it in a running event loop; `run` returns after an orderly stop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take hold of the state directory. Raises CannotStart, JournalUnwritable, OSError."""
+        """Lock the state directory and open the journal. Raises CannotStart, JournalUnwritable, OSError."""
         make_private_directory(settings.agent_state_dir)
         self._ownership = DirectoryOwnership(settings.agent_state_dir)
         self._settings = settings
@@ -73,7 +73,7 @@ class Agent:
         self._heartbeat_answered_at: datetime | None = None
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises AgentProblem with the sentence that says why it cannot go on."""
+        """Serve until SIGTERM or SIGINT. Raises AgentProblem with one sentence that names the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -166,7 +166,7 @@ class Agent:
             if await executor.accept(answer.tasks) or time.monotonic() - asked_at >= wait_seconds / 2:
                 backoff.reset()
             else:
-                # Answered at once with nothing new: a server that is stopping, or one that errs. Do not spin.
+                # An immediate empty response (the server stops, or is defective) must not make this loop spin.
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _send_heartbeats(self) -> None:
@@ -235,7 +235,7 @@ class Agent:
         return answer
 
     def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:
-        """The inventory, if it is one to conclude from: complete, later than a known moment, after the start-up."""
+        """Return the inventory if it is complete, gathered after a known server time, and recovery has ended."""
         started_up = self._executor is not None and self._executor.recovered
         if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
             return None
@@ -247,7 +247,7 @@ class Agent:
     def _note(self, error: Exception, what: str) -> None:
         if isinstance(error, CredentialsRefused):
             self._refusals_in_a_row += 1
-        log.warning("no_answer", to=what, why=str(error))
+        log.warning("request_failed", request=what, why=str(error))
 
     def _state(self) -> dict[str, Any]:
         age = self._clock.seconds_since_contact()
@@ -260,7 +260,7 @@ class Agent:
 
 
 def agent_version() -> str:
-    """The installed version of Berth."""
+    """Return the installed version of Berth."""
     try:
         return version("berth")
     except PackageNotFoundError:

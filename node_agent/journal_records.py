@@ -1,7 +1,7 @@
-"""The journal's lines: what is recorded, and how damage is told from truth.
+"""The journal's records and their checksummed form.
 
-A line is `<crc32 of the rest, 8 hex digits> <JSON>\\n`. CRC-32 (zlib) finds every single flipped bit and every torn
-write that matters here; the newline comes last, so a line without one was being written when the power went.
+SQLite pages have no checksum, so every row has one: CRC-32 (zlib) over its position and content, which detects every
+single flipped bit. A sealed row starts with a mark, so that intact rows can be found in a damaged database file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from node_agent.protocol import Envelope, ResultReport, Wire
 
 
 class Accepted(Wire):
-    """A trusted task that the agent has taken over: from here on it will be reported, whatever happens."""
+    """The agent has accepted a trusted task: it will report a result."""
 
     kind: Literal["accepted"] = "accepted"
     envelope: Envelope
 
 
 class Started(Wire):
-    """Its effect may have begun. Synced before the effect."""
+    """The task's effect may have begun. Synced before the effect."""
 
     kind: Literal["started"] = "started"
     task_id: UUID
 
 
 class Finished(Wire):
-    """Its effect is over and this is its report. Synced before the report is sent. A refused task has only this."""
+    """The task's effect has ended with this report. Synced before the report is sent. A refused task has only this."""
 
     kind: Literal["finished"] = "finished"
     task_id: UUID
@@ -41,7 +41,7 @@ class Finished(Wire):
 
 
 class Reported(Wire):
-    """The server has its report. Losing this line only repeats the report."""
+    """The server has the report. Losing this record only repeats the report."""
 
     kind: Literal["reported"] = "reported"
     task_id: UUID

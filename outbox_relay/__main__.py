@@ -18,9 +18,9 @@ from outbox_relay.settings import Settings
 
 
 def main() -> int:
-    """Run the relay until it is told to stop; answer the exit status."""
+    """Run the relay until SIGTERM or SIGINT; return the exit status."""
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     log = structlog.get_logger("relay")
     try:
         settings = Settings()

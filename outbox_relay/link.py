@@ -1,8 +1,8 @@
-"""One connection to NATS: sends batches, tells what became of them, reads where the stream ends.
+"""One connection to NATS: publishes batches, returns their outcomes, reads the stream's last sequence.
 
-The connection is never repaired: when it is lost, everything on it fails at once and a new one is made, so that nothing
-half-sent survives. Batches are written as ready-made protocol bytes, the way the client's own `publish` hands over its
-commands; message by message they would cost four times the processor time.
+The connection is never reused after a loss: every call on it fails at once and the caller makes a new one, so that no
+half-sent batch survives. Batches are written as protocol bytes, as the client's `publish` does; one `publish` call per
+message would cost four times the CPU time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STREAM_EXISTS_OTHERWISE = 10058
 
 
 class Outcome(Enum):
-    """What became of a publish."""
+    """The outcome of a publish."""
 
     STORED = auto()
     SOMEONE_ELSE = auto()  # the stream did not end where we thought
@@ -223,7 +223,7 @@ def _read(message: Msg, last_version: int) -> Answer:
     """What an answer to a publish says, if the stream was to end at `last_version` after it."""
     if not message.data:
         status = (message.headers or {}).get("Status", "empty")
-        raise ServerUnavailable("nats", f"nobody took the publish (status {status}); is the stream there?")
+        raise ServerUnavailable("nats", f"no stream accepted the publish (status {status}); does the stream exist?")
     answer = json.loads(message.data)
     error = answer.get("error")
     if error is None:

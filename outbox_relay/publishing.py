@@ -32,7 +32,7 @@ from outbox_relay.stream import first_version_to_publish, require_safe_configura
 FIRST_PAUSE_SECONDS = 0.05
 # One is being stored while the next is on its way.
 BATCHES_UNDER_WAY_MAX = 2
-# How long an idle publisher trusts that it would be told of news.
+# How long an idle publisher relies on the sequencer's notification.
 IDLE_LOOK_SECONDS = 1.0
 
 log = structlog.get_logger("publishing")
@@ -179,7 +179,7 @@ class Session:
         return found.state.last_seq
 
     async def _publish_after(self, last_version: int, until: int | None) -> int:
-        """Publish what follows `last_version`, for as long as nobody else does, or until `until` is stored.
+        """Publish what follows `last_version`, until another relay publishes or `until` is stored.
 
         Answers what is known to be stored last.
         A second batch is sent while the first is being stored. Order needs no answer: it can only be stored where the
@@ -222,7 +222,7 @@ class Session:
         self._publisher.note_progress(sent.events[-1].version)
 
     async def _recover(self, events: list[Event], answer: Answer) -> bool:
-        """After the refusal of `events`: bring them out another way and go on; False if somebody else publishes."""
+        """After the refusal of `events`: publish them another way and continue; return False if another relay publishes."""
         while self._under_way:
             # Sent behind what was refused, so refused as well: what matters is that they are settled.
             await self._under_way[0].answer
@@ -268,7 +268,7 @@ class Session:
         return Answer(Outcome.STORED)
 
     async def _stand_by(self, until: int | None) -> int:
-        """Wait until nobody publishes though something is due, or `until` is stored; answer where to go on."""
+        """Wait until events are due and no relay publishes, or `until` is stored; return the version to continue after."""
         before: int | None = None
         due = 0
         while True:

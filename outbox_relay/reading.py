@@ -46,8 +46,8 @@ ACCEPT_TIMELINE = """
 
 
 class LogStanding(NamedTuple):
-    """The log's newest version, who wrote it, who this Postgres is, the oldest version kept (None: none), and the version
-    with which an operator wants a stream that is made anew to begin.
+    """The state of the log: newest version, ids of its writer and of this Postgres, oldest version kept (None: none),
+    and the first version that an operator ordered for a stream that is made again.
     """
 
     head: int
@@ -92,7 +92,7 @@ class LogReader:
             await connection.close()
 
     async def standing(self) -> LogStanding:
-        """Where the log stands. Raises `PublishingStopped` if another Postgres, or an earlier timeline, wrote it."""
+        """Return the log's state. Raises PublishingStopped if another Postgres, or an earlier timeline, wrote it."""
         standing = await self.read_standing()
         if standing.is_foreign:
             raise PublishingStopped(
@@ -104,7 +104,7 @@ class LogReader:
         return standing
 
     async def read_standing(self) -> LogStanding:
-        """Where the log stands, whoever wrote it."""
+        """Return the log's state, even if another Postgres wrote it."""
         try:
             cursor = self._connection.cursor(row_factory=args_row(LogStanding))
             await cursor.execute(SELECT_STANDING)

@@ -1,12 +1,12 @@
-"""Makes the stream of the log anew from Postgres, or completes it, while relays run or not.
+"""Rebuilds or completes the stream of the log from Postgres.
 
-Nobody has to stop for it. What the stream is to begin with is a word in Postgres (`log_stream`), written before the old
-stream goes, so whoever makes the missing stream, this command or a relay, makes the same one. Every publish names the
-version it follows, so the copy cannot come out wrong however many publish into it: NATS refuses all but one, and the
-others wait for it. Interrupted anywhere, it is repeated: what is right already stays and is gone on with.
+Relays may keep running. The first version of the stream is stored in Postgres (`log_stream`) before the old stream is
+deleted, so this command and a relay create the same stream. Every publish names the version it follows: NATS refuses
+all publishers but one, and the others wait. After an interruption the command is repeated and continues from the part
+that is correct.
 
-Consumers lose their durable consumer with the old stream and see events again that they saw before; who keeps its
-position in Postgres, as the worker does, sees few.
+Consumers lose their durable consumer with the old stream and receive earlier events again; consumers that store their
+position in Postgres, as the worker does, receive few of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NothingToDo(RelayProblem):
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of the log when a new timeline was accepted: events that moved, and places that nobody gets."""
+    """The effect of accepting a new timeline: events moved to new versions, and versions left unused."""
 
     moved: int
     lost: int
@@ -113,22 +113,22 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
 async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> Accepted | None:
     """Accept this Postgres as the log's, if that was ordered and is due. Raises `RelayProblem` if it is due only."""
     stream = await link.stream()
-    told = 0 if stream is None else stream.state.last_seq
+    published = 0 if stream is None else stream.state.last_seq
     standing = await reader.read_standing()
-    if not standing.is_foreign and told <= standing.head:
+    if not standing.is_foreign and published <= standing.head:
         return None
     if not order.accept_timeline:
         why = (
             f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id}"
             if standing.is_foreign
-            else f"NATS is ahead of Postgres: the stream ends at version {told}, the log at {standing.head}"
+            else f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {standing.head}"
         )
         raise RelayProblem(
-            f"{why}; versions may have been told to the world that the log has lost. Check that this is the Postgres you "
+            f"{why}; versions that the log has lost may have been published. Check that this is the Postgres you "
             "want, then use --accept-timeline, which gives none of those versions to another event"
         )
     diverged = standing.head + 1 if stream is None else await _first_difference(reader, link, stream, standing)
-    return Accepted(*await reader.accept_timeline(diverged, told))
+    return Accepted(*await reader.accept_timeline(diverged, published))
 
 
 async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, standing: LogStanding) -> int:
@@ -193,6 +193,4 @@ async def _make_anew(link: NatsLink, first: int) -> None:
         made = await link.stream()
         if made is not None and made.state.first_seq == first:
             return
-    raise ServerUnavailable(
-        "nats", f"the stream did not begin at version {first}; somebody else makes it again and again"
-    )
+    raise ServerUnavailable("nats", f"the stream did not begin at version {first}; another process keeps recreating it")

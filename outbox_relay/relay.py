@@ -1,4 +1,4 @@
-"""The life of a relay process: wait for the servers, run both steps, stop in order."""
+"""The relay process: wait for the servers, run sequencing and publishing, stop in order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Relay:
         self.state = RelayState()
 
     async def run(self) -> None:
-        """Relay until told to stop. Raises `RelayProblem`, or whatever ended a step that must not end."""
+        """Run until SIGTERM or SIGINT. Raises RelayProblem, or the exception that ended a step."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,7 +108,7 @@ class Relay:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, head: LogHead, version: int) -> None:
-    """From the sequencing thread: the log has grown."""
+    """Pass a new head from the sequencing thread to the event loop."""
     with suppress(RuntimeError):  # the loop is closed: we are stopping
         loop.call_soon_threadsafe(head.advance, version)
 

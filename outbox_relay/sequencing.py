@@ -57,7 +57,7 @@ class Sequencer:
         self._observe_at = 0.0
 
     def run(self) -> None:
-        """Sequence until told to stop. Raises psycopg.Error for what no new connection can cure."""
+        """Sequence until `stopping` is set. Raises psycopg.Error for what no new connection can cure."""
         address = bounded_address(self._settings.database_url, "sequencing")
         backoff = Backoff(FIRST_PAUSE_SECONDS, self._settings.relay_backoff_seconds_max)
         while not self._stopping.is_set():
@@ -76,7 +76,7 @@ class Sequencer:
         parameters = [str(batch).encode()]
         log.info("sequencing", batch_max=batch)
         while not self._stopping.is_set():
-            # Before the step that may wait for somebody's lock: then of all times must the depth be known.
+            # Before the step that may wait for a lock: the depth must be known during that wait.
             if time.monotonic() >= self._observe_at:
                 self._observe(connection)
             moved = self._advance(connection, parameters)

@@ -100,12 +100,12 @@ class SandboxDriver:
 
         await faults.silent()
         await faults.slow("lease")
-        faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to somebody else")
+        faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to another allocation")
         self._leases.drop(order.allocation_id)
         try:
             self._leases.take(order.parameters.slots, order.allocation_id, order.fence)
         except DriverFailure:
-            # If it is a dead lease that stands in the way, the next attempt finds the slot free.
+            # If the conflicting lease is dead, the next attempt finds the slot free.
             await self.tend_leases()
             raise
         report_phase("lease", f"slots {listed(order.parameters.slots)} under fence {order.fence}")

@@ -41,7 +41,7 @@ def _slots_of(allocation_id: UUID, leased: dict[int, UUID]) -> Sequence[int]:
 
 
 def _named(path: Path) -> UUID | None:
-    """The allocation that a directory is named after; None for one that is nobody's."""
+    """Return the allocation that a directory is named after, or None."""
     try:
         return UUID(path.name)
     except ValueError:

@@ -2,7 +2,7 @@
 
 The agent itself is not forked: it has threads, sockets and a key. The launcher has one thread and two pipes: a line
 of JSON on standard input asks for a guest (`{"path": ...}`), lines on standard output tell what becomes of guests. It
-ends when the agent does, and leaves its guests running. While it lives it holds a lock on `launcher.lock`, which
+ends when the agent does, and leaves its guests running. While it runs it holds a lock on `launcher.lock`, which
 guests do not inherit: once the lock is free, no guest of an earlier agent can come into being any more.
 """
 
@@ -30,7 +30,7 @@ class Launcher:
     """Forks a guest for each request and reaps them."""
 
     def __init__(self, lock_file: Path) -> None:
-        """Take the launcher's lock. Raises BlockingIOError if another one lives."""
+        """Take the launcher's lock. Raises BlockingIOError if another launcher runs."""
         self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._guests: dict[int, str] = {}

@@ -39,7 +39,7 @@ class Boot:
         for future in (self.listening, self.ready):
             if not future.done():
                 future.set_exception(GuestProblem(detail))
-                future.exception()  # looked at: nobody may be waiting for it
+                future.exception()  # retrieved, because no task may be awaiting it
 
 
 class GuestLauncher:
@@ -143,7 +143,7 @@ class GuestLauncher:
 
 
 def _end_process_if_dead(listening: asyncio.Task[None]) -> None:
-    """Guests that nobody hears are guests that nobody watches: the next agent finds them again."""
+    """Stop listening for guests that end; the next agent process finds them again."""
     if not listening.cancelled() and listening.exception() is not None:
         log.critical("the launcher is no longer heard; ending the process", exc_info=listening.exception())
         raise SystemExit(1)
