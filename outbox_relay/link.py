@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PublishResult:
     """NATS's answer to a publish; `reason` is a stable word when it was not stored."""
 
     outcome: Outcome
@@ -156,7 +156,7 @@ class NatsLink:
             raise ServerUnavailable("nats", first_line(error)) from error
         return ((message.headers or {}).get("Nats-Msg-Id") or "").removesuffix(f"-stub-{version}")
 
-    async def publish(self, events: Sequence[Event], last_version: int) -> Answer:
+    async def publish(self, events: Sequence[Event], last_version: int) -> PublishResult:
         """Store all of `events` behind `last_version`, or none.
 
         When it raises, they may have been stored or not, or, if NATS was killed, some of the first of them. Raises
@@ -219,7 +219,7 @@ class NatsLink:
                 waiting.set_exception(ConnectionError("the connection was lost"))
 
 
-def _read(message: Msg, last_version: int) -> Answer:
+def _read(message: Msg, last_version: int) -> PublishResult:
     """What an answer to a publish says, if the stream was to end at `last_version` after it."""
     if not message.data:
         status = (message.headers or {}).get("Status", "empty")
@@ -228,15 +228,15 @@ def _read(message: Msg, last_version: int) -> Answer:
     error = answer.get("error")
     if error is None:
         if answer.get("duplicate"):
-            return Answer(Outcome.IMPOSSIBLE, "duplicate")
+            return PublishResult(Outcome.IMPOSSIBLE, "duplicate")
         if answer.get("seq") != last_version:
             raise ServerUnavailable("nats", f"stored at {answer.get('seq')}, expected {last_version}")
-        return Answer(Outcome.STORED)
+        return PublishResult(Outcome.STORED)
     code, number = error.get("code", 0), error.get("err_code", 0)
     if number in WRONG_LAST_SEQUENCE:
-        return Answer(Outcome.SOMEONE_ELSE, "wrong_last_sequence")
+        return PublishResult(Outcome.SOMEONE_ELSE, "wrong_last_sequence")
     if number in BUSY:
-        return Answer(Outcome.BUSY, f"nats_{number}")
+        return PublishResult(Outcome.BUSY, f"nats_{number}")
     if 400 <= code < 500 and code != 429:
-        return Answer(Outcome.IMPOSSIBLE, "duplicate" if number == DUPLICATE_IN_BATCH else f"nats_{number}")
+        return PublishResult(Outcome.IMPOSSIBLE, "duplicate" if number == DUPLICATE_IN_BATCH else f"nats_{number}")
     raise ServerUnavailable("nats", f"{error.get('description', 'refused')} ({number})")

@@ -22,7 +22,7 @@ from outbox_relay.metrics import Metrics
 from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import RelayProblem, ServerUnavailable
 from outbox_relay.publishing import Publisher, Session
-from outbox_relay.reading import LogReader, LogStanding
+from outbox_relay.reading import LogReader, LogStatus
 from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import dangers_of
@@ -80,11 +80,11 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
         if not await reader.claim_rebuild():
             raise RelayProblem("another rebuild of the stream is under way on this database")
         accepted = await _settle_timeline(reader, link, order)
-        standing = await reader.standing()
-        first = _first_version(standing, order)
+        status = await reader.status()
+        first = _first_version(status, order)
         because = await _why_anew(settings, reader, link, await link.stream(), first, order)
         stream = await link.stream()
-        if because is None and stream is not None and stream.state.last_seq >= standing.head and accepted is None:
+        if because is None and stream is not None and stream.state.last_seq >= status.head and accepted is None:
             raise NothingToDo(
                 f"nothing is to be done: the stream {settings.log_stream_name} holds the log from version "
                 f"{stream.state.first_seq} to {stream.state.last_seq}; --anew makes it anew nevertheless"
@@ -94,14 +94,14 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
             await _make_anew(link, first)
         metrics = Metrics()
         publisher = Publisher(
-            settings, metrics, RelayState(), LogHead(), lambda version: progress(version, standing.head)
+            settings, metrics, RelayState(), LogHead(), lambda version: progress(version, status.head)
         )
-        await Session(publisher, reader, link).reach(standing.head)
+        await Session(publisher, reader, link).reach(status.head)
         made = await link.stream()
         return Rebuilt(
             stream=settings.log_stream_name,
             first_version=first if made is None else made.state.first_seq,
-            last_version=standing.head,
+            last_version=status.head,
             because=because,
             published=metrics.published_count(),
             stubs=metrics.stub_count(),
@@ -114,48 +114,48 @@ async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> A
     """Accept this Postgres as the log's, if that was ordered and is due. Raises `RelayProblem` if it is due only."""
     stream = await link.stream()
     published = 0 if stream is None else stream.state.last_seq
-    standing = await reader.read_standing()
-    if not standing.is_foreign and published <= standing.head:
+    status = await reader.read_status()
+    if not status.is_foreign and published <= status.head:
         return None
     if not order.accept_timeline:
         why = (
-            f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id}"
-            if standing.is_foreign
-            else f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {standing.head}"
+            f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
+            if status.is_foreign
+            else f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {status.head}"
         )
         raise RelayProblem(
             f"{why}; versions that the log has lost may have been published. Check that this is the Postgres you "
             "want, then use --accept-timeline, which gives none of those versions to another event"
         )
-    diverged = standing.head + 1 if stream is None else await _first_difference(reader, link, stream, standing)
+    diverged = status.head + 1 if stream is None else await _first_difference(reader, link, stream, status)
     return Accepted(*await reader.accept_timeline(diverged, published))
 
 
-async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, standing: LogStanding) -> int:
+async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> int:
     """The first version for which log and stream do not name the same event; the log's next one if they agree.
 
     Histories that parted stay apart, so bisection finds it.
     """
-    low = max(stream.state.first_seq, standing.oldest_publishable)
-    high = min(stream.state.last_seq, standing.head) + 1
+    low = max(stream.state.first_seq, status.oldest_publishable)
+    high = min(stream.state.last_seq, status.head) + 1
     while low < high:
         middle = (low + high) // 2
         if await link.event_id_at(middle) == await reader.event_id_at(middle):
             low = middle + 1
         else:
             high = middle
-    return min(max(low, 1), standing.head + 1)
+    return min(max(low, 1), status.head + 1)
 
 
-def _first_version(standing: LogStanding, order: Order) -> int:
-    if standing.head == 0:
+def _first_version(status: LogStatus, order: Order) -> int:
+    if status.head == 0:
         raise NothingToDo("nothing is to be done: the log holds no event yet")
-    oldest = standing.oldest_publishable
+    oldest = status.oldest_publishable
     if order.first_version is None:
         return oldest
-    if not oldest <= order.first_version <= standing.head:
+    if not oldest <= order.first_version <= status.head:
         raise RelayProblem(
-            f"the log holds versions {oldest} to {standing.head}, so --from {order.first_version} cannot be"
+            f"the log holds versions {oldest} to {status.head}, so --from {order.first_version} cannot be"
         )
     return order.first_version
 

@@ -19,8 +19,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from node_agent.drivers.sandbox_guest import run_guest
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.guest import run_guest
+from node_agent.drivers.sandbox.records import AllocationDirectory
 
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
 READ_BYTES = 65_536
@@ -120,7 +120,7 @@ def _redirect_to(path: Path, flags: int, descriptors: tuple[int, ...]) -> None:
 
 
 def main() -> int:
-    """`python -m node_agent.drivers.sandbox_launcher <lock file>`; started by the agent, not by people."""
+    """`python -m node_agent.drivers.sandbox.launcher <lock file>`; started by the agent, not by people."""
     launcher = Launcher(Path(sys.argv[1]))
     # What is imported stays as it is: without this the first collection in each guest would copy all of it.
     gc.collect()

@@ -99,7 +99,7 @@ class GuestLauncher:
         if self._process is None or self._process.returncode is not None:
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "node_agent.drivers.sandbox_launcher", str(self._lock_file),
+                    sys.executable, "-m", "node_agent.drivers.sandbox.launcher", str(self._lock_file),
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
                 )  # fmt: skip
             except OSError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-from node_agent.drivers.sandbox_records import AllocationDirectory, GuestState
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestState
 
 ALLOCATION_VARIABLE = "BERTH_ALLOCATION_ID"
 STATE_SECONDS_MAX = 5.0

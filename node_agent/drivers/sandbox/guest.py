@@ -1,7 +1,7 @@
 """The guest: a real SSH server (asyncssh) in a separate process; a sandbox allocation consists only of it.
 
 It accepts the user `tenant` with one of the allocation's public keys and nothing else: no passwords, no forwarding.
-Commands and shells run with `sh` in the allocation's home directory. Runs in a process forked by `sandbox_launcher`.
+Commands and shells run with `sh` in the allocation's home directory. Runs in a process forked by `launcher`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import asyncssh
 
-from node_agent.drivers.sandbox_processes import start_ticks
-from node_agent.drivers.sandbox_records import AllocationDirectory, GuestRecord, GuestState
-from node_agent.drivers.sandbox_shell import Shells
+from node_agent.drivers.sandbox.processes import start_ticks
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord, GuestState
+from node_agent.drivers.sandbox.shell import Shells
 
 TENANT = "tenant"
 LISTEN_BACKLOG = 32
