@@ -81,7 +81,7 @@ def _expire(plane: ControlPlane, agent: AgentProcess) -> None:
     file.write_text(stored.model_copy(update={"credentials": credentials}).model_dump_json())
 
 
-def test_it_tells_nothing_to_a_server_of_another_authority(play: Play, tmp_path: Path) -> None:
+def test_the_agent_sends_nothing_to_a_server_of_another_authority(play: Play, tmp_path: Path) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         heard: list[bytes] = []
 

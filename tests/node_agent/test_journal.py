@@ -331,12 +331,14 @@ def test_a_journal_that_another_process_has_locked_is_refused(tmp_path: Path, mo
 
 @settings(max_examples=60, deadline=None)
 @given(histories())
-def test_compaction_changes_nothing_that_the_journal_means(records: list[AnyRecord]) -> None:
+def test_compaction_keeps_the_journals_state(records: list[AnyRecord]) -> None:
     state = folded(records)
     assert meaning(folded(list(state.snapshot()))) == meaning(state)
 
 
-def test_a_journal_stays_small_and_remembers_what_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_bounds_the_journal_and_keeps_live_tasks_and_fences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal_module, "COMPACT_RECORDS", 50)
     monkeypatch.setattr("node_agent.journal_state.REPORTED_KEPT", 3)
 
@@ -361,7 +363,7 @@ def test_a_journal_stays_small_and_remembers_what_counts(tmp_path: Path, monkeyp
     journal.close()
 
 
-def test_fences(tmp_path: Path) -> None:
+def test_a_fence_is_refused_when_older_or_already_completed(tmp_path: Path) -> None:
     state = folded([accepted(body(1, fence=10)), Started(task_id=uuid.UUID(int=1))])
     assert "older" in str(state.fence_objection(body(2, fence=9))), "same slot, same allocation"
     assert "older" in str(state.fence_objection(body(2, fence=9, allocation=8))), "same slot"

@@ -141,7 +141,7 @@ def test_a_conflict_with_a_dead_lease_heals_by_the_retry(play: Play) -> None:
     play(scenario)
 
 
-def test_at_start_what_is_dead_goes_and_what_lives_stays(play: Play) -> None:
+def test_start_clears_dead_leases_and_keeps_those_in_use(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation, processes_only = uuid.uuid4(), uuid.uuid4()
         body = plane.body(TaskType.VM_PROVISION, tenant.provision([0]), allocation)
