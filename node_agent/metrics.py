@@ -66,7 +66,6 @@ class AgentMetrics:
             "berth_agent_certificate_left_seconds", "Time until the certificate expires", registry=self.registry
         )
         self.guests = Gauge("berth_agent_guests", "Allocations that the driver holds", registry=self.registry)
-
         self.leases_cleared = Counter(
             "berth_agent_leases_cleared",
             "Slot leases cleared because their allocation was not in use",
