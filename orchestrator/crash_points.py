@@ -1,14 +1,14 @@
-"""Named places where the process may be killed by a test: wherever two systems meet (docs/crash-points.md).
-
-In a product process nothing is installed and reaching a point costs one read of a global. The product never reads a
-setting for it; `tests/testbuild` starts a process with something installed. The worker reaches these points too.
-"""
+"""Crash points of the orchestrator and the worker; docs/crash-points.md describes each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
+
+from berth.process.crash_points import is_installed, reach
+
+__all__ = ["CrashPoint", "Moment", "reach", "reach_commit"]
 
 Moment = Literal["before_commit", "after_commit"]
 
@@ -114,23 +114,10 @@ class CrashPoint(StrEnum):
 
 
 _labels = frozenset(point.value for point in CrashPoint)
-_installed: Callable[[CrashPoint], None] | None = None
-
-
-def install(on_reached: Callable[[CrashPoint], None] | None) -> None:
-    """From now on call `on_reached` at every point; None takes it away again."""
-    global _installed
-    _installed = on_reached
-
-
-def reach(point: CrashPoint) -> None:
-    """This place is reached. Nothing happens unless something was installed."""
-    if _installed is not None:
-        _installed(point)
 
 
 def reach_commit(work: Callable[..., object], moment: Moment) -> None:
     """Reach the commit of the command whose function defines `work`: it is about to commit, or has committed."""
-    if _installed is not None:
+    if is_installed():
         label = f"{work.__qualname__.partition('.')[0]}.{moment}"
-        _installed(CrashPoint(label if label in _labels else f"other_command.{moment}"))
+        reach(CrashPoint(label if label in _labels else f"other_command.{moment}"))

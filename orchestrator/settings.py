@@ -7,12 +7,12 @@ from pathlib import Path
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from berth.process.server_addresses import DatabaseUrl
 from orchestrator.http.oidc.addresses import is_trustworthy_url
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
 from orchestrator.notifications.store import Keeping
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.gate_settings import GateSettings
-from orchestrator.server_addresses import DatabaseUrl
 
 
 class Settings(BaseSettings):

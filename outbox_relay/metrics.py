@@ -31,7 +31,7 @@ class Metrics:
         self.lag_versions.set_function(self._lag)
         self._head = self._published = 0
         self.publishing = Gauge(
-            prefix + "publishing", "1 if this relay is the publisher, 0 if it stands by", registry=registry
+            prefix + "publishing", "1 if this relay is the publisher, 0 if it is a standby", registry=registry
         )
         self.stores_nothing = Gauge(
             prefix + "nats_stores_nothing",

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from orchestrator.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 
 
 class Settings(BaseSettings):

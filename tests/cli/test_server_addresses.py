@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticCustomError
 
-import orchestrator.server_addresses as ours
-import outbox_relay.server_addresses as relays
+from berth.process.server_addresses import usable_database_url, usable_nats_url, usable_temporal_address
 from tests.berth.commands import assert_one_sentence, berth, environment
 
 SECRET = "hunter2"
@@ -72,9 +71,9 @@ def test_a_process_refuses_at_start(process: str, name: str, address: str) -> No
     assert SECRET not in done.stdout + done.stderr
 
 
-DATABASES = [ours.usable_database_url, relays.usable_database_url]
-NATS = [ours.usable_nats_url, relays.usable_nats_url]
-TEMPORAL = [ours.usable_temporal_address]
+DATABASES = [usable_database_url]
+NATS = [usable_nats_url]
+TEMPORAL = [usable_temporal_address]
 
 
 @pytest.mark.parametrize(

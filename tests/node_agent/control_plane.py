@@ -52,7 +52,7 @@ class _PeerProtocol(H11Protocol):
 
 
 class ControlPlane:
-    """What a test scripts and looks at. Everything happens in the test's own event loop."""
+    """A scripted control plane that records requests. Runs in the event loop of the test."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority.new()
@@ -209,7 +209,7 @@ class ControlPlane:
         if path == "/api/v1/nodes/enroll":
             return self._enrol(EnrolRequest.model_validate_json(content))
         peer = scope["state"]["peer"]
-        assert peer, "the node listener let somebody in without a certificate"
+        assert peer, "the node listener accepted a client without a certificate"
         self.peers.append(dict(peer["subjectAltName"])["URI"])
         if self.refuse_certificates:
             return 403, {"code": "forbidden"}

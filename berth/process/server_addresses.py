@@ -1,6 +1,6 @@
-"""Addresses of the servers, as settings take them: what cannot be one is refused before anything is started.
+"""Types of server addresses for settings: an address that cannot work is refused before the process starts.
 
-The types are for `pydantic` settings. A refusal says what is wrong and never repeats the address, which may hold a password.
+An error message names the expected form and never contains the address, which may include a password.
 """
 
 from __future__ import annotations

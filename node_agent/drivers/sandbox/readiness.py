@@ -53,7 +53,7 @@ def read_host_key(private_key: bytes) -> str:
 
 
 async def check_ssh(host: str, port: int, host_key: str, seconds_max: float) -> None:
-    """Exchange keys with `host`:`port`, which proves that whoever answers holds the private key of `host_key`.
+    """Exchange keys with `host`:`port`, which proves that the server holds the private key of `host_key`.
     Raises NotReady."""
     try:
         async with asyncio.timeout(seconds_max):

@@ -4,7 +4,7 @@ allocations/<id>/   record.json   what it is and whether it should run
                     image.img     its own copy of the image
                     home/         where the tenant lands; user-data, if any, lies in it
                     host_key      its SSH host key
-                    guest.lock    held (flock) by the guest process as long as it lives
+                    guest.lock    held (flock) by the guest process while it runs
                     guest.json    the guest's process id, start time, port
                     ready         the marker that the guest writes at the end of its start
                     guest.log     what the guest process itself had to say

@@ -21,15 +21,15 @@ from uuid import UUID
 import structlog
 
 from node_agent.drivers.interface import DriverFailure, Inventory, PhaseReporter, ProvisionOrder, ReleaseOrder
-from node_agent.drivers.sandbox_faults import Faults
-from node_agent.drivers.sandbox_images import ImageCache
-from node_agent.drivers.sandbox_inventory import take_inventory
-from node_agent.drivers.sandbox_launching import Boot, GuestLauncher, GuestProblem
-from node_agent.drivers.sandbox_leases import Leases, listed
-from node_agent.drivers.sandbox_processes import alive, end_guest, has_processes
-from node_agent.drivers.sandbox_readiness import NotReady, check_ssh, new_host_key, read_host_key
-from node_agent.drivers.sandbox_records import AllocationDirectory, GuestRecord
-from node_agent.drivers.sandbox_release import Removal
+from node_agent.drivers.sandbox.faults import Faults
+from node_agent.drivers.sandbox.images import ImageCache
+from node_agent.drivers.sandbox.inventory import take_inventory
+from node_agent.drivers.sandbox.launching import Boot, GuestLauncher, GuestProblem
+from node_agent.drivers.sandbox.leases import Leases, listed
+from node_agent.drivers.sandbox.processes import alive, end_guest, has_processes
+from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, new_host_key, read_host_key
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
+from node_agent.drivers.sandbox.release import Removal
 from node_agent.durable_files import make_private_directory
 from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult
 
@@ -100,12 +100,12 @@ class SandboxDriver:
 
         await faults.silent()
         await faults.slow("lease")
-        faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to somebody else")
+        faults.fail("lease_conflict", FailureCode.LEASE_CONFLICT, "a slot is leased to another allocation")
         self._leases.drop(order.allocation_id)
         try:
             self._leases.take(order.parameters.slots, order.allocation_id, order.fence)
         except DriverFailure:
-            # If it is a dead lease that stands in the way, the next attempt finds the slot free.
+            # If the conflicting lease is dead, the next attempt finds the slot free.
             await self.tend_leases()
             raise
         report_phase("lease", f"slots {listed(order.parameters.slots)} under fence {order.fence}")

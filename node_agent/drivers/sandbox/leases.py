@@ -3,7 +3,7 @@ errs.
 
 A lease expires unless it is renewed, and is renewed for as long as anything of its allocation is there; then it is
 cleared (`tend`). Expiry is counted on the clock since boot and names the boot, so a wall clock that jumps and a node
-that restarts mislead nobody.
+that a restart does not confuse leases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lease(Wire):
 
 
 class Leases:
-    """The directory `leases/` of one node, of which one process is the owner. `lease_seconds`: how long one lasts."""
+    """The directory `leases/` of one node, written by one process. `lease_seconds` is the duration of a lease."""
 
     def __init__(self, directory: Path, lease_seconds: float) -> None:
         """Raises OSError if the kernel does not say which boot this is."""
@@ -70,7 +70,7 @@ class Leases:
         return dropped
 
     def held(self) -> dict[int, Lease]:
-        """Every lease by slot. An unreadable one (torn by a power failure before its effect) belongs to nobody."""
+        """Every lease by slot. An unreadable lease (torn by a power failure before its effect) has no holder."""
         return {slot: lease for slot, lease in self._found().items() if lease is not None}
 
     def tend(self, in_use: Callable[[UUID], bool]) -> dict[int, Lease | None]:
@@ -120,7 +120,7 @@ class Leases:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError as error:
             holder = self._read(path)
-            who = f"allocation {holder.allocation_id} under fence {holder.fence}" if holder else "somebody"
+            who = f"allocation {holder.allocation_id} under fence {holder.fence}" if holder else "an unknown holder"
             raise DriverFailure(FailureCode.LEASE_CONFLICT, f"slot {slot} is leased to {who}") from error
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

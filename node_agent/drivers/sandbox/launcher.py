@@ -2,7 +2,7 @@
 
 The agent itself is not forked: it has threads, sockets and a key. The launcher has one thread and two pipes: a line
 of JSON on standard input asks for a guest (`{"path": ...}`), lines on standard output tell what becomes of guests. It
-ends when the agent does, and leaves its guests running. While it lives it holds a lock on `launcher.lock`, which
+ends when the agent does, and leaves its guests running. While it runs it holds a lock on `launcher.lock`, which
 guests do not inherit: once the lock is free, no guest of an earlier agent can come into being any more.
 """
 
@@ -19,8 +19,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from node_agent.drivers.sandbox_guest import run_guest
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.guest import run_guest
+from node_agent.drivers.sandbox.records import AllocationDirectory
 
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
 READ_BYTES = 65_536
@@ -30,7 +30,7 @@ class Launcher:
     """Forks a guest for each request and reaps them."""
 
     def __init__(self, lock_file: Path) -> None:
-        """Take the launcher's lock. Raises BlockingIOError if another one lives."""
+        """Take the launcher's lock. Raises BlockingIOError if another launcher runs."""
         self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._guests: dict[int, str] = {}
@@ -120,7 +120,7 @@ def _redirect_to(path: Path, flags: int, descriptors: tuple[int, ...]) -> None:
 
 
 def main() -> int:
-    """`python -m node_agent.drivers.sandbox_launcher <lock file>`; started by the agent, not by people."""
+    """`python -m node_agent.drivers.sandbox.launcher <lock file>`; started by the agent, not by people."""
     launcher = Launcher(Path(sys.argv[1]))
     # What is imported stays as it is: without this the first collection in each guest would copy all of it.
     gc.collect()

@@ -39,7 +39,7 @@ class Boot:
         for future in (self.listening, self.ready):
             if not future.done():
                 future.set_exception(GuestProblem(detail))
-                future.exception()  # looked at: nobody may be waiting for it
+                future.exception()  # retrieved, because no task may be awaiting it
 
 
 class GuestLauncher:
@@ -99,7 +99,7 @@ class GuestLauncher:
         if self._process is None or self._process.returncode is not None:
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "node_agent.drivers.sandbox_launcher", str(self._lock_file),
+                    sys.executable, "-m", "node_agent.drivers.sandbox.launcher", str(self._lock_file),
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
@@ -143,7 +143,7 @@ class GuestLauncher:
 
 
 def _end_process_if_dead(listening: asyncio.Task[None]) -> None:
-    """Guests that nobody hears are guests that nobody watches: the next agent finds them again."""
+    """Stop listening for guests that end; the next agent process finds them again."""
     if not listening.cancelled() and listening.exception() is not None:
         log.critical("the launcher is no longer heard; ending the process", exc_info=listening.exception())
         raise SystemExit(1)

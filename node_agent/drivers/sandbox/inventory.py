@@ -7,9 +7,9 @@ from pathlib import Path
 from uuid import UUID
 
 from node_agent.drivers.interface import Held, Inventory
-from node_agent.drivers.sandbox_leases import Leases
-from node_agent.drivers.sandbox_processes import alive
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.leases import Leases
+from node_agent.drivers.sandbox.processes import alive
+from node_agent.drivers.sandbox.records import AllocationDirectory
 
 
 def take_inventory(allocations: Path, leases: Leases) -> Inventory:
@@ -41,7 +41,7 @@ def _slots_of(allocation_id: UUID, leased: dict[int, UUID]) -> Sequence[int]:
 
 
 def _named(path: Path) -> UUID | None:
-    """The allocation that a directory is named after; None for one that is nobody's."""
+    """Return the allocation that a directory is named after, or None."""
     try:
         return UUID(path.name)
     except ValueError:

@@ -1,6 +1,6 @@
 """What a tenant runs in a sandbox guest: `sh -c <command>`, or a shell, with or without a terminal.
 
-Every command is a session of its own, so that a signal reaches all of it; the guest is a subreaper (prctl(2)), so that
+Every command runs in a separate session, so that a signal reaches all of it; the guest is a subreaper (prctl(2)), so that
 whatever a command leaves behind stays below the guest and ends with it.
 """
 

@@ -1,6 +1,6 @@
 """Processes of a guest: is it alive, end it, and find what it left behind. Nothing here trusts a process id alone.
 
-A guest holds a flock on its lock file as long as it lives, which the kernel drops however it dies; signals go through
+A guest holds a flock on its lock file while it runs, which the kernel releases when it ends; signals go through
 a pidfd (pidfd_open(2)) whose process was checked by its start time, so that a reused id is never hit.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-from node_agent.drivers.sandbox_records import AllocationDirectory, GuestState
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestState
 
 ALLOCATION_VARIABLE = "BERTH_ALLOCATION_ID"
 STATE_SECONDS_MAX = 5.0

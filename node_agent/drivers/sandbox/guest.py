@@ -1,7 +1,7 @@
-"""The guest: a real SSH server (asyncssh) in a process of its own, which is all that a sandbox allocation consists of.
+"""The guest: a real SSH server (asyncssh) in a separate process; a sandbox allocation consists only of it.
 
 It accepts the user `tenant` with one of the allocation's public keys and nothing else: no passwords, no forwarding.
-Commands and shells run with `sh` in the allocation's home directory. Runs in a process forked by `sandbox_launcher`.
+Commands and shells run with `sh` in the allocation's home directory. Runs in a process forked by `launcher`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import asyncssh
 
-from node_agent.drivers.sandbox_processes import start_ticks
-from node_agent.drivers.sandbox_records import AllocationDirectory, GuestRecord, GuestState
-from node_agent.drivers.sandbox_shell import Shells
+from node_agent.drivers.sandbox.processes import start_ticks
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord, GuestState
+from node_agent.drivers.sandbox.shell import Shells
 
 TENANT = "tenant"
 LISTEN_BACKLOG = 32
@@ -55,7 +55,7 @@ class _Door(asyncssh.SSHServer):
 def run_guest(path: Path, events: int) -> None:
     """Be the guest of the directory `path` until SIGTERM; tell the launcher's agent on `events` how the start goes.
 
-    The guest's state file is written before anything else, so that whoever finds the lock held can learn who holds it.
+    The guest's state file is written before anything else, so that a process that finds the lock held can identify its holder.
     """
     directory = AllocationDirectory(path)
     pid = os.getpid()
@@ -91,7 +91,7 @@ async def _serve(directory: AllocationDirectory, record: GuestRecord, state: Gue
 
 
 async def _until_stop_or_gone(directory: AllocationDirectory, told_to_stop: asyncio.Event) -> None:
-    """Until SIGTERM; or until somebody has removed the directory from under us, whom nobody would stop any more."""
+    """Serve until SIGTERM, or until the directory is removed: no agent would stop this guest then."""
     while not told_to_stop.is_set() and directory.state_file.exists():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GONE_CHECK_SECONDS):
@@ -127,7 +127,7 @@ def _bind(record: GuestRecord) -> socket.socket:
     for port in wanted:
         listener = socket.socket(socket.AF_INET6 if ":" in record.host else socket.AF_INET)
         try:
-            # A new port must be nobody's, also if its owner does not listen just now; the one it had before is its own.
+            # A new port must belong to no other guest, even one that does not listen now; the earlier port is kept.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(record.port is not None))
             listener.bind((record.host, port))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -162,7 +162,7 @@ def _environment(record: GuestRecord, home: Path) -> dict[str, str]:
 
 
 def _say(directory: AllocationDirectory, state: GuestState) -> None:
-    # Renamed into place, not synced: after a power failure no guest lives anyway.
+    # Renamed into place, not synced: after a power failure no guest runs.
     aside = directory.state_file.with_name(".guest.json")
     aside.write_text(state.model_dump_json())
     aside.replace(directory.state_file)

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.drivers.sandbox_faults import Faults
-from node_agent.drivers.sandbox_leases import Leases, listed
-from node_agent.drivers.sandbox_processes import StillRunning, alive, end_guest, end_orphans
-from node_agent.drivers.sandbox_records import AllocationDirectory
-from node_agent.drivers.sandbox_wipe import Wiped, wipe
+from node_agent.drivers.sandbox.faults import Faults
+from node_agent.drivers.sandbox.leases import Leases, listed
+from node_agent.drivers.sandbox.processes import StillRunning, alive, end_guest, end_orphans
+from node_agent.drivers.sandbox.records import AllocationDirectory
+from node_agent.drivers.sandbox.wipe import Wiped, wipe
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import ReleaseResult
 

@@ -1,10 +1,12 @@
-"""Structured logs: one JSON object a line on standard error (DESIGN §11)."""
+"""Structured logs: one JSON object per line on standard error (DESIGN §11)."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
+import orjson
 import structlog
 
 
@@ -17,7 +19,7 @@ def configure_logging() -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*chain, structlog.processors.JSONRenderer()],
+        processors=[*chain, structlog.processors.JSONRenderer(_json)],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
@@ -25,7 +27,13 @@ def configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            processor=structlog.processors.JSONRenderer(), foreign_pre_chain=[*chain, structlog.stdlib.add_logger_name]
+            processor=structlog.processors.JSONRenderer(_json),
+            foreign_pre_chain=[*chain, structlog.stdlib.add_logger_name],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def _json(line: Any, **_: Any) -> str:
+    # One line per create, thousands per second: the standard library's encoder is measurably slower.
+    return orjson.dumps(line, default=str).decode()
