@@ -14,8 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from berth.local.servers import ServerProblem
-from berth.local.state import StackProblem
+from berth.cli.known_stack import StackProblem
 
 if TYPE_CHECKING:
     from berth.client import BerthError
@@ -55,7 +54,7 @@ def ending_of(error: Exception) -> Ending | None:
     """The ending for a foreseen error; None for any other, which is a defect and shows its traceback."""
     if isinstance(error, Refused):
         return Ending(error.exit_code, error.code, error.detail)
-    if isinstance(error, StackProblem | ServerProblem):
+    if isinstance(error, StackProblem):
         return Ending(FAILED, "stack", str(error))
     if isinstance(error, ModuleNotFoundError):
         return _not_installed(error)

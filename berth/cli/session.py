@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from berth.cli.endings import INTERRUPTED, UNREACHABLE, USAGE, Ending, Refused, ending_of
-from berth.local.endpoint_file import KnownStack, read_stack
-from berth.local.settings import Settings
+from berth.cli.known_stack import KnownStack, read_stack
+from berth.cli.settings import Settings
 
 if TYPE_CHECKING:
     from berth.client import Client

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import psycopg
 
 from berth.client.consumer_positions import POSITIONS_TABLE, Connection, begin_position, lock_position, move_position
-from berth.client.events import Event
+from berth.client.feed.events import Event
 from berth.client.log_errors import EventStubbed, LogGap, PositionLost, log_gap
 
 log = logging.getLogger("berth.client.consumer")

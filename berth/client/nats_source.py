@@ -19,7 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from berth.client.events import Event, event_of_cloud
+from berth.client.feed.events import Event, event_of_cloud
 from berth.client.log_errors import LogTruncated
 
 log = logging.getLogger("berth.client.nats_source")

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from berth.client.clocks import wall_seconds
+from berth.client.requests.clocks import wall_seconds
 from berth.client.webhook_errors import WebhookUnverified
 
 TOLERANCE_SECONDS = 300.0

@@ -14,10 +14,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
+from berth.cli.known_stack import StackProblem
 from berth.local.authority import Authority
 from berth.local.fleet import PlannedNode
 from berth.local.servers import require_free_port
-from berth.local.state import StackProblem
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0

@@ -6,10 +6,11 @@ import hashlib
 import time
 from pathlib import Path
 
+from berth.cli.known_stack import StackProblem
 from berth.client import AlreadyExists, Client, Node, NotFound
 from berth.local import fleet
 from berth.local.fleet import PlannedNode
-from berth.local.state import StackProblem, write_whole
+from berth.local.state import write_whole
 
 IMAGE_LINES = 4096
 ONLINE_SECONDS_MAX = 60.0

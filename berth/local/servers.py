@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from berth.cli.known_stack import StackProblem
 from berth.local.ports import LISTENING_PORTS, choose_port
 
 START_SECONDS_MAX = 60.0
@@ -32,8 +33,8 @@ STOP_SECONDS_MAX = 20.0
 POSTGRES_SYSTEM_USER = "pgserver"
 
 
-class ServerProblem(Exception):
-    """A local server cannot run; the message is one sentence that says why and what to do."""
+class ServerProblem(StackProblem):
+    """A local server cannot run; the message says why and what to do."""
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from berth.cli.known_stack import SECRETS_DIRECTORY, StackProblem, read_json
 from berth.local.ports import choose_port, keep_port
 from berth.local.servers import answers
 
@@ -30,10 +31,6 @@ MARK = "state.json"
 LOCK = "stack.lock"
 RESTARTS = "restarts.json"
 NEW = ".new"
-
-
-class StackProblem(Exception):
-    """The local stack cannot run; the message is one sentence that says why and what to do."""
 
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
@@ -61,7 +58,7 @@ class StateDirectory:
     @property
     def secrets(self) -> Path:
         """Keys, passwords and tokens; 0700."""
-        return self.path / "secrets"
+        return self.path / SECRETS_DIRECTORY
 
     @property
     def log(self) -> Path:
@@ -143,16 +140,7 @@ class StateDirectory:
 
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of the directory; empty if there is none. Raises `StackProblem` if it is damaged."""
-        path = self.path / name
-        try:
-            found = json.loads(path.read_text())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise StackProblem(f"{path} is damaged ({error}); start over with --fresh") from error
-        if not isinstance(found, dict):
-            raise StackProblem(f"{path} is damaged (not an object); start over with --fresh")
-        return found
+        return read_json(self.path / name)
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Replace a JSON file of the directory, whole or not at all."""

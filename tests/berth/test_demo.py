@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from berth.cli.main import app
-from berth.demo.act import Act, percentile
-from berth.demo.interruption import run_interruptibly
-from berth.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local import fleet
+from berth.local.demo.act import Act, percentile
+from berth.local.demo.interruption import run_interruptibly
+from berth.local.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local.fleet import DEMO_AGENTS, plan_fleet
 from berth.local.state import MARK
 

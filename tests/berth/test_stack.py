@@ -17,8 +17,8 @@ import asyncssh
 import psycopg
 import pytest
 
+from berth.cli.known_stack import read_stack
 from berth.client import Client
-from berth.local.endpoint_file import read_stack
 from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run, wait_for
 
 OUTSIDE = {"BERTH_NATS_URL": "nats://127.0.0.1:1", "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"}

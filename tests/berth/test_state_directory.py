@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from berth.local.endpoint_file import read_stack
+from berth.cli.known_stack import StackProblem, read_secret, read_stack
 from berth.local.leftovers import Record, Records, record_of
-from berth.local.secret_files import read_secret, write_secret
+from berth.local.secret_files import write_secret
 from berth.local.servers import free_port
-from berth.local.state import PORTS_FIRST, PORTS_LAST, Ports, StackProblem, StateDirectory
+from berth.local.state import PORTS_FIRST, PORTS_LAST, Ports, StateDirectory
 from tests.berth.commands import environment, still_run
 
 HOLD = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.cli.event_lines import line
+from berth.cli.commands.event_lines import line
 
 SUBJECT = "allocations/0198c1f4-11aa-7d3e-8a4b-5b1c9f0e2d77"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.local.state import StackProblem, StateDirectory
+from berth.cli.known_stack import StackProblem
+from berth.local.state import StateDirectory
 
 
 def test_a_directory_with_other_files_is_never_marked_as_a_stacks(tmp_path: Path) -> None:

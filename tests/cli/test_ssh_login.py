@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.cli.ssh_login import ssh_command
+from berth.cli.commands.ssh_login import ssh_command
 from berth.client import Connection
 
 HOSTILE = "-oProxyCommand=touch pwned"

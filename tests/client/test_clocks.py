@@ -18,10 +18,10 @@ from pydantic import TypeAdapter
 import berth.client
 from berth import client as berth_client
 from berth.client import Client, OperationKey, parse_key
-from berth.client.calls import Call
-from berth.client.clocks import ServerClock, steady_seconds
-from berth.client.conversation import Pause, Send, converse, step_after
-from berth.client.exchange import Exchange
+from berth.client.calls.call import Call
+from berth.client.requests.clocks import ServerClock, steady_seconds
+from berth.client.requests.conversation import Pause, Send, converse, step_after
+from berth.client.requests.exchange import Exchange
 from berth.local.servers import LocalPostgres
 from tests.berth.scripted import LOST, Reply, ScriptedServer
 from tests.berth.test_client import CREATED, ID, allocation, create
@@ -158,7 +158,7 @@ def test_what_the_server_told_goes_on_with_the_steady_clock(monkeypatch: pytest.
     clock.learn("Tue, 06 May 2031 07:08:09 GMT")
     assert [*known, clock.known] == [False, True]
     steady = steady_seconds()
-    monkeypatch.setattr("berth.client.clocks.steady_seconds", lambda: steady + 3600)
+    monkeypatch.setattr("berth.client.requests.clocks.steady_seconds", lambda: steady + 3600)
     assert abs(clock.now_seconds() - (told + timedelta(hours=1)).timestamp()) < 5
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from berth.client import BerthError, InvalidState, OperationFenced, OutcomeUnknown, Unavailable
-from berth.client.calls import Call
-from berth.client.conversation import Done, Heard, Pause, Send, converse, step_after
-from berth.client.exchange import Exchange
+from berth.client.calls.call import Call
+from berth.client.requests.conversation import Done, Heard, Pause, Send, converse, step_after
+from berth.client.requests.exchange import Exchange
 
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
 REFUSAL = {"code": "invalid_state", "status": 409, "detail": "no", "outcome": "not_done", "state": "x"}
@@ -97,7 +97,7 @@ def heard_of(deployment: Deployment, step: Send, trouble: str | None) -> Heard:
 
 @pytest.fixture(autouse=True)
 def _no_state_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.client.exchange.kept_client_id", lambda: "c")
+    monkeypatch.setattr("berth.client.requests.exchange.kept_client_id", lambda: "c")
 
 
 @settings(max_examples=500)
@@ -117,7 +117,7 @@ def test_what_it_says_is_true_and_stays_true(
     result: dict[str, int] | None = None
     error: BerthError | None = None
     told: list[httpx.Response | None] = []
-    with mock.patch("berth.client.conversation.steady_seconds", side_effect=lambda: now):
+    with mock.patch("berth.client.requests.conversation.steady_seconds", side_effect=lambda: now):
         talk = converse(exchange, WRITE)
         heard: Heard = None
         try:

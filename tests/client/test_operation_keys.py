@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.client import Invalid, client_ids
-from berth.client.client_ids import kept_client_id
-from berth.client.operation_keys import (
+from berth.client import Invalid
+from berth.client.requests import client_ids
+from berth.client.requests.client_ids import kept_client_id
+from berth.client.requests.operation_keys import (
     CLIENT_ID_LENGTH_MAX,
     KEY_LENGTH_MAX,
     NUMBER_DIGITS_MAX,
@@ -119,7 +120,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_client_id_is_the_same_after_a_restart(home: Path) -> None:
-    again = [sys.executable, "-c", "from berth.client.client_ids import kept_client_id; print(kept_client_id())"]
+    again = [
+        sys.executable,
+        "-c",
+        "from berth.client.requests.client_ids import kept_client_id; print(kept_client_id())",
+    ]
     starts = [subprocess.Popen(again, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = {start.communicate()[0].strip() for start in starts}
     assert said == {kept_client_id()}

@@ -1,0 +1,194 @@
+"""What is sent, when, and what it means, for one call: steps that a client takes with sockets of its own kind.
+
+A write has one key for all its attempts. Those go on until an answer tells what became of the key, or `retry_seconds` are
+over; then the key itself is asked for, and only where that tells nothing either is the outcome unknown (DESIGN P12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from berth.client.calls.call import Call
+from berth.client.calls.operations import get_operation, moment
+from berth.client.errors import BerthError, UnreadableAnswer
+from berth.client.requests.clocks import steady_seconds
+from berth.client.requests.exchange import Exchange, read_answer, request_arguments
+from berth.client.requests.operation_keys import parse_key
+from berth.client.requests.outcomes import result_of, undecided
+from berth.client.requests.retries import NEVER_SENT, Retries
+
+Result = TypeVar("Result")
+
+ASKING_SECONDS_MAX = 5.0
+TIME_SECONDS_MAX = 2.0
+KEY_NOTE = "idempotency key: "
+"""How a note begins that names the key of a write which was interrupted."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send this request."""
+
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Done(Generic[Result]):
+    """There is nothing more to do."""
+
+    result: Result
+
+
+Talk = Generator[Send | Pause, httpx.Response | None, Result]
+Heard = httpx.Response | httpx.RequestError | BerthError | None
+
+
+def step_after(talk: Talk[Result], heard: Heard) -> Send | Pause | Done[Result]:
+    """The next step, after what came of the last one; None before the first and after a pause."""
+    try:
+        return talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
+    except StopIteration as end:
+        return Done(end.value)
+
+
+def converse(exchange: Exchange, call: Call[Result]) -> Talk[Result]:
+    """All of one call. Returns its validated result, or raises a `BerthError`."""
+    if not call.writes:
+        return (yield from _read(exchange, call, exchange.retry_seconds))
+    request_arguments(call, call.idempotency_key)  # What cannot be sent is refused before anything else is.
+    if call.idempotency_key is None:
+        key, age_seconds = (yield from draw_key(exchange)), 0.0
+    else:
+        key = call.idempotency_key
+        age_seconds = yield from _age_seconds(exchange, key)
+    try:
+        return (yield from _write(exchange, call, key, steady_seconds() - age_seconds))
+    except BerthError as error:
+        error.extra.setdefault("idempotency_key", key)
+        raise
+    except BaseException as interruption:
+        interruption.add_note(f"{KEY_NOTE}{key}")
+        raise
+
+
+def draw_key(exchange: Exchange) -> Talk[str]:
+    """A new key, under the server's time. Raises `Unavailable` where the server has never been reached."""
+    yield from _learn_time(exchange)
+    return exchange.draw_key()
+
+
+def _age_seconds(exchange: Exchange, key: str) -> Talk[float]:
+    """How long ago a key was made, if the key tells; else it counts as made now."""
+    parsed = parse_key(key)
+    if parsed is None:
+        return 0.0
+    yield from _learn_time(exchange)
+    return max(0.0, exchange.clock.now_seconds() - parsed.created_at_seconds)
+
+
+def _learn_time(exchange: Exchange) -> Talk[None]:
+    """Hear from the server what time it is, once; where it does not tell, this machine's clock must do for now.
+
+    Raises `Unavailable` where the server cannot be reached.
+    """
+    if exchange.clock.known or exchange.time_asked:
+        return
+    retries = Retries(False, exchange.address, exchange.retry_seconds)
+    began = steady_seconds()
+    while True:
+        try:
+            response = yield Send({"method": "GET", "url": "/ok", "timeout": TIME_SECONDS_MAX})
+        except httpx.TimeoutException as cause:
+            if not isinstance(cause, NEVER_SENT):
+                return  # It is busy, and what is to be written may be what relieves it.
+            error = retries.error_of(cause)
+        except httpx.RequestError as cause:
+            error = retries.error_of(cause)
+        else:
+            # Whatever it answers, it says when.
+            exchange.time_asked = True
+            return _take_time(exchange, response)
+        yield from _pause(retries, error, began)
+
+
+def _take_time(exchange: Exchange, response: httpx.Response | None) -> None:
+    if response is not None:
+        exchange.clock.learn(response.headers.get("date"))
+
+
+def _pause(retries: Retries, error: BerthError, began: float) -> Talk[None]:
+    """Wait for the next attempt; raises `error` where there is none."""
+    pause = retries.pause_seconds(error, steady_seconds() - began)
+    if pause is None:
+        raise error
+    yield Pause(pause)
+
+
+def _attempt(exchange: Exchange, call: Call[Result], key: str | None, retries: Retries) -> Talk[Result]:
+    arguments = request_arguments(call, key)
+    try:
+        response = yield Send(arguments)
+    except httpx.RequestError as cause:
+        raise retries.error_of(cause) from cause
+    assert response is not None
+    _take_time(exchange, response)
+    return read_answer(call, response)
+
+
+def _read(exchange: Exchange, call: Call[Result], seconds_max: float) -> Talk[Result]:
+    retries = Retries(False, exchange.address, seconds_max)
+    began = steady_seconds()
+    while True:
+        try:
+            return (yield from _attempt(exchange, call, None, retries))
+        except BerthError as error:
+            failed = error
+        yield from _pause(retries, failed, began)
+
+
+def _write(exchange: Exchange, call: Call[Result], key: str, made: float) -> Talk[Result]:
+    """All attempts of a write whose key was made at `made` by the steady clock, and the question for its outcome."""
+    retries = Retries(True, exchange.address, exchange.retry_seconds)
+    began = steady_seconds()
+    failed: BerthError | None = None
+    # The machine may have slept since the last attempt.
+    while steady_seconds() - made < exchange.sendable_seconds:
+        try:
+            return (yield from _attempt(exchange, call, key, retries))
+        except BerthError as error:
+            failed = error
+        pause = retries.pause_seconds(failed, steady_seconds() - began)
+        if pause is None:
+            break
+        yield Pause(pause)
+    if isinstance(failed, UnreadableAnswer) or (failed is not None and not retries.open):
+        raise failed
+    return (yield from _settle(exchange, call, key, made, failed))
+
+
+def _settle(exchange: Exchange, call: Call[Result], key: str, made: float, failed: BerthError | None) -> Talk[Result]:
+    """What became of the key, by asking for it. Raises `OutcomeUnknown` where even that does not tell."""
+    last = failed or BerthError(
+        "the key is older than answers are kept, so it was not sent again", code="operation_retired"
+    )
+    age_seconds = steady_seconds() - made
+    since = None
+    if exchange.clock.known or age_seconds >= exchange.sendable_seconds:
+        since = moment(exchange.clock.now_seconds() - age_seconds)
+    asked = get_operation(key, since=since)
+    try:
+        operation = yield from _read(exchange, asked, min(exchange.retry_seconds, ASKING_SECONDS_MAX))
+    except BerthError as error:
+        raise undecided(f"{last.detail}; asking what became of it failed as well: {error.detail}", last) from error
+    return result_of(call, operation, last)
