@@ -34,7 +34,7 @@ from berth.client.feed.following import follow_async
 from berth.client.feed.listening import Listening
 from berth.client.feed.subscription import Subscription
 from berth.client.models import Allocation, Page
-from berth.client.requests.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
+from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
 from berth.client.requests.credentials import AsyncKeySource, require_sendable
 from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
 from berth.client.requests.waiting import Waiting
@@ -122,6 +122,8 @@ class AsyncClient:
             try:
                 if isinstance(step, Pause):
                     await asyncio.sleep(step.seconds)
+                elif isinstance(step, Join):
+                    await asyncio.wait([asyncio.wrap_future(step.question)], timeout=step.seconds_max)
                 else:
                     heard = await self._http.request(**step.arguments)
             except (httpx.RequestError, BerthError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent import futures
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -32,7 +33,7 @@ from berth.client.feed.following import follow
 from berth.client.feed.listening import Listening
 from berth.client.feed.subscription import Subscription
 from berth.client.models import Allocation, Page
-from berth.client.requests.conversation import Done, Heard, Pause, Talk, converse, draw_key, step_after
+from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
 from berth.client.requests.credentials import KeySource, require_sendable
 from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
 from berth.client.requests.waiting import Waiting
@@ -115,6 +116,8 @@ class Client:
             try:
                 if isinstance(step, Pause):
                     time.sleep(step.seconds)
+                elif isinstance(step, Join):
+                    futures.wait([step.question], timeout=step.seconds_max)
                 else:
                     heard = self._http.request(**step.arguments)
             except (httpx.RequestError, BerthError) as error:

@@ -123,7 +123,7 @@ def test_an_old_key_of_a_creation_that_stands_still_finds_it(deployment: Deploym
 def test_after_a_long_sleep_nothing_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     for module in ("conversation", "clocks"):
-        monkeypatch.setattr(f"berth.client.{module}.steady_seconds", lambda: now)
+        monkeypatch.setattr(f"berth.client.requests.{module}.steady_seconds", lambda: now)
     first = datetime(2026, 3, 1, tzinfo=UTC)
     exchange = Exchange("http://berth.invalid", None, client_id="c", retry_seconds=10 * DAY_SECONDS)
     exchange.clock.learn(f"{first:%a, %d %b %Y %H:%M:%S} GMT")
@@ -164,7 +164,7 @@ def test_what_the_server_told_goes_on_with_the_steady_clock(monkeypatch: pytest.
 
 def test_no_other_module_of_the_client_looks_at_a_clock_of_its_own() -> None:
     looks = []
-    for path in Path(berth.client.__path__[0]).glob("*.py"):
+    for path in Path(berth.client.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("time", "monotonic", "now", "utcnow", "perf_counter"):
                 looks.append(path.name)

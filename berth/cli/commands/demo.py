@@ -12,7 +12,6 @@ from rich.table import Table
 from berth.cli.commands.up import View, stopping_on_signals
 from berth.cli.endings import FAILED, INTERRUPTED, Refused
 from berth.cli.session import Session
-from berth.local.state import MARK, StateDirectory
 
 
 def demo(
@@ -27,6 +26,7 @@ def demo(
     from berth.local.demo.play import REPORT, play, write_report
     from berth.local.fleet import DEMO_AGENTS
     from berth.local.stack import Stack, StackOptions
+    from berth.local.state import MARK, StateDirectory
 
     directory = session.state_dir if session.state_dir_is_named else session.state_dir / "demo"
     if (directory / MARK).exists() and not fresh:

@@ -7,6 +7,7 @@ over; then the key itself is asked for, and only where that tells nothing either
 from __future__ import annotations
 
 from collections.abc import Generator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -44,17 +45,25 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Wait until another call of this client has closed the question, at most so long."""
+
+    question: Future[bool]
+    seconds_max: float
+
+
+@dataclass(frozen=True)
 class Done(Generic[Result]):
     """There is nothing more to do."""
 
     result: Result
 
 
-Talk = Generator[Send | Pause, httpx.Response | None, Result]
+Talk = Generator[Send | Pause | Join, httpx.Response | None, Result]
 Heard = httpx.Response | httpx.RequestError | BerthError | None
 
 
-def step_after(talk: Talk[Result], heard: Heard) -> Send | Pause | Done[Result]:
+def step_after(talk: Talk[Result], heard: Heard) -> Send | Pause | Join | Done[Result]:
     """The next step, after what came of the last one; None before the first and after a pause."""
     try:
         return talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
@@ -98,12 +107,28 @@ def _age_seconds(exchange: Exchange, key: str) -> Talk[float]:
 
 
 def _learn_time(exchange: Exchange) -> Talk[None]:
-    """Hear from the server what time it is, once; where it does not tell, this machine's clock must do for now.
+    """Learn the server's time, once per client; a server that does not send it leaves this machine's clock in use.
 
-    Raises `Unavailable` where the server cannot be reached.
+    Calls that start together wait for one request. Raises `Unavailable` if the server cannot be reached.
     """
     if exchange.clock.known or exchange.time_asked:
         return
+    question, is_own = exchange.join_time_question()
+    if not is_own:
+        yield Join(question, exchange.retry_seconds + TIME_SECONDS_MAX)
+        if not (question.done() and question.result()):
+            yield from _ask_time(exchange)
+        return
+    settled = False
+    try:
+        yield from _ask_time(exchange)
+        settled = True
+    finally:
+        exchange.close_time_question(settled=settled)
+
+
+def _ask_time(exchange: Exchange) -> Talk[None]:
+    """Ask the server for its time. Returns without it if the server is busy; raises `Unavailable` if it is unreachable."""
     retries = Retries(False, exchange.address, exchange.retry_seconds)
     began = steady_seconds()
     while True:
@@ -111,12 +136,12 @@ def _learn_time(exchange: Exchange) -> Talk[None]:
             response = yield Send({"method": "GET", "url": "/ok", "timeout": TIME_SECONDS_MAX})
         except httpx.TimeoutException as cause:
             if not isinstance(cause, NEVER_SENT):
-                return  # It is busy, and what is to be written may be what relieves it.
+                return  # A busy server: the write that waits may be what relieves it.
             error = retries.error_of(cause)
         except httpx.RequestError as cause:
             error = retries.error_of(cause)
         else:
-            # Whatever it answers, it says when.
+            # Every response carries the time, whatever its status.
             exchange.time_asked = True
             return _take_time(exchange, response)
         yield from _pause(retries, error, began)

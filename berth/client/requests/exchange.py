@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ class Exchange:
     client_id: str | None = None
     clock: ServerClock = field(default_factory=ServerClock)
     time_asked: bool = False
+    time_question: Future[bool] | None = None
 
     def __post_init__(self) -> None:
         """Raises `Unauthenticated` for a key that no header can carry, `Invalid` for an unusable client id."""
@@ -55,6 +57,24 @@ class Exchange:
         self.address = self.address.rstrip("/")
         self._drawing = threading.Lock()
         self._keys: KeySequence | None = None
+
+    def join_time_question(self) -> tuple[Future[bool], bool]:
+        """The open question for the server's time, and whether the caller has just opened it and must ask and close it.
+
+        Calls that start together on a new client share one question. Its result: whether the others need not ask.
+        """
+        with self._drawing:
+            if self.time_question is not None:
+                return self.time_question, False
+            self.time_question = Future()
+            return self.time_question, True
+
+    def close_time_question(self, *, settled: bool) -> None:
+        """Let the waiting calls go on. `settled`: they need not ask for themselves."""
+        with self._drawing:
+            question, self.time_question = self.time_question, None
+        if question is not None:
+            question.set_result(settled)
 
     @property
     def sendable_seconds(self) -> float:
