@@ -1,4 +1,4 @@
-"""The `berth` command: all groups put together."""
+"""The `berth` program: all commands and groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from berth.cli.session import command
 EPILOG = (
     "The API is found through BERTH_API_URL and BERTH_API_KEY, or through the local stack's state directory "
     "(--state-dir, default var). Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a server cannot be "
-    "reached, 4 outcome unknown, 5 time is up, 130 interrupted."
+    "reached, 4 outcome unknown, 5 timed out, 130 interrupted."
 )
 
 app = typer.Typer(

@@ -223,7 +223,7 @@ def test_making_and_showing(api: tuple[str, str, str], tmp_path: Path) -> None:
     assert "?" not in unnamed.stderr, "query parameters are for programs"
     for line in ("key create k", "key list", "alloc list"):
         nobody = against(address, f"{line} --tenant nobody", admin)
-        assert (nobody.exit_code, "no tenant called nobody" in nobody.stderr) == (1, True)
+        assert (nobody.exit_code, "no tenant named nobody" in nobody.stderr) == (1, True)
         unknown = against(address, f"{line} --tenant {gone}", admin)
         assert (unknown.exit_code, f"no tenant {gone}" in unknown.stderr) == (1, True)
 

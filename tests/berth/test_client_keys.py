@@ -80,7 +80,7 @@ def test_a_secret_not_shown_again_is_no_open_outcome_to_ask_for_again() -> None:
         client.create_api_key(name="n", role="admin")
     ending = ending_of(raised.value)
     assert ending is not None
-    assert ending.detail.endswith("make another one with a new idempotency key, and revoke the-first")
+    assert ending.detail.endswith("create another one with a new idempotency key, and revoke the-first")
     assert (ending.exit_code, raised.value.extra["answer"]) == (1, {"id": "the-first"})
 
 

@@ -138,7 +138,7 @@ def test_a_key_repeats_a_hold_and_tells_what_became_of_it(me: Shell, operator: S
     told = me.json(f"operations show {shlex.quote(key)}")
     assert (told["state"], told["status"]) == ("committed", 201)
     assert told["result"].items() <= made.items()
-    assert "it was done, once" in me.run(f"operations show {shlex.quote(key)}").stdout
+    assert "it was done, exactly once" in me.run(f"operations show {shlex.quote(key)}").stdout
     # Of another's keys nothing is known.
     assert operator.json(f"operations show {shlex.quote(key)}")["state"] == "unknown"
     assert deployment.count("select count(*) from reservations where operation_key = %s", key) == 1
@@ -160,7 +160,7 @@ def test_asking_for_a_key_fences_it_off(me: Shell, operator: Shell, deployment: 
 def test_a_key_older_than_answers_are_kept_is_retired(me: Shell) -> None:
     old = str(OperationKey("c", 1, "0" * 16, int(datetime.now(UTC).timestamp()) - 3 * 86_400))
     done = me.run(f"operations show {old}")
-    assert (done.exit_code, "nobody can say" in done.stderr) == (4, True)
+    assert (done.exit_code, "outcome is unknown" in done.stderr) == (4, True)
     as_json = me.run(f"operations show {old} --output json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["state"]) == (4, "retired")
     assert me.run("operations show theirs --since 2020-01-01T00:00:00Z").exit_code == 4

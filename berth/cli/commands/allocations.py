@@ -1,4 +1,4 @@
-"""`berth alloc`: make, look at, wait for, log in to and release allocations; `berth force-release`."""
+"""`berth alloc`: create, show, wait for, log in to and release allocations; `berth force-release`, `force-cleanup`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from berth.cli.times import moment
 if TYPE_CHECKING:
     from berth.client import Allocation, Client, TimelineEntry
 
-app = typer.Typer(no_args_is_help=True, help="Allocations: what a tenant runs on.")
+app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
 AllocationId = Annotated[UUID, typer.Argument(help="the allocation's id")]
 TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
@@ -61,18 +61,18 @@ TIMELINE: list[Column] = [
 
 
 def read_labels(pairs: list[str]) -> dict[str, str]:
-    """Labels as they were typed. Raises `Refused` for one that is not `name=value`."""
+    """Parse labels. Raises `Refused` for one that is not `name=value`."""
     labels = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise Refused(f"a label is written name=value, not {pair!r}", code="usage", exit_code=USAGE)
+            raise Refused(f"a label must be name=value, not {pair!r}", code="usage", exit_code=USAGE)
         labels[name] = value
     return labels
 
 
 def find_ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
-    """The ids of keys named by name or id; of the only key there is, where none is named. Raises `Refused`."""
+    """Find key ids by name or id; without names, the tenant's only key. Raises `Refused`."""
     stored = {key.name: key.id for key in client.iterate_ssh_keys()}
     if not wanted:
         if len(stored) != 1:
@@ -88,18 +88,18 @@ def find_ssh_key_ids(client: Client, wanted: list[str]) -> list[UUID]:
             found.append(UUID(name))
         except ValueError as error:
             known = ", ".join(sorted(stored)) or "none yet"
-            raise Refused(f"there is no SSH key called {name} (known: {known})", code="ssh_key_not_found") from error
+            raise Refused(f"there is no SSH key named {name} (known: {known})", code="ssh_key_not_found") from error
     return found
 
 
 def _require_one_way(sku: str | None, placed: tuple[object, ...], reserved: tuple[object, ...]) -> None:
-    """Raises `Refused` unless exactly one of the two is named, and whole; the SKU goes with both."""
+    """Raise `Refused` unless either a place or a reservation is given completely; the SKU goes with both."""
     if sku is not None and None not in placed and not any(reserved):
         return
     if None not in reserved and not any(placed):
         return
     raise Refused(
-        "name --sku, --gpus and --region together, or --reservation and --holder (and --sku, if it is of named resources)",
+        "give --sku, --gpus and --region, or --reservation and --holder (and --sku if the reservation holds named resources)",
         code="usage",
         exit_code=USAGE,
     )
@@ -108,26 +108,29 @@ def _require_one_way(sku: str | None, placed: tuple[object, ...], reserved: tupl
 @command(app, "create")
 def create(
     session: Session,
-    sku: Annotated[str | None, typer.Option(help="what to rent; `berth sku list` shows it")] = None,
+    sku: Annotated[str | None, typer.Option(help="the SKU; `berth sku list` shows them")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="how many GPUs, on one node")] = None,
-    region: Annotated[str | None, typer.Option(help="where; `berth region list` shows it")] = None,
+    region: Annotated[str | None, typer.Option(help="the region; `berth region list` shows them")] = None,
     reservation: Annotated[
-        UUID | None, typer.Option(help="or: of which reservation; `berth reserve list` shows it")
+        UUID | None, typer.Option(help="instead: start a reservation; `berth reserve list` shows them")
     ] = None,
-    holder: Annotated[str | None, typer.Option(help="who holds that reservation")] = None,
+    holder: Annotated[str | None, typer.Option(help="the reservation's holder")] = None,
     ssh_key: Annotated[
-        list[str] | None, typer.Option("--ssh-key", help="name or id, repeatable; default: the only one")
+        list[str] | None,
+        typer.Option("--ssh-key", help="name or id of a stored key, repeatable; default: the tenant's only key"),
     ] = None,
-    image: Annotated[str | None, typer.Option(help="default: the SKU's")] = None,
-    name: Annotated[str | None, typer.Option(help="a name of your own")] = None,
+    image: Annotated[str | None, typer.Option(help="image to boot; default: the SKU's")] = None,
+    name: Annotated[str | None, typer.Option(help="a name for people; need not be unique")] = None,
     label: Annotated[list[str] | None, typer.Option(help="name=value, repeatable")] = None,
-    user_data: Annotated[Path | None, typer.Option(help="file handed to the machine", exists=True)] = None,
-    ends_at: Annotated[str | None, typer.Option(help="when it is released by itself; default: never")] = None,
+    user_data: Annotated[
+        Path | None, typer.Option(help="file passed to the machine at first boot", exists=True)
+    ] = None,
+    ends_at: Annotated[str | None, typer.Option(help="time of automatic release; default: none")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="repeat an earlier request with its key")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait until it is active")] = False,
     timeout: TimeoutOption = 300.0,
 ) -> None:
-    """Ask for GPUs, or for those that a reservation holds."""
+    """Create an allocation, on free GPUs or on those of a reservation."""
     _require_one_way(sku, (gpus, region), (reservation, holder))
     with session.client() as client:
         made = client.create_allocation(
@@ -151,7 +154,7 @@ def list_(
     label: Annotated[str | None, typer.Option(help="name=value")] = None,
     tenant: TenantOption = None,
 ) -> None:
-    """Show allocations; with --tenant `all`, everybody's (admin keys only)."""
+    """List allocations; `--tenant all` lists those of all tenants (admin keys only)."""
     with session.client() as client:
         if tenant == "all":
             show_list(session, client.iterate_all_allocations(state=state, label=label), COLUMNS)
@@ -166,10 +169,10 @@ def list_(
 def show(
     session: Session,
     allocation_id: AllocationId,
-    timeline: Annotated[bool, typer.Option("--timeline", help="its whole story")] = False,
+    timeline: Annotated[bool, typer.Option("--timeline", help="show every transition and event of it")] = False,
     tenant: TenantOption = None,
 ) -> None:
-    """Show one allocation, or its timeline: why it is where it is."""
+    """Show one allocation, or its timeline."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         if timeline:
@@ -187,10 +190,10 @@ def wait_(
     timeout: TimeoutOption = 300.0,
     tenant: TenantOption = None,
 ) -> None:
-    """Wait until an allocation is in a state; exit code 5 when the time is up, 1 when it ended otherwise."""
+    """Wait until an allocation reaches a state. Exit code 5 after the timeout, 1 if it ended in another final state."""
     wanted = state or ["active"]
     if unknown := [name for name in wanted if name not in STATES]:
-        raise Refused(f"{unknown[0]} is no state; it is one of {', '.join(STATES)}", code="usage", exit_code=USAGE)
+        raise Refused(f"unknown state {unknown[0]}; the states are {', '.join(STATES)}", code="usage", exit_code=USAGE)
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         show_one(session, wait_with_progress(session, client, allocation_id, wanted, timeout, owner), ROWS)
@@ -204,7 +207,7 @@ def release(
     timeout: TimeoutOption = 300.0,
     tenant: TenantOption = None,
 ) -> None:
-    """Release an allocation, or cancel it before it is active. Repeating it is harmless."""
+    """Release an allocation, or cancel it before it is active. Safe to repeat."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         released: Allocation = client.release_allocation(allocation_id, tenant_id=owner)
@@ -213,14 +216,14 @@ def release(
             released = wait_with_progress(session, client, allocation_id, wanted, timeout, owner)
         show_one(session, released, ROWS)
         if released.status == "release_failed":
-            raise Refused("its cleanup failed; release it again, or ask an operator for `berth force-release`")
+            raise Refused("cleanup failed; release it again, or have an operator run `berth force-release`")
 
 
 @command(app, "ssh", context_settings={"ignore_unknown_options": True})
 def ssh(
     session: Session,
     allocation_id: AllocationId,
-    remote: Annotated[list[str] | None, typer.Argument(help="-- and a command; default: a shell")] = None,
+    remote: Annotated[list[str] | None, typer.Argument(help="a command after --; default: a shell")] = None,
     identity: Annotated[
         Path | None, typer.Option("--identity", "-i", help="private key file", exists=True, dir_okay=False)
     ] = None,
@@ -232,18 +235,18 @@ def ssh(
     if allocation.connection is None or allocation.status != "active":
         coming = allocation.status in ("requested", "provisioning")
         advice = f"; `berth alloc wait {allocation_id}`" if coming else ""
-        raise Refused(f"{allocation_id} is {allocation.status}, so nobody can log in{advice}", code="invalid_state")
+        raise Refused(f"{allocation_id} is {allocation.status}, so login is not possible{advice}", code="invalid_state")
     raise typer.Exit(ssh_login.log_in(allocation.connection, identity, remote or []))
 
 
 def force_release(
     session: Session,
     allocation_id: AllocationId,
-    reason: Annotated[str, typer.Option(help="why; it is kept in the audit log")],
+    reason: Annotated[str, typer.Option(help="the reason, stored in the audit log")],
     wait: Annotated[bool, typer.Option("--wait", help="wait until its cleanup is proven")] = False,
     timeout: TimeoutOption = 300.0,
 ) -> None:
-    """Release any tenant's allocation, on the record (admin keys only)."""
+    """Release an allocation of any tenant; recorded in the audit log (admin keys only)."""
     with session.client() as client:
         released = client.force_release(allocation_id, reason=reason)
         if wait and released.status != "released":
@@ -255,16 +258,17 @@ def force_release(
 def force_cleanup(
     session: Session,
     allocation_id: AllocationId,
-    reason: Annotated[str, typer.Option(help="why, and how you know; it is kept in the audit log")],
+    reason: Annotated[str, typer.Option(help="the reason and the evidence, stored in the audit log")],
     runtime_verified_absent: Annotated[
-        bool, typer.Option("--runtime-verified-absent", help="you looked: nothing of it is left on its node")
+        bool,
+        typer.Option("--runtime-verified-absent", help="state that you checked: nothing of it remains on its node"),
     ] = False,
 ) -> None:
-    """Free an ended allocation's GPUs on your word that nothing is left on them, on the record (admin keys only)."""
+    """Free the GPUs of an ended allocation on an operator's audited statement that nothing remains on them (admin keys only)."""
     if not runtime_verified_absent:
         raise Refused(
-            "state that nothing of it is left on its node, with --runtime-verified-absent; "
-            "while its node answers, `berth force-release` proves it instead",
+            "add --runtime-verified-absent to state that nothing of it remains on its node; "
+            "while the node responds, use `berth force-release`, which proves it",
             code="usage",
             exit_code=USAGE,
         )

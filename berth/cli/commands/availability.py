@@ -1,4 +1,4 @@
-"""`berth availability`: what can be had, now or in a window, and from when."""
+"""`berth availability`: free capacity now or in a window, and the earliest start."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def availability(
     session: Session,
     sku: Annotated[str | None, typer.Option(help="only this SKU")] = None,
     region: Annotated[str | None, typer.Option(help="only this region")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="so many GPUs, on one node; default: the fewest")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="so many times; default: 1")] = None,
-    starts_at: Annotated[str | None, typer.Option(help="in the window from here; default: now")] = None,
-    ends_at: Annotated[str | None, typer.Option(help="to here; default: open-ended")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of one allocation, on one node; default: the SKU's smallest count")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="how many such allocations; default: 1")] = None,
+    starts_at: Annotated[str | None, typer.Option(help="start of the window; default: now")] = None,
+    ends_at: Annotated[str | None, typer.Option(help="end of the window; default: open-ended")] = None,
 ) -> None:
-    """Show what can be had now, per SKU and region; or how often in a window, and from when it fits."""
+    """Show free capacity per SKU and region; with a count or a window, how often it fits and the earliest start."""
     first, last = moment(starts_at, "--starts-at"), moment(ends_at, "--ends-at")
     asked = any(one is not None for one in (gpus, count, first, last))
     with session.client() as client:

@@ -1,4 +1,4 @@
-"""`berth balance`: what is left to a tenant; operators give, take back, and say who is prepaid."""
+"""`berth balance`: a tenant's balance; operators top up, withdraw, and set whether a tenant is prepaid."""
 
 from __future__ import annotations
 
@@ -39,11 +39,15 @@ def show(
 def set_(
     session: Session,
     tenant: TenantArgument,
-    prepaid: Annotated[bool, typer.Option(help="whether billing releases what it runs when nothing is left")],
-    low_below: Annotated[int | None, typer.Option(min=0, help="tell of it below this; default: never")] = None,
+    prepaid: Annotated[
+        bool, typer.Option(help="whether billing releases the tenant's allocations when the balance is used up")
+    ],
+    low_below: Annotated[
+        int | None, typer.Option(min=0, help="emit balance.low below this amount; default: never")
+    ] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Make a tenant prepaid or not, and say below what its balance is low (admin keys only)."""
+    """Set whether a tenant is prepaid, and the amount below which its balance is low (admin keys only)."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         assert owner is not None, "a tenant is named"
@@ -58,10 +62,10 @@ def top_up(
     session: Session,
     tenant: TenantArgument,
     amount: AmountArgument,
-    reference: Annotated[str | None, typer.Option(help="an invoice, a payment")] = None,
+    reference: Annotated[str | None, typer.Option(help="an invoice or payment number")] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Give to a tenant's balance (admin keys only)."""
+    """Add to a tenant's balance (admin keys only)."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         assert owner is not None, "a tenant is named"
@@ -76,10 +80,10 @@ def withdraw(
     session: Session,
     tenant: TenantArgument,
     amount: AmountArgument,
-    reference: Annotated[str, typer.Option(help="why")],
+    reference: Annotated[str, typer.Option(help="the reason or document")],
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Take back what was given by mistake, or is paid back (admin keys only)."""
+    """Deduct from a tenant's balance, to correct a mistake or for a refund (admin keys only)."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         assert owner is not None, "a tenant is named"

@@ -1,4 +1,4 @@
-"""`berth sku`, `berth image`, `berth region`: what is sold, what is booted, and where."""
+"""`berth sku`, `berth image`, `berth region`: the catalogue."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from berth.cli.commands.nodes import Shape
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
 
-skus = typer.Typer(no_args_is_help=True, help="SKUs: what is sold.")
-images = typer.Typer(no_args_is_help=True, help="Images: what is booted.")
-regions = typer.Typer(no_args_is_help=True, help="Regions: where nodes are.")
+skus = typer.Typer(no_args_is_help=True, help="SKUs: the products that tenants rent.")
+images = typer.Typer(no_args_is_help=True, help="Images that nodes boot.")
+regions = typer.Typer(no_args_is_help=True, help="Regions: the locations of nodes.")
 
 SKU: list[Column] = [
     ("name", lambda s: s.name), ("shape", lambda s: s.shape), ("gpu model", lambda s: s.gpu_model),
@@ -42,13 +42,13 @@ def put_sku(
     session: Session,
     name: NameArgument,
     shape: Annotated[Shape, typer.Option(help="whole nodes or slices")],
-    gpu_model: Annotated[str, typer.Option(help="as the nodes say")],
+    gpu_model: Annotated[str, typer.Option(help="the GPU model that the nodes report")],
     count: Annotated[list[int], typer.Option(help="an allowed number of GPUs, repeatable", min=1)],
-    default_image: Annotated[str | None, typer.Option(help="booted when a create names none")] = None,
+    default_image: Annotated[str | None, typer.Option(help="image to boot if a create names none")] = None,
     price: Annotated[int | None, typer.Option(help="micro-units per GPU and second", min=0)] = None,
     state: Annotated[State | None, typer.Option(help="retired: no new allocations")] = None,
 ) -> None:
-    """Make or change a SKU (admin keys only)."""
+    """Create or change a SKU (admin keys only)."""
     with session.client() as client:
         made = client.put_sku(
             name, shape=shape.value, gpu_model=gpu_model, allowed_counts=count, default_image=default_image,
@@ -59,7 +59,7 @@ def put_sku(
 
 @command(skus, "list")
 def list_skus(session: Session) -> None:
-    """Show what is sold."""
+    """List the SKUs."""
     with session.client() as client:
         show_list(session, client.iterate_skus(), SKU)
 
@@ -68,14 +68,14 @@ def list_skus(session: Session) -> None:
 def put_image(
     session: Session,
     name: NameArgument,
-    url: Annotated[str, typer.Option(help="where nodes fetch it")],
-    sha256: Annotated[str, typer.Option(help="what its bytes hash to; nodes check it")],
-    shape: Annotated[list[Shape], typer.Option(help="for which shapes, repeatable")],
+    url: Annotated[str, typer.Option(help="URL from which nodes download it")],
+    sha256: Annotated[str, typer.Option(help="SHA-256 of the file, in hex; nodes verify it")],
+    shape: Annotated[list[Shape], typer.Option(help="a shape that may boot it, repeatable")],
     gpu_model: Annotated[list[str] | None, typer.Option(help="repeatable; default: any")] = None,
     region: Annotated[list[str] | None, typer.Option(help="repeatable; default: every region")] = None,
     state: Annotated[State | None, typer.Option(help="retired: no new allocations")] = None,
 ) -> None:
-    """Make or change an image (admin keys only)."""
+    """Create or change an image (admin keys only)."""
     with session.client() as client:
         made = client.put_image(
             name, url=url, sha256=sha256, shapes=[one.value for one in shape], gpu_models=gpu_model or None,
@@ -86,22 +86,22 @@ def put_image(
 
 @command(images, "list")
 def list_images(session: Session) -> None:
-    """Show the images."""
+    """List the images."""
     with session.client() as client:
         show_list(session, client.iterate_images(), IMAGE)
 
 
 @command(regions, "put")
 def put_region(
-    session: Session, name: NameArgument, display_name: Annotated[str, typer.Option(help="for people")]
+    session: Session, name: NameArgument, display_name: Annotated[str, typer.Option(help="name shown to people")]
 ) -> None:
-    """Make or change a region (admin keys only)."""
+    """Create or change a region (admin keys only)."""
     with session.client() as client:
         show_one(session, client.put_region(name, display_name=display_name), REGION)
 
 
 @command(regions, "list")
 def list_regions(session: Session) -> None:
-    """Show the regions."""
+    """List the regions."""
     with session.client() as client:
         show_list(session, client.iterate_regions(), REGION)

@@ -38,7 +38,7 @@ LetterId = Annotated[UUID, typer.Argument(help="the dead letter's id")]
 
 
 class State(StrEnum):
-    """Whether somebody has still to decide."""
+    """Whether the dead letter awaits a decision."""
 
     DEAD = "dead"
     RETRIED = "retried"
@@ -49,9 +49,9 @@ class State(StrEnum):
 def list_dead_letters(
     session: Session,
     state: Annotated[State | None, typer.Option(help="only these")] = None,
-    consumer: Annotated[str | None, typer.Option(help="only this consumer's, for example berth-worker")] = None,
+    consumer: Annotated[str | None, typer.Option(help="only of this consumer, for example berth-worker")] = None,
 ) -> None:
-    """Show dead letters, oldest first."""
+    """List dead letters, oldest first."""
     with session.client() as client:
         found = client.iterate_dead_letters(state=None if state is None else state.value, consumer=consumer)
         show_list(session, found, LISTED, empty="no dead letters")
@@ -59,14 +59,14 @@ def list_dead_letters(
 
 @command(app, "show")
 def show_dead_letter(session: Session, dead_letter_id: LetterId) -> None:
-    """Show one, with the reason and how its message begins."""
+    """Show one dead letter with its reason and the start of its message."""
     with session.client() as client:
         show_one(session, client.get_dead_letter(dead_letter_id), SHOWN)
 
 
 @command(app, "retry")
 def retry_dead_letter(session: Session, dead_letter_id: LetterId) -> None:
-    """Have its consumer handle the event again, as the log has it."""
+    """Have the consumer handle the event again, as the log stores it."""
     with session.client() as client:
         show_one(session, client.retry_dead_letter(dead_letter_id), SHOWN)
 
@@ -75,8 +75,8 @@ def retry_dead_letter(session: Session, dead_letter_id: LetterId) -> None:
 def discard_dead_letter(
     session: Session,
     dead_letter_id: LetterId,
-    reason: Annotated[str, typer.Option(help="why nobody need handle it; goes into the audit")],
+    reason: Annotated[str, typer.Option(help="why the event need not be handled; stored in the audit log")],
 ) -> None:
-    """Say that nobody need handle the event; on the record."""
+    """Discard the event: no consumer handles it. Recorded in the audit log."""
     with session.client() as client:
         show_one(session, client.discard_dead_letter(dead_letter_id, reason=reason), SHOWN)

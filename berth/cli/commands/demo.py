@@ -1,4 +1,4 @@
-"""`berth demo`: a stack of its own, five acts, a table, a report."""
+"""`berth demo`: runs five acts on a separate local stack and writes a report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def demo(
     session: Session,
     fresh: Annotated[bool, typer.Option("--fresh", help="delete the state directory's content first")] = False,
 ) -> None:
-    """Show real allocations going through every component. Exit code 0 only if every act did what it claims.
+    """Run real allocations through every component. Exit code 0 only if every check of every act held.
 
-    Starts its own stack with six nodes in --state-dir (default: var/demo) and stops it at the end.
+    Starts a separate local stack with six nodes in --state-dir (default: var/demo) and stops it at the end.
     """
     # The stack and asyncssh, for this command alone: start-up stays light for all others.
     from berth.local.demo.play import REPORT, play, write_report
@@ -30,7 +30,7 @@ def demo(
 
     directory = session.state_dir if session.state_dir_is_named else session.state_dir / "demo"
     if (directory / MARK).exists() and not fresh:
-        raise Refused(f"{directory} holds a stack's state; the demo starts from nothing: add --fresh")
+        raise Refused(f"{directory} holds a stack's state; the demo starts from an empty directory: add --fresh")
     began = time.monotonic()
 
     def say(line: str) -> None:
@@ -57,7 +57,7 @@ def demo(
 
 
 def table(report: dict[str, Any]) -> Table:
-    """The report for a person; it fits a terminal of 80 columns."""
+    """The report as a table for a terminal of 80 columns."""
     heading = f"berth demo, {report['seconds']} s; latencies in milliseconds, p50/p99"
     shown = Table(title=heading, title_justify="left", show_lines=True)
     for title, widest in (("act", 18), ("held", 5), ("s", 5), ("create", 8), ("to active", 9), ("figures", None)):
@@ -82,7 +82,7 @@ def _pair(spread: dict[str, Any]) -> str:
 
 
 def _figures(act: dict[str, Any]) -> str:
-    """What the act counted, as a person would say it."""
+    """The act's figures for a person."""
     said: list[str] = []
     for name in ("capacity", "placed", "jobs", "overlaps", "timeline_entries"):
         if name in act:

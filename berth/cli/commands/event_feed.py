@@ -1,4 +1,4 @@
-"""The log as the feed tells it, where no NATS is known: one event per line, in order."""
+"""Prints the log from the API's feed, used where no NATS is known: one event per line, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Chosen = Callable[["Event"], bool]
 
 
 def print_feed(session: Session, chosen: Chosen, from_version: int, follow: bool) -> None:
-    """Print the events that are chosen, from a version on. Raises what the client raises."""
+    """Print the selected events from a version on. Raises what the client raises."""
     with session.client() as client:
         until = None if follow else client.get_log_version().version
         for event in client.events(from_version - 1, until=until):
@@ -29,7 +29,7 @@ def print_feed(session: Session, chosen: Chosen, from_version: int, follow: bool
 
 
 def print_event(session: Session, version: int) -> None:
-    """Print the event of this version. Raises `Refused` where it is another tenant's, or nobody's yet."""
+    """Print the event of this version. Raises `Refused` if this key may not read it, or if it does not exist yet."""
     with session.client() as client:
         if version <= client.get_log_version().version:
             for event in client.events(version - 1, until=version):

@@ -1,4 +1,4 @@
-"""One event of the log for a person."""
+"""Formats one event of the log as a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_WIDTH = len("provisioning.releasing.completed")
 
 
 def line(version: int, event: dict[str, Any]) -> str:
-    """One event for a person: version, local time, type, subject, data; the columns stand under one another."""
+    """Format an event: version, local time, type, subject, data, in aligned columns."""
     time, type_ = event.get("time", "-"), event.get("type", "-").removeprefix(TYPE_PREFIX)
     with contextlib.suppress(ValueError):
         time = datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
@@ -21,5 +21,5 @@ def line(version: int, event: dict[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    plain = isinstance(value, str) and value.isprintable()  # else it could move the cursor or begin a line
+    plain = isinstance(value, str) and value.isprintable()  # otherwise it could move the cursor or start a line
     return str(value) if plain else json.dumps(value, separators=(",", ":"))

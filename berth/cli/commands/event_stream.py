@@ -1,4 +1,4 @@
-"""The log as NATS has it: one event per line, in order. An event's stream sequence is its version."""
+"""Prints the log from NATS: one event per line, in order. An event's stream sequence is its version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET_SECONDS = 1.0
 
 
 def print_events(session: Session, url: str, subject: str, from_version: int, follow: bool) -> None:
-    """Print what `subject` matches, from a version on. Raises `Refused` where NATS or its stream cannot be read."""
+    """Print the events that `subject` matches, from a version on. Raises `Refused` if NATS or its stream cannot be read."""
     try:
         asyncio.run(_print_events(session, url, subject, from_version, follow))
     except NotFoundError as error:
@@ -31,7 +31,7 @@ def print_events(session: Session, url: str, subject: str, from_version: int, fo
     except StreamUnreachable as error:
         raise Refused(str(error), code="nats_unreachable", exit_code=UNREACHABLE) from error
     except BrokenPipeError:
-        raise  # our reader has enough; it is not NATS that failed
+        raise  # the reader closed the pipe; NATS did not fail
     except (NatsError, OSError) as error:
         detail = f"cannot read from NATS at {url}: {error or type(error).__name__}"
         raise Refused(detail, code="nats_unreachable", exit_code=UNREACHABLE) from error

@@ -1,4 +1,4 @@
-"""`berth events tail`: follows the log on NATS, where an event's stream sequence is its version."""
+"""`berth events`: follow the log, show one event, rebuild the stream on NATS."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ app.add_typer(dead_letters.app, name="dead-letters")
 def tail(
     session: Session,
     from_version: Annotated[int, typer.Option("--from", min=1, help="first version to show")] = 1,
-    type_: Annotated[str | None, typer.Option("--type", help="only this type; `provisioning.>` for all below")] = None,
-    tenant: Annotated[str | None, typer.Option(help="only this tenant's (id or name), or `operator`")] = None,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="keep waiting, or end at the newest")] = True,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="only this type; `provisioning.>` for a whole family")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="only events of this tenant (id or name), or `operator`")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="wait for new events, or end at the newest")
+    ] = True,
 ) -> None:
-    """Show events in their order, one per line; with --output json, CloudEvents. Without a NATS, from the API's feed."""
+    """Print events in order, one per line, from NATS or else from the API's feed; --output json prints CloudEvents."""
     if type_ is not None:
         _require_known(type_)
     if tenant is not None and tenant != "operator":
@@ -47,7 +51,7 @@ def tail(
 
 @command(app, "show")
 def show(session: Session, version: Annotated[int, typer.Argument(min=1)]) -> None:
-    """Show the event of one version, from the API's feed."""
+    """Show the event with this version."""
     from berth.cli.commands.event_feed import print_event
 
     print_event(session, version)
@@ -60,11 +64,12 @@ def rebuild(
         int | None, typer.Option("--from", min=1, help="first version to hold; default: the oldest the log keeps")
     ] = None,
     accept_timeline: Annotated[
-        bool, typer.Option("--accept-timeline", help="this Postgres writes the log from now on, whatever it has lost")
+        bool,
+        typer.Option("--accept-timeline", help="let this Postgres write the log from now on, even if it lost versions"),
     ] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="make the stream anew although it looks right")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="rebuild the stream even if it is correct")] = False,
 ) -> None:
-    """Make the stream on NATS anew from the log in Postgres, or complete it. Relays may run; safe to repeat."""
+    """Rebuild or complete the stream on NATS from the log in Postgres. Relays may keep running; safe to repeat."""
     # psycopg, nats-py and the relay, for this command alone: start-up stays light for all others.
     from berth.cli.deployment.rebuilding import rebuild_stream
     from outbox_relay.rebuilding import Order
@@ -79,7 +84,7 @@ def _require_known(wanted: str) -> None:
 
     if not any(_covers(wanted.split("."), known.split(".")) for known in EVENT_TYPES):
         raise Refused(
-            f"{wanted!r} is no type of event; the types are {', '.join(EVENT_TYPES)}, and `provisioning.>` is all below it",
+            f"{wanted!r} is not an event type; the types are {', '.join(EVENT_TYPES)}; `provisioning.>` is a whole family",
             code="usage",
             exit_code=USAGE,
         )
@@ -111,7 +116,7 @@ def _nats_url(session: Session) -> str:
 
 
 def _tenant_id(session: Session, tenant: str) -> UUID | None:
-    """The id without asking anybody, or the API's answer to a name."""
+    """The id itself, without a request, or the id that the API returns for a name."""
     try:
         return UUID(tenant)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`berth kv`: keys and values of a tenant, or of the operators with an admin key (docs/kv.md)."""
+"""`berth kv`: keys and values of a tenant, or of the operators with an admin key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _columns(form: Form) -> list[Column]:
 
 @command(app, "get")
 def get(session: Session, key: Annotated[str, typer.Argument()], form: FormOption = Form.TEXT) -> None:
-    """Show one key, its value, and the version at which it was read."""
+    """Show a key, its value, and the version at which it was read."""
     with session.client() as client:
         rows = [*_columns(form), ("read at", lambda k: k.read_version)]
         show_one(session, client.get_key(_raw(key, form)), rows)
@@ -66,12 +66,12 @@ def put(
     value: Annotated[str, typer.Argument()],
     unchanged_since: Annotated[
         int | None,
-        typer.Option(help="only if the key has not changed since this version; 0: only if it never was there"),
+        typer.Option(help="only if the key has not changed since this version; 0: only if it never existed"),
     ] = None,
     form: FormOption = Form.TEXT,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Give a key a value."""
+    """Set the value of a key."""
     from berth.client.calls.keyvalue import unchanged_key, write_key
 
     name = _raw(key, form)
@@ -89,10 +89,12 @@ def put(
 def range_(
     session: Session,
     begin: Annotated[str, typer.Argument(help="the first key")] = "",
-    end: Annotated[str | None, typer.Argument(help="the key before which it ends; default: after the last one")] = None,
+    end: Annotated[
+        str | None, typer.Argument(help="the key that ends the range, not included; default: no end")
+    ] = None,
     form: FormOption = Form.TEXT,
 ) -> None:
-    """Show the keys of a range in the order of their bytes."""
+    """List the keys of a range in byte order."""
     with session.client() as client:
         last = None if end is None else _raw(end, form)
         show_list(session, _every(client, _raw(begin, form), last), _columns(form))
@@ -115,7 +117,7 @@ def commit(
     file: Annotated[Path, typer.Argument(help="JSON with `preconditions`, `operations`, `read_version`, `leader_id`")],
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Commit a transaction from a file, as the API takes it: keys and values in base64."""
+    """Commit a transaction from a JSON file in the API's format: keys and values in base64."""
     try:
         body = json.loads(file.read_text())
         known = {
@@ -134,7 +136,7 @@ def commit(
 
 def _conclude(session: Session, told: Commit) -> None:
     if told.status != "committed" and not session.json:
-        what = "; ".join(json.dumps(conflict) for conflict in told.conflicts) or "another leader writes the log"
+        what = "; ".join(json.dumps(conflict) for conflict in told.conflicts) or "another leader writes the log now"
         raise Refused(f"not committed: {what}; read again at version {told.version}", code="not_committed")
     if session.json:
         session.console.print_json(data=as_json(told))

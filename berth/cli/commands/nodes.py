@@ -32,7 +32,7 @@ Name = Annotated[str, typer.Argument(help="the node's name or id")]
 
 
 class Shape(StrEnum):
-    """What a node is sold as."""
+    """How a node is rented out."""
 
     BAREMETAL = "baremetal"
     GPU_SLICE = "gpu_slice"
@@ -44,14 +44,14 @@ def list_nodes(
     state: Annotated[str | None, typer.Option(help="registered, active, cordoned, draining or retired")] = None,
     region: Annotated[str | None, typer.Option(help="only this region")] = None,
 ) -> None:
-    """Show the fleet."""
+    """List the nodes."""
     with session.client() as client:
         show_list(session, client.iterate_nodes(state=state, region=region), COLUMNS)
 
 
 @command(app, "show")
 def show_node(session: Session, node: Name) -> None:
-    """Show one node with its slots and who holds them."""
+    """Show one node with its slots and their holders."""
     with session.client() as client:
         found = client.get_node(node)
     show_one(session, found, ROWS)
@@ -69,15 +69,15 @@ def show_node(session: Session, node: Name) -> None:
 def add_node(
     session: Session,
     name: Annotated[str, typer.Argument(help="lower-case letters, digits, dots and dashes; unique")],
-    region: Annotated[str, typer.Option(help="where it is")],
-    gpu_model: Annotated[str, typer.Option(help="what SKUs call its GPUs")],
+    region: Annotated[str, typer.Option(help="the node's region")],
+    gpu_model: Annotated[str, typer.Option(help="GPU model, as SKUs name it")],
     shape: Annotated[Shape, typer.Option(help="sold whole or in slices")],
     slots: Annotated[int, typer.Option(min=1, max=63, help="how many GPUs")],
     half_slots: Annotated[int | None, typer.Option(min=1, help="how many of them in the first NUMA half")] = None,
-    address: Annotated[str | None, typer.Option(help="where tenants reach it")] = None,
+    address: Annotated[str | None, typer.Option(help="address at which tenants reach it")] = None,
     hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
 ) -> None:
-    """Register a node and make the one-time token with which its agent enrols; the token is shown once."""
+    """Register a node and create the one-time token with which its agent enrols. The token is shown once."""
     with session.client() as client:
         node = client.create_node(
             name=name, region=region, gpu_model=gpu_model, shape=shape.value, slot_count=slots, half_slots=half_slots,
@@ -92,7 +92,7 @@ def new_token(
     node: Name,
     hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
 ) -> None:
-    """Make another one-time token for a node, for example after its certificate has run out."""
+    """Create another one-time enrolment token for a node, for example after its certificate expired."""
     with session.client() as client:
         _show_token(session, client, client.get_node(node), hardware_id)
 
@@ -106,28 +106,28 @@ def _show_token(session: Session, client: Client, node: Node, hardware_id: str |
     session.console.print(f"node {node.name} ({node.id}) is {node.state}", markup=False)
     session.console.print(f"enrolment token, until {cell(made.expires_at)}: {made.token}", markup=False, soft_wrap=True)
     session.console.print(
-        "put it in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent` there",
+        "store it on the node in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent`",
         style="dim", soft_wrap=True,
     )  # fmt: skip
 
 
 @command(app, "cordon")
 def cordon(session: Session, node: Name) -> None:
-    """Place nothing new on a node."""
+    """Stop placing allocations on a node."""
     with session.client() as client:
         show_one(session, client.cordon_node(client.get_node(node).id), ROWS)
 
 
 @command(app, "uncordon")
 def uncordon(session: Session, node: Name) -> None:
-    """Place on a node again."""
+    """Allow placement on a node again."""
     with session.client() as client:
         show_one(session, client.uncordon_node(client.get_node(node).id), ROWS)
 
 
 @command(app, "drain")
 def drain(session: Session, node: Name) -> None:
-    """Cordon a node for good; what runs there stays until it is released."""
+    """Cordon a node permanently; its allocations run until they are released."""
     with session.client() as client:
         show_one(session, client.drain_node(client.get_node(node).id), ROWS)
 
@@ -136,8 +136,8 @@ def drain(session: Session, node: Name) -> None:
 def retire(
     session: Session,
     node: Name,
-    reason: Annotated[str, typer.Option(help="why; it is kept in the audit log")],
+    reason: Annotated[str, typer.Option(help="the reason, stored in the audit log")],
 ) -> None:
-    """Take a node out of the fleet for good; its history stays. Refused while anything holds a GPU of it."""
+    """Remove a node from the fleet permanently; its history stays. Refused while a GPU of it is held."""
     with session.client() as client:
         show_one(session, client.retire_node(client.get_node(node).id, reason=reason), ROWS)

@@ -1,4 +1,4 @@
-"""`berth operations`: what became of a write whose answer did not come."""
+"""`berth operations`: the outcome of a write whose response was lost."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from berth.cli.printing import Column, as_json, show_one
 from berth.cli.session import Session, command
 from berth.cli.times import moment
 
-app = typer.Typer(no_args_is_help=True, help="Operations: what became of a write.")
+app = typer.Typer(no_args_is_help=True, help="Operations: the outcome of a write.")
 
 MEANS = {
-    "pending": "it runs right now; ask again",
-    "committed": "it was done, once",
+    "pending": "it is in progress; ask again",
+    "committed": "it was done, exactly once",
     "rejected": "it was refused, and changed nothing",
-    "unknown": "it was not done, and from now on nothing is done under this key",
-    "retired": "nobody can say any more whether it was done",
+    "unknown": "it was not done, and the key is fenced: nothing is done under this key any more",
+    "retired": "its record is no longer kept, so its outcome is unknown",
 }
 ROWS: list[Column] = [
     ("key", lambda o: o.key), ("state", lambda o: o.state), ("means", lambda o: MEANS.get(o.state)),
@@ -32,10 +32,10 @@ def show(
     session: Session,
     key: Annotated[str, typer.Argument(help="the idempotency key that the write was sent with")],
     since: Annotated[
-        str | None, typer.Option(help="when it was first sent; keys of berth's own client tell that themselves")
+        str | None, typer.Option(help="when it was first sent; not needed for keys made by the berth client")
     ] = None,
 ) -> None:
-    """Tell what became of a write, by its key. Asking decides: a write that has not come by now is not done any more."""
+    """Show the outcome of a write by its key. The query fences the key: a write that has not arrived is never executed."""
     with session.client() as client:
         found = client.get_operation(key, since=moment(since, "--since"))
     if found.state == "retired" and not session.json:

@@ -1,4 +1,4 @@
-"""`berth node orphans`, `adopt`, `destroy-orphan`: what nodes hold although nothing says that they should."""
+"""`berth node orphans`, `adopt`, `destroy-orphan`: guests on nodes that the control plane does not know."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SHOWN: list[Column] = [
 ]  # fmt: skip
 
 OrphanId = Annotated[UUID, typer.Argument(help="the orphan's id")]
-Reason = Annotated[str, typer.Option(help="why; it is kept in the audit log")]
+Reason = Annotated[str, typer.Option(help="the reason, stored in the audit log")]
 
 
 def list_orphans(
     session: Session,
     node: Name,
-    every: Annotated[bool, typer.Option("--all", help="also those that are destroyed")] = False,
+    every: Annotated[bool, typer.Option("--all", help="include destroyed ones")] = False,
 ) -> None:
-    """Show what a node holds although nothing says that it should; its slots serve nobody meanwhile."""
+    """List a node's orphans: guests that the control plane does not know. Their slots are out of service."""
     with session.client() as client:
         found = client.iterate_orphans(client.get_node(node).id, every=every)
         show_list(session, found, LISTED, empty="no orphans")
@@ -48,13 +48,13 @@ def adopt(
     reason: Reason,
     allocation: Annotated[UUID | None, typer.Option(help="the allocation on this node that it belongs to")] = None,
 ) -> None:
-    """Leave an orphan where it is, for an allocation of the node or for nobody; its slots stay out of service."""
+    """Keep an orphan, with or without an allocation of the node; its slots stay out of service."""
     with session.client() as client:
         node_id = client.get_node(node).id
         show_one(session, client.adopt_orphan(node_id, orphan, reason=reason, allocation_id=allocation), SHOWN)
 
 
 def destroy(session: Session, node: Name, orphan: OrphanId, reason: Reason) -> None:
-    """Have the node remove an orphan; its slots serve again when the node has proven that it is gone."""
+    """Have the node remove an orphan; its slots return to service when the node has proven the removal."""
     with session.client() as client:
         show_one(session, client.destroy_orphan(client.get_node(node).id, orphan, reason=reason), SHOWN)

@@ -1,4 +1,4 @@
-"""`berth reserve`: hold units for a window, and confirm or cancel what is held."""
+"""`berth reserve`: hold resources or GPUs for a window, confirm or cancel a hold."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from berth.cli.times import moment
 if TYPE_CHECKING:
     from berth.client import Client
 
-app = typer.Typer(no_args_is_help=True, help="Reservations: a hold on units, or a confirmed window of them.")
+app = typer.Typer(no_args_is_help=True, help="Reservations: a hold or a confirmed window on resources or GPUs.")
 
 ReservationId = Annotated[UUID, typer.Argument(help="the reservation's id")]
-HolderOption = Annotated[str, typer.Option("--holder", help="who holds it: any text of yours, compared exactly")]
+HolderOption = Annotated[str, typer.Option("--holder", help="the holder: any text, compared exactly")]
 TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
 KeyOption = Annotated[str | None, typer.Option(help="repeat an earlier request with its key")]
 
@@ -54,7 +54,7 @@ ROWS: list[Column] = [
 def _template(
     client: Client, starts: bool, ssh_key: list[str] | None, image: str | None, label: list[str] | None
 ) -> dict[str, Any] | None:
-    """The allocation that starts by itself, as the API takes it."""
+    """The template of the allocation that starts automatically, in the API's format."""
     if not starts:
         if ssh_key or image or label:
             raise Refused("--ssh-key, --image and --label are for --starts-by-itself", code="usage", exit_code=USAGE)
@@ -68,32 +68,34 @@ def create(
     session: Session,
     holder: HolderOption,
     resource: Annotated[
-        list[str] | None, typer.Option(help="a resource to hold, repeatable: all or none; `berth resources list`")
+        list[str] | None,
+        typer.Option(help="a resource to hold, repeatable, all or none; `berth resources list` shows them"),
     ] = None,
-    sku: Annotated[str | None, typer.Option(help="or: what to hold GPUs of; `berth sku list` shows it")] = None,
+    sku: Annotated[
+        str | None, typer.Option(help="instead: the SKU to hold GPUs of; `berth sku list` shows them")
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="how many GPUs, on one node")] = None,
-    region: Annotated[str | None, typer.Option(help="where; `berth region list` shows it")] = None,
+    region: Annotated[str | None, typer.Option(help="the region; `berth region list` shows them")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="how many times; default: 1")] = None,
     starts_at: Annotated[str | None, typer.Option(help="when it starts; default: now")] = None,
     ends_at: Annotated[str | None, typer.Option(help="when it ends; default: open-ended")] = None,
     ttl: Annotated[int | None, typer.Option(help="seconds until it expires unless confirmed; default: 900")] = None,
-    name: Annotated[str | None, typer.Option(help="a name of your own")] = None,
+    name: Annotated[str | None, typer.Option(help="a name for people; need not be unique")] = None,
     starts_by_itself: Annotated[
-        bool, typer.Option("--starts-by-itself", help="with --sku: make the allocation at its start")
+        bool, typer.Option("--starts-by-itself", help="with --sku: create the allocation when the window starts")
     ] = False,
     ssh_key: Annotated[
-        list[str] | None, typer.Option("--ssh-key", help="for that: name or id, repeatable; default: the only one")
+        list[str] | None,
+        typer.Option("--ssh-key", help="for that allocation: name or id, repeatable; default: the tenant's only key"),
     ] = None,
-    image: Annotated[str | None, typer.Option(help="for that; default: the SKU's")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="for that: name=value, repeatable")] = None,
+    image: Annotated[str | None, typer.Option(help="for that allocation; default: the SKU's")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="for that allocation: name=value, repeatable")] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Hold resources, or GPUs of a SKU, for a window; nobody else gets them until it expires, is cancelled, or ends."""
+    """Hold resources, or GPUs of a SKU, for a window, exclusively until the hold expires, is cancelled, or ends."""
     placed = (sku, gpus, region)
     if bool(resource) == any(placed) or (any(placed) and None in placed):
-        raise Refused(
-            "say what to hold: --resource, or --sku, --gpus and --region together", code="usage", exit_code=USAGE
-        )
+        raise Refused("give --resource, or --sku, --gpus and --region", code="usage", exit_code=USAGE)
     if resource and (count or starts_by_itself):
         raise Refused("--count and --starts-by-itself are for --sku", code="usage", exit_code=USAGE)
     with session.client() as client:
@@ -111,7 +113,7 @@ def list_(
     state: Annotated[str | None, typer.Option(help=f"one of {', '.join(STATES)}")] = None,
     tenant: TenantOption = None,
 ) -> None:
-    """Show reservations."""
+    """List reservations."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         show_list(session, client.iterate_reservations(state=state, tenant_id=owner), COLUMNS)
@@ -133,7 +135,7 @@ def confirm(
     tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Confirm a hold: it does not expire any more. Repeating it is harmless."""
+    """Confirm a hold, so that it does not expire. Safe to repeat."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         confirmed = client.confirm_reservation(
@@ -150,7 +152,7 @@ def cancel(
     tenant: TenantOption = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Give a hold or a confirmed window back. Repeating it is harmless."""
+    """Cancel a hold or a confirmed window. Safe to repeat."""
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
         cancelled = client.cancel_reservation(

@@ -1,4 +1,4 @@
-"""`berth resources`: what can be claimed; operators register what is no node."""
+"""`berth resources`: nodes, slots, and resources that operators register."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
 
-app = typer.Typer(no_args_is_help=True, help="Resources: what can be claimed.")
+app = typer.Typer(no_args_is_help=True, help="Resources: everything that can be reserved.")
 
 ResourceId = Annotated[
     str, typer.Argument(help="its id: a registered one, `node:<node id>`, or `slot:<node id>:<index>`")
@@ -25,7 +25,7 @@ ROWS: list[Column] = [*COLUMNS, ("row version", lambda r: r.row_version)]
 
 
 class Kind(StrEnum):
-    """Where a resource comes from."""
+    """The origin of a resource."""
 
     NODE = "node"
     SLOT = "slot"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 @command(app, "list")
 def list_(session: Session, kind: Annotated[Kind | None, typer.Option(help="only these")] = None) -> None:
-    """Show nodes, slots and what operators registered, and whether somebody has a right to each now."""
+    """List nodes, slots and registered resources with their state now."""
     with session.client() as client:
         show_list(session, client.iterate_resources(kind=None if kind is None else kind.value), COLUMNS)
 
@@ -57,10 +57,12 @@ def create(session: Session, resource_id: RegisteredId, idempotency_key: KeyOpti
 def take_out(
     session: Session,
     resource_id: RegisteredId,
-    reason: Annotated[str, typer.Option(help="why; whoever asks for it is told, and the audit log keeps it")],
+    reason: Annotated[
+        str, typer.Option(help="the reason, shown to tenants that request it and stored in the audit log")
+    ],
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Let nobody new have a registered resource; who holds it keeps it (admin keys only)."""
+    """Refuse new holds on a registered resource; a present holder keeps it (admin keys only)."""
     with session.client() as client:
         taken = client.take_resource_out_of_service(resource_id, reason=reason, idempotency_key=idempotency_key)
         show_one(session, taken, ROWS)
@@ -68,6 +70,6 @@ def take_out(
 
 @command(app, "in-service")
 def put_back(session: Session, resource_id: RegisteredId, idempotency_key: KeyOption = None) -> None:
-    """Let a registered resource be held again (admin keys only)."""
+    """Allow holds on a registered resource again (admin keys only)."""
     with session.client() as client:
         show_one(session, client.put_resource_in_service(resource_id, idempotency_key=idempotency_key), ROWS)

@@ -1,4 +1,4 @@
-"""`berth retention`: what keeps the log from being truncated; of a tenant, or of the operators with an admin key."""
+"""`berth retention`: policies that delay truncation of the log, of a tenant or, with an admin key, of the operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
 
-app = typer.Typer(no_args_is_help=True, help="Retention: keep the log from a version on.")
+app = typer.Typer(no_args_is_help=True, help="Retention policies: keep the log from a version on.")
 PolicyArgument = Annotated[str, typer.Argument(help="the policy's id")]
 KeyOption = Annotated[str | None, typer.Option(help="repeat an earlier request with its key")]
 ROWS: list[Column] = [
@@ -26,7 +26,7 @@ CONSUMERS: list[Column] = [
 @command(app, "list")
 def list_(
     session: Session,
-    tenant: Annotated[str | None, typer.Option(help="this tenant's, id or name (admin keys)")] = None,
+    tenant: Annotated[str | None, typer.Option(help="id or name of the tenant (admin keys only)")] = None,
 ) -> None:
     """List the policies."""
     with session.client() as client:
@@ -36,7 +36,7 @@ def list_(
 
 @command(app, "consumers")
 def consumers(session: Session) -> None:
-    """Show who keeps its position in the log, who is the furthest behind first (admin keys only)."""
+    """List the consumers that store a log position, the furthest behind first (admin keys only)."""
     with session.client() as client:
         show_list(session, client.list_consumers(), CONSUMERS)
 
@@ -45,10 +45,10 @@ def consumers(session: Session) -> None:
 def forget_consumer(
     session: Session,
     consumer: Annotated[str, typer.Argument(help="the consumer's name")],
-    reason: Annotated[str, typer.Option(help="why it will not come again; goes into the audit")],
+    reason: Annotated[str, typer.Option(help="why the consumer will not return; stored in the audit log")],
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Keep nothing of the log for a consumer any more (admin keys only); on the record."""
+    """Stop keeping the log for a consumer; recorded in the audit log (admin keys only)."""
     with session.client() as client:
         forgotten = client.forget_consumer(consumer, reason=reason, idempotency_key=idempotency_key)
         show_one(session, forgotten, CONSUMERS)
@@ -58,10 +58,10 @@ def forget_consumer(
 def set_(
     session: Session,
     policy: PolicyArgument,
-    prevent_truncate: Annotated[int, typer.Argument(help="this version of the log and higher ones are kept")],
+    prevent_truncate: Annotated[int, typer.Argument(help="keep this version of the log and all later ones")],
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Make a policy, or change it: the log is kept from a version on."""
+    """Create or change a policy that keeps the log from a version on."""
     with session.client() as client:
         put = client.put_retention_policy(policy, prevent_truncate=prevent_truncate, idempotency_key=idempotency_key)
         show_one(session, put, ROWS)
@@ -76,6 +76,6 @@ def get(session: Session, policy: PolicyArgument) -> None:
 
 @command(app, "delete")
 def delete(session: Session, policy: PolicyArgument, idempotency_key: KeyOption = None) -> None:
-    """Let go of what a policy held."""
+    """Delete a policy; it no longer delays truncation."""
     with session.client() as client:
         client.delete_retention_policy(policy, idempotency_key=idempotency_key)

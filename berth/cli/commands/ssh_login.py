@@ -1,4 +1,4 @@
-"""Logging in to an allocation: with the system's `ssh`, or with asyncssh where there is none."""
+"""Logs in to an allocation with the system's `ssh`, or with asyncssh if there is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def known_hosts_line(connection: Connection) -> str:
 
 
 def log_in(connection: Connection, identity: Path | None, remote: Sequence[str]) -> int:
-    """Run a shell or `remote` there and answer its exit status. Any other host key than the allocation's is refused."""
+    """Run a shell or `remote` there and return its exit status. Refuses any host key but the allocation's."""
     program = shutil.which("ssh")
     if program is None:
         return asyncio.run(_with_asyncssh(connection, identity, remote))

@@ -1,4 +1,4 @@
-"""`berth tenant`, `berth key`, `berth ssh-key`: who may ask, and with what."""
+"""`berth tenant`, `berth key`, `berth ssh-key`: tenants and their credentials."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def add_ssh_key(
     name: Annotated[str, typer.Argument(help="unique within the tenant")],
     public_key: Annotated[Path, typer.Argument(help="public key file in OpenSSH's format", exists=True)],
 ) -> None:
-    """Store a public key; allocations name it."""
+    """Store a public key for use by allocations."""
     text = public_key.read_text(errors="replace").strip()
     if "PRIVATE KEY" in text:
         raise Refused(f"{public_key} holds a private key; name the .pub file", code="usage", exit_code=USAGE)
@@ -107,6 +107,6 @@ def add_ssh_key(
 
 @command(ssh_keys, "list")
 def list_ssh_keys(session: Session) -> None:
-    """Show the tenant's public keys."""
+    """List the tenant's public keys."""
     with session.client() as client:
         show_list(session, client.iterate_ssh_keys(), SSH_KEY)

@@ -87,14 +87,16 @@ def stopping_on_signals() -> Iterator[threading.Event]:
 
 def up(
     session: Session,
-    agents: Annotated[int, typer.Option(min=0, max=64, help="how many nodes to pretend to have")] = 3,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="the API's port; default: the last one")] = None,
+    agents: Annotated[int, typer.Option(min=0, max=64, help="how many sandbox nodes to start")] = 3,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="the API's port; default: the one used before, else 8080")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="delete the state directory's content first")] = False,
     deaths_max: Annotated[
-        int, typer.Option(min=1, max=1000, help="after this many deaths of one part within 5 minutes, stop everything")
+        int, typer.Option(min=1, max=1000, help="stop everything after one part died this many times within 5 minutes")
     ] = 8,
 ) -> None:
-    """Start PostgreSQL, NATS, Temporal and every process of Berth here, until Ctrl-C. A restart continues."""
+    """Run PostgreSQL, NATS, Temporal and every process of Berth on this machine until Ctrl-C. A restart keeps the data."""
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
     from berth.local.stack import Stack, StackOptions
     from berth.local.supervision import RestartPolicy

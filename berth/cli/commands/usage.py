@@ -1,4 +1,4 @@
-"""`berth usage`: what was active, and what that costs."""
+"""`berth usage`: metered GPU time and its cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDS: list[Column] = [
 
 
 class By(StrEnum):
-    """What one line is about."""
+    """What the lines are grouped by."""
 
     ALLOCATION = "allocation"
     DAY = "day"
@@ -37,14 +37,14 @@ _COLUMNS: dict[By, list[Column]] = {
 
 def usage(
     session: Session,
-    by: Annotated[By, typer.Option(help="what one line is about")] = By.DAY,
+    by: Annotated[By, typer.Option(help="what the lines are grouped by")] = By.DAY,
     begin: Annotated[
-        str | None, typer.Option("--from", help="from here; default: the beginning of the month, UTC")
+        str | None, typer.Option("--from", help="start of the period; default: the start of the month, UTC")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="to here; default: now")] = None,
-    tenant: Annotated[str | None, typer.Option(help="only this tenant's, id or name (admin keys)")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="end of the period; default: now")] = None,
+    tenant: Annotated[str | None, typer.Option(help="only this tenant, id or name (admin keys only)")] = None,
 ) -> None:
-    """Show what was active and what that costs, by day, allocation or tenant; the amount in units of a million micro-units."""
+    """Show metered GPU time and its cost by day, allocation or tenant. One unit is a million micro-units."""
     first, last = moment(begin, "--from"), moment(end, "--to")
     with session.client() as client:
         found = client.iterate_usage(by=by.value, begin=first, end=last, tenant_id=session.tenant_id(client, tenant))

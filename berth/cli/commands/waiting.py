@@ -1,4 +1,4 @@
-"""Waiting for an allocation with something to look at."""
+"""Waits for an allocation and shows its progress."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def wait_with_progress(
     timeout_seconds: float,
     tenant_id: UUID | None = None,
 ) -> Allocation:
-    """Wait, saying every change of state on stderr: a spinner on a terminal, a line otherwise, nothing for JSON."""
-    # A server that restarts in the middle does not end the wait.
+    """Wait, showing every state change on stderr: a spinner on a terminal, a line otherwise, nothing for JSON."""
+    # A restart of the server does not end the wait.
     client.exchange.retry_seconds = RETRY_SECONDS
     last = ""
 

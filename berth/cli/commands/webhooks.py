@@ -1,4 +1,4 @@
-"""`berth webhook`: where events are sent; of a tenant, or of the operators with an admin key (docs/webhooks.md)."""
+"""`berth webhook`: webhooks and their deliveries, of a tenant or, with an admin key, of the operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
 from berth.cli.times import moment
 
-app = typer.Typer(no_args_is_help=True, help="Webhooks: where events are sent, and what came of it.")
+app = typer.Typer(no_args_is_help=True, help="Webhooks: endpoints that receive events, and the deliveries to them.")
 WebhookArgument = Annotated[UUID, typer.Argument(metavar="WEBHOOK", help="the webhook's id")]
 KeyOption = Annotated[str | None, typer.Option(help="repeat an earlier request with its key")]
 TypeOption = Annotated[
@@ -54,7 +54,7 @@ class Signing(StrEnum):
 
 
 class State(StrEnum):
-    """What came of a delivery."""
+    """The state of a delivery."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
@@ -68,11 +68,11 @@ def create(
     types: TypeOption = None,
     description: DescriptionOption = None,
     signing: Annotated[
-        Signing, typer.Option(help="by a shared secret, or by a key of which you get the public half")
+        Signing, typer.Option(help="hmac: a shared secret; ed25519: a key pair, you receive the public key")
     ] = Signing.HMAC,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Send events to a URL from now on. The secret is shown once: keep it."""
+    """Send events to a URL from now on. The secret is shown once: store it."""
     with session.client() as client:
         made = client.create_webhook(
             url=url, types=types, description=description, signing=signing.value, idempotency_key=idempotency_key
@@ -100,14 +100,14 @@ def change(
     webhook: WebhookArgument,
     url: Annotated[str | None, typer.Option(help="another URL")] = None,
     types: TypeOption = None,
-    all_types: Annotated[bool, typer.Option("--all-types", help="every event, whatever its type")] = False,
+    all_types: Annotated[bool, typer.Option("--all-types", help="events of every type")] = False,
     description: DescriptionOption = None,
-    enable: Annotated[bool | None, typer.Option("--enable/--disable", help="whether anything is sent")] = None,
+    enable: Annotated[bool | None, typer.Option("--enable/--disable", help="whether events are sent")] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Change a webhook; what is not named stays. Enabled again, it begins with what comes next."""
+    """Change the given properties of a webhook. After enabling, it receives the events from then on."""
     if all_types and types:
-        raise Refused("name --type or --all-types, not both", code="usage", exit_code=USAGE)
+        raise Refused("give --type or --all-types, not both", code="usage", exit_code=USAGE)
     with session.client() as client:
         changed = client.change_webhook(
             webhook,
@@ -125,11 +125,11 @@ def rotate(
     session: Session,
     webhook: WebhookArgument,
     overlap_seconds: Annotated[
-        int | None, typer.Option(min=0, help="how long the older keys sign too; default: a day")
+        int | None, typer.Option(min=0, help="how long the older keys also sign; default: a day")
     ] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
-    """Sign by a new key. Its secret is shown once: keep it."""
+    """Sign with a new key. Its secret is shown once: store it."""
     with session.client() as client:
         rotated = client.rotate_webhook(webhook, overlap_seconds=overlap_seconds, idempotency_key=idempotency_key)
         show_one(session, rotated, SHOWN)
@@ -137,7 +137,7 @@ def rotate(
 
 @command(app, "test")
 def send_test(session: Session, webhook: WebhookArgument, idempotency_key: KeyOption = None) -> None:
-    """Send a message that stands for no event; `berth webhook deliveries` tells what came of it."""
+    """Send a test message; `berth webhook deliveries` shows its result."""
     with session.client() as client:
         show_one(session, client.send_test_message(webhook, idempotency_key=idempotency_key), DELIVERY)
 
@@ -146,11 +146,11 @@ def send_test(session: Session, webhook: WebhookArgument, idempotency_key: KeyOp
 def deliveries(
     session: Session,
     webhook: WebhookArgument,
-    number: Annotated[int | None, typer.Argument(help="only this one, with more of it")] = None,
+    number: Annotated[int | None, typer.Argument(help="show only this delivery, with details")] = None,
     state: Annotated[State | None, typer.Option(help="only these")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="how many of the newest")] = 50,
 ) -> None:
-    """Show what a webhook had to deliver and what came of it, the newest first."""
+    """List a webhook's deliveries with their state, newest first."""
     with session.client() as client:
         if number is not None:
             show_one(session, client.get_delivery(webhook, number), DELIVERY)
@@ -163,13 +163,13 @@ def deliveries(
 def replay(
     session: Session,
     webhook: WebhookArgument,
-    number: Annotated[int | None, typer.Argument(help="this delivery, whatever came of it")] = None,
-    since: Annotated[str | None, typer.Option(help="all that failed at this time or later")] = None,
+    number: Annotated[int | None, typer.Argument(help="this delivery, in any state")] = None,
+    since: Annotated[str | None, typer.Option(help="all deliveries that failed at this time or later")] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Send one message again, or all that failed since a time."""
     if (number is None) == (since is None):
-        raise Refused("name a delivery's number, or --since", code="usage", exit_code=USAGE)
+        raise Refused("give a delivery's number, or --since", code="usage", exit_code=USAGE)
     begin = moment(since, "--since")
     with session.client() as client:
         if number is not None:
@@ -181,6 +181,6 @@ def replay(
 
 @command(app, "delete")
 def delete(session: Session, webhook: WebhookArgument, idempotency_key: KeyOption = None) -> None:
-    """Send a webhook nothing more, and forget its keys."""
+    """Delete a webhook and its keys; nothing more is sent to it."""
     with session.client() as client:
         client.delete_webhook(webhook, idempotency_key=idempotency_key)
