@@ -24,7 +24,7 @@ Raw = Annotated[bytes, BeforeValidator(_raw), PlainSerializer(_shown, return_typ
 class Commit(Answer):
     """What became of a transaction: `committed` or `not_committed`, then `conflicts` are the preconditions at fault.
 
-    `version` is the transaction's, or one to read at; None where only the record of the operation told what became of it.
+    `version` is the transaction's, or one to read at; None if only the operation's record gave the outcome.
     """
 
     status: str
@@ -35,7 +35,7 @@ class Commit(Answer):
 
 
 class CommitStatus(Answer):
-    """What became of a request_id: `committed` (then `version`), `id_not_found`, or `log_truncated`: nobody can say."""
+    """The outcome of a request_id: `committed` (with `version`), `id_not_found`, or `log_truncated` (unknown)."""
 
     status: str
     version: int | None = None

@@ -68,8 +68,8 @@ class Client:
 
     Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
     for up to `retry_seconds` with the same idempotency key; where the outcome of a write is open even then, its key is asked
-    for, and `OutcomeUnknown` raised only if that tells nothing. `key` is an API key, an OIDC token, or a function that
-    answers one and is asked before every attempt. `client_id` begins the idempotency keys (default: one kept in the
+    for, and `OutcomeUnknown` raised only if that does not settle it. `key` is an API key, an OIDC token, or a function that
+    returns one and is called before every attempt. `client_id` begins the idempotency keys (default: one kept in the
     user's state directory); a key older than `retention_seconds`, the deployment's own, is asked for and not sent again.
     """
 
@@ -102,7 +102,7 @@ class Client:
         self._http.close()
 
     def run(self, call: Call[Result]) -> Result:
-        """Send one call, retrying as the class says, and answer its validated result."""
+        """Send one call with the retries described for the class; return its validated result."""
         return self._carry_out(converse(self.exchange, call))
 
     def new_idempotency_key(self) -> str:
@@ -146,9 +146,9 @@ class Client:
         until: int | None = None,
     ) -> Iterator[Event]:
         """Events of the log behind the version `after`, as they come; default: what comes from now on. It ends
-        when everything up to the version `until` was told; default: never.
+        when every event up to the version `until` was yielded; default: never.
 
-        It comes again by itself, after pauses that grow, for as long as it takes. `types` (`provisioning.active`, or a
+        It reconnects automatically, with exponential backoff and without limit. `types` (`provisioning.active`, or a
         family, `provisioning.*`) and `subjects` (`allocations/<id>`, `allocations/*`) choose; without them `prev_version`
         proves that none was missed. Raises `LogTruncated` where events behind `after` are gone, `LogGap` where one was
         not told, and what any read raises.
@@ -175,8 +175,8 @@ class Client:
         """Events as they commit, on a WebSocket; needs the library `websockets`. Default: what comes from now on.
 
         With a `subscription` the server keeps its place, and `after` is where it begins if it is new. An event is
-        acknowledged when the next is asked for, so what was not finished comes again, here or elsewhere. It comes again
-        by itself as `events` does, chooses as it does, and raises what it raises, and `SubscriptionsFull`.
+        acknowledged when the next is requested, so an unfinished event is delivered again, here or elsewhere. It
+        reconnects and filters as `events` does, and raises what it raises, and `SubscriptionsFull`.
         """
         from berth.client.feed.notifying import listen
 

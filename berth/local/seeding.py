@@ -17,7 +17,7 @@ ONLINE_SECONDS_MAX = 60.0
 
 
 def make_image(directory: Path) -> tuple[str, str]:
-    """A small real file that stands for an operating system; answers its file:// URL and sha256."""
+    """Write a small file in place of an operating system image; return its file:// URL and SHA-256."""
     path = directory / f"{fleet.IMAGE}.img"
     if not path.exists():
         write_whole(path, "".join(f"berth sandbox image {fleet.IMAGE} block {n:06d}\n" for n in range(IMAGE_LINES)))

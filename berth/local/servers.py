@@ -38,7 +38,7 @@ class ServerProblem(StackProblem):
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now, and that nobody else chooses while this process lives."""
+    """A TCP port without a listener, which no other process chooses while this one runs."""
     port = choose_port()
     if port is None:
         raise ServerProblem(f"no free port found between {LISTENING_PORTS.start} and {LISTENING_PORTS.stop - 1}")
@@ -93,7 +93,7 @@ class LocalServer(ABC):
         self.directory = directory
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
-        # Told each new process id before anything waits for it, so that whoever keeps records misses none.
+        # Called with each new process id before anything waits for the process, so that no record is missed.
         self.spawned: Callable[[int], None] = lambda _: None
 
     @property

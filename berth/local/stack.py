@@ -1,7 +1,7 @@
 """The local stack: starts everything in order, watches it, stops everything in reverse order.
 
     with Stack(options, report) as stack:      # everything answers from here on
-        why = stack.watch(stop)                # restarts what dies; returns when told to stop, or when it gives up
+        why = stack.watch(stop)                # restarts what dies; returns when `stop` is set, or when it gives up
 
 The same code serves `berth up`, `berth demo` and tests. Servers that the environment names are used, not started.
 """
@@ -270,9 +270,11 @@ class Stack:
         part.restarts, part.pid = watched.restarts, watched.part.pid
         if change == "starting":
             part.started = time.monotonic()
-            told = self.state.read(RESTARTS)
+            restarts = self.state.read(RESTARTS)
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            self.state.write(RESTARTS, {**told, part.name: {"count": watched.restarts, "at": at, "why": watched.why}})
+            self.state.write(
+                RESTARTS, {**restarts, part.name: {"count": watched.restarts, "at": at, "why": watched.why}}
+            )
         if change == "ready":
             self._ready(part)
             return

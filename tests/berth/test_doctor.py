@@ -118,7 +118,7 @@ def test_billing_that_is_behind(database_url: str, seeded: Seeded, database: psy
     assert found["metering"][0] == "warning"
     assert found["metering"][1].startswith("1 versions behind the log, the first 6")
     assert found["balances"][0] == "warning"
-    assert found["balances"][1].startswith("1 are prepaid, 1 have nothing left; one was to be looked at 12")
+    assert found["balances"][1].startswith("1 are prepaid, 1 are used up; one is overdue for evaluation by 12")
 
 
 @pytest.mark.parametrize(("minutes", "way"), [(-9, "behind"), (9, "ahead of")])
@@ -216,5 +216,5 @@ def test_whether_anybody_takes_the_events(bare_nats: LocalNats) -> None:
     asked(bare_nats.url, consume)
     assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("ok", f"{WORKER}: 0 wait, 0 under way")
     publish(bare_nats.url, 2)
-    alone = f"{WORKER}: 2 wait, 0 under way, and nobody asks for more"
+    alone = f"{WORKER}: 2 wait, 0 under way, and no process pulls"
     assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("warning", alone)

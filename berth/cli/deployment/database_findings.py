@@ -1,4 +1,4 @@
-"""What `berth doctor` finds in Postgres: the server, the schema, and by its tables the fleet and what waits."""
+"""Findings of `berth doctor` in Postgres: the server, the schema, the fleet, and what waits."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
 
 
 def _billing(readings: BillingReadings) -> Iterator[Finding]:
-    """Whether metering follows the log, and somebody looks at balances."""
+    """Whether metering follows the log, and balances are evaluated in time."""
     behind = readings.lag_seconds > METERING_SECONDS_MAX
     told = f"{readings.lag_versions} versions behind the log, the first {readings.lag_seconds:.1f} s old"
     advice = "; is a worker running, and does it say metering_stopped?" if behind else ""
     yield Finding("metering", "warning" if behind else "ok", told + advice)
     late = readings.late_seconds > BALANCE_SECONDS_MAX
-    told = f"{readings.prepaid} are prepaid, {readings.depleted} have nothing left"
-    advice = f"; one was to be looked at {readings.late_seconds:.0f} s ago: is a worker running?" if late else ""
+    told = f"{readings.prepaid} are prepaid, {readings.depleted} are used up"
+    advice = f"; one is overdue for evaluation by {readings.late_seconds:.0f} s: is a worker running?" if late else ""
     yield Finding("balances", "warning" if late else "ok", told + advice)
 
 
 def _log(readings: LogReadings) -> Finding:
-    """What is kept, and who keeps more than would be."""
+    """The stored versions, and what delays truncation."""
     kept = f"versions {readings.first_version} to {readings.head_version} are kept"
     if readings.blocked_since is None or not readings.holders:
         return Finding("log", "ok", kept)
@@ -135,7 +135,7 @@ def _holder(holder: LogHolder) -> str:
 
 
 def _slots(readings: FleetReadings) -> Finding:
-    """Slots that nobody can have until a person acts."""
+    """Slots that stay unavailable until an operator acts."""
     told = []
     if readings.blocked_slots:
         told.append(f"{readings.blocked_slots} are blocked by a cleanup that failed; `berth node list` shows where")

@@ -1,4 +1,4 @@
-"""What `berth doctor` looks at: this machine, each server, the schema, the fleet, the certificates. Only reads."""
+"""The checks of `berth doctor`: this machine, each server, the schema, the fleet, the certificates. Only reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CERTIFICATE_DAYS_LEAST = 14
 
 
 def examine(session: Session) -> Iterator[Finding]:
-    """All findings, one after the other; a server that cannot be asked is a finding, not an error."""
+    """All findings in order; an unreachable server is a finding, not an error."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", "ok" if sys.version_info >= (3, 11) else "bad", f"{version}, needs 3.11 or newer")
     yield _wheel("wheel postgres", lambda: LocalPostgres.program("postgres"))

@@ -1,4 +1,4 @@
-"""What `berth doctor` says of one thing that it looked at."""
+"""One finding of `berth doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLOCK_SECONDS_MAX = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `skipped`: there was nothing to look at."""
+    """The result of one check. `skipped`: there was nothing to check."""
 
     subject: str
     verdict: Literal["ok", "warning", "bad", "skipped"]
@@ -18,7 +18,7 @@ class Finding:
 
 
 def clock_finding(server: str, seconds_ahead: float) -> Finding:
-    """How far a server's clock is from this machine's. Berth's deadlines are judged by Postgres's alone."""
+    """How far a server's clock is from this machine's. Deadlines depend on Postgres's clock alone."""
     apart = abs(seconds_ahead)
     if apart <= CLOCK_SECONDS_MAX:
         return Finding(f"clock {server}", "ok", f"within {CLOCK_SECONDS_MAX:g} s of this machine's")

@@ -25,7 +25,7 @@ class DatabaseReadings:
 
 @dataclass(frozen=True)
 class LogHolder:
-    """Who keeps the log from being truncated: a policy (with its tenant, or of the operators), a consumer, dead letters."""
+    """What delays truncation of the log: a policy (with its tenant, or of the operators), a consumer, dead letters."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class LogHolder:
 
 @dataclass(frozen=True)
 class LogReadings:
-    """What the log keeps, and who needs what is old enough to go, who needs most first; since when that is so."""
+    """The stored versions, what delays truncation (the oldest need first), and since when."""
 
     first_version: int
     head_version: int
@@ -46,7 +46,7 @@ class LogReadings:
 
 @dataclass(frozen=True)
 class BillingReadings:
-    """How far metering is behind the log; who is prepaid, whose balance is used up, and how late looking at them is."""
+    """Lag of metering behind the log; prepaid and used-up balances, and how late their evaluation is."""
 
     lag_versions: int
     lag_seconds: float

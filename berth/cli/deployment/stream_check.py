@@ -50,7 +50,7 @@ async def connect_nats(nats_url: str) -> NatsClient:
     """A connection to NATS, or `StreamUnreachable` after three seconds. Later losses are mended for a minute."""
 
     async def quiet(_: Exception) -> None:
-        """Whoever waits is told by an exception; the library would print a traceback as well."""
+        """Ignore errors here: the caller gets an exception, and the library would also print a traceback."""
 
     try:
         # The library retries a first connection too; the bound on it is ours.

@@ -1,4 +1,4 @@
-"""What `berth doctor` finds on NATS: the server, the log's stream and how far it is, who takes events from it."""
+"""Findings of `berth doctor` on NATS: the server, the log's stream and its lag, and the consumers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKLOG_SECONDS_MAX = 10
 
 @dataclass(frozen=True)
 class _Seen:
-    """What NATS told: its version, the stream if there is one, and the stream's durable consumers that ask for events."""
+    """What NATS reports: its version, the stream if there is one, and the stream's durable consumers that ask for events."""
 
     version: str
     stream: StreamInfo | None
@@ -98,15 +98,13 @@ def _publishing(last: int, backlog: Backlog | None) -> Iterator[Finding]:
 
 
 def _consumers(consumers: Sequence[ConsumerInfo]) -> Finding:
-    """Who takes events. One that nobody asks for more, though events wait, is a process that does not run."""
+    """The consumers. One with waiting events and no pull request belongs to a process that does not run."""
     if not consumers:
-        return Finding("consumers", "warning", "nobody has taken events yet; is a worker running?")
+        return Finding("consumers", "warning", "there is no consumer yet; is a worker running?")
     told, left = [], False
     for one in sorted(consumers, key=lambda one: one.name):
         waiting, under_way = one.num_pending or 0, one.num_ack_pending or 0
         alone = not one.num_waiting and waiting + under_way > 0
         left = left or alone
-        told.append(
-            f"{one.name}: {waiting} wait, {under_way} under way" + (", and nobody asks for more" if alone else "")
-        )
+        told.append(f"{one.name}: {waiting} wait, {under_way} under way" + (", and no process pulls" if alone else ""))
     return Finding("consumers", "warning" if left else "ok", "; ".join(told))

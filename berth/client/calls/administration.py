@@ -146,7 +146,7 @@ def list_nodes(
 
 
 def get_node(node: UUID | str) -> Call[Node]:
-    """One node by id or name, with its slots and who holds them. Raises `NotFound`."""
+    """One node by id or name, with its slots and their holders. Raises `NotFound`."""
     return read(f"{ADMIN}/nodes/{node}", Node)
 
 
@@ -247,6 +247,6 @@ def retry_dead_letter(dead_letter_id: UUID, *, idempotency_key: str | None = Non
 
 
 def discard_dead_letter(dead_letter_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[DeadLetter]:
-    """Say that nobody need handle it, on the record. Raises `InvalidState` for one that is settled."""
+    """Discard it: no consumer handles it. Audited. Raises `InvalidState` if it is settled."""
     path = f"{ADMIN}/dead-letters/{dead_letter_id}/discard"
     return write("POST", path, DeadLetter, {"reason": reason}, idempotency_key)

@@ -56,7 +56,7 @@ def set_balance_policy(
     low_threshold_micro_units: int | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Balance]:
-    """Make a tenant prepaid or not, and say below what its balance is low (None: it is never told).
+    """Set whether a tenant is prepaid, and the amount below which its balance is low (None: never).
 
     Raises `BalanceInsufficient` for one that holds GPUs and has nothing left, `NotFound`, `Forbidden`.
     """

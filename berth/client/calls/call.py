@@ -1,4 +1,4 @@
-"""One request to the API as a value: what to send and how to read the answer. Knows nothing of sockets."""
+"""One request to the API as a value: what to send and how to read the response. No sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Params = Mapping[str, str | int | None]
 
 @dataclass(frozen=True)
 class Call(Generic[Result]):
-    """A request. `answer` validates the body; a call without one answers None (204)."""
+    """A request. `answer` validates the response's body; an empty body (204) is None."""
 
     method: str
     path: str
@@ -45,33 +45,33 @@ class Call(Generic[Result]):
 
 
 def segment(text: str) -> str:
-    """The text as one segment of a path, dots included: a segment of dots alone would be taken for a place above."""
+    """The text as one segment of a path, dots included: a segment of dots alone would mean a parent directory."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 def written(moment: datetime | None) -> str | None:
-    """A moment as RFC 3339. One without a time zone is this machine's local time."""
+    """A time as RFC 3339. One without a time zone is this machine's local time."""
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
 def read(path: str, model: type[Result], **params: str | int | None) -> Call[Result]:
-    """A GET that answers one object."""
+    """A GET that returns one object."""
     return Call("GET", path, TypeAdapter(model), params)
 
 
 def read_page(path: str, model: type[Item], **params: str | int | None) -> Call[Page[Item]]:
-    """A GET that answers a page of objects."""
+    """A GET that returns a page of objects."""
     return Call("GET", path, TypeAdapter(Page[model]), params)  # type: ignore[valid-type]
 
 
 def write(
     method: str, path: str, model: type[Result], body: Mapping[str, Any] | None, key: str | None, **params: str | None
 ) -> Call[Result]:
-    """A write that answers the object it changed. Members of `body` that are None are left out."""
+    """A write that returns the object it changed. Members of `body` that are None are left out."""
     sent = {} if body is None else {name: value for name, value in body.items() if value is not None}
     return Call(method, path, TypeAdapter(model), params, sent, key)
 
 
 def remove(path: str, key: str | None) -> Call[None]:
-    """A DELETE that answers nothing."""
+    """A DELETE with an empty response."""
     return Call("DELETE", path, TypeAdapter(None), idempotency_key=key)

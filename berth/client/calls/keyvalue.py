@@ -45,7 +45,7 @@ def commit_transaction(
     leader_id: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Commit]:
-    """Apply the operations in order if every precondition is satisfied; look at `status` of the answer.
+    """Apply the operations in order if every precondition is satisfied; the result's `status` says whether it committed.
 
     Its `request_id` is the idempotency key. Raises `Malformed`, `TooLarge`, `NamespaceFull` (a `BerthError` by its code).
     """

@@ -1,4 +1,4 @@
-"""Where the log stands (docs/feed.md)."""
+"""The newest version of the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from berth.client.models import Answer
 
 
 class LogVersion(Answer):
-    """The newest version, at least as new as every write acknowledged before the question, and who writes the log."""
+    """The newest version, which includes every write acknowledged before the request, and the leader that writes the log."""
 
     version: int
     leader_id: str

@@ -12,7 +12,7 @@ from berth.client.reservation_models import Operation
 def get_operation(key: str, *, since: datetime | None = None) -> Call[Operation]:
     """What became of the write with this key. Once it is `unknown`, no request with the key is done any more.
 
-    `since` is when the key was first sent; a key of this client's own tells by itself when it was made.
+    `since` is when the key was first sent; a key made by this client contains its time.
     """
     if since is None and (parsed := parse_key(key)) is not None:
         since = moment(parsed.created_at_seconds)

@@ -22,7 +22,7 @@ def adopt_orphan(
     node_id: UUID, orphan_id: UUID, *, reason: str, allocation_id: UUID | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Orphan]:  # fmt: skip
-    """Leave it where it is, for an allocation of this node or for nobody. Raises `NotFound`, `InvalidState`."""
+    """Keep it on the node, with or without an allocation of this node. Raises `NotFound`, `InvalidState`."""
     path = f"{NODES}/{node_id}/orphans/{orphan_id}/adopt"
     body = {"reason": reason, "allocation_id": None if allocation_id is None else str(allocation_id)}
     return write("POST", path, Orphan, body, idempotency_key)

@@ -104,7 +104,7 @@ def create_resource(resource_id: str, *, idempotency_key: str | None = None) -> 
 def take_resource_out_of_service(
     resource_id: str, *, reason: str, idempotency_key: str | None = None
 ) -> Call[Resource]:
-    """Let nobody new have a registered resource (admin keys only); who holds it keeps it. Raises `ResourceNotFound`."""
+    """Refuse new holds on a registered resource (admin keys only); a present holder keeps it. Raises `ResourceNotFound`."""
     path = f"{API}/admin/resources/{segment(resource_id)}/out-of-service"
     return write("POST", path, Resource, {"reason": reason}, idempotency_key)
 

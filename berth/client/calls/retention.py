@@ -23,7 +23,7 @@ class RetentionPolicy(Answer):
 
 
 class LogConsumer(Answer):
-    """Who keeps its position in the log: everything up to `version` is done, since `updated_at`."""
+    """A consumer's stored log position: everything up to `version` is done, since `updated_at`."""
 
     consumer: str
     version: int
@@ -57,11 +57,11 @@ def delete_retention_policy(policy_id: str, *, idempotency_key: str | None = Non
 
 
 def list_consumers() -> Call[list[LogConsumer]]:
-    """Every consumer of the log, who is the furthest behind first (an operator's key)."""
+    """Every consumer of the log, the furthest behind first (admin keys only)."""
     return read(CONSUMERS, list[LogConsumer])
 
 
 def forget_consumer(consumer: str, *, reason: str, idempotency_key: str | None = None) -> Call[LogConsumer]:
-    """Say that it will not come again, so that nothing is kept for it; on the record. Raises `NotFound`, `InvalidState`."""
+    """Forget a consumer, so that the log is not kept for it. Audited. Raises `NotFound`, `InvalidState`."""
     path = f"{CONSUMERS}/{segment(consumer)}/forget"
     return write("POST", path, LogConsumer, {"reason": reason}, idempotency_key)

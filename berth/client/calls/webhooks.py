@@ -14,7 +14,7 @@ PATH = "/api/v1/webhooks"
 
 
 class Webhook(Answer):
-    """Where events are sent. `secret` is told when it is made (HMAC), and never again; `public_keys` verify (Ed25519)."""
+    """An endpoint that receives events. `secret` (HMAC) is returned once, at creation; `public_keys` verify (Ed25519)."""
 
     id: UUID
     url: str
@@ -112,7 +112,7 @@ def rotate_webhook(
 
 
 def send_test_message(webhook_id: UUID, *, idempotency_key: str | None = None) -> Call[Delivery]:
-    """Send a message that stands for no event; `get_delivery` tells what came of it. Raises `WebhookBusy`."""
+    """Send a test message; `get_delivery` returns its result. Raises `WebhookBusy`."""
     return write("POST", f"{PATH}/{webhook_id}/test", Delivery, None, idempotency_key)
 
 

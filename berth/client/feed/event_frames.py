@@ -1,4 +1,7 @@
-"""Reads server-sent events from bytes as they arrive (WHATWG HTML, section 9.2.6), as far as Berth's feed uses them."""
+"""Parses server-sent events (WHATWG HTML, section 9.2.6), as far as Berth's feed uses them.
+
+Not `httpx-sse`: it buffers a line and an event without a bound, and decodes before the data can be parsed as bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import NamedTuple
 from berth.client.errors import UnreadableAnswer
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-"""More than any event has (its payload is at most 256 KiB), so a server that never ends a frame is found out."""
+"""Larger than any event (a payload is at most 256 KiB); a server that never ends a frame is cut off here."""
 
 
 class Frame(NamedTuple):

@@ -23,7 +23,7 @@ _ENVELOPE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event in its place. `prev_version` is the version before it in the chain of whoever reads; None without a chain.
+    """One event in its place. `prev_version` is the version before it in the reader's chain; None without a chain.
 
     `tenant_id` is None where it is for operators only; `operation_key` and `request_id` where no client caused it.
     `is_stub`: NATS could not carry what it says (docs/events.md, "Stubs"); the feed can.
@@ -45,27 +45,27 @@ class Event:
 
 
 def event_of_feed(text: str | bytes) -> Event:
-    """An event as the feed or a notification tells it. Raises `UnreadableAnswer`."""
+    """Parse an event of the feed or of a notification. Raises `UnreadableAnswer`."""
     try:
-        told = json.loads(text)
-        tenant, transaction = told.get("tenant_id"), told["event_type"] == TRANSACTION
+        content = json.loads(text)
+        tenant, transaction = content.get("tenant_id"), content["event_type"] == TRANSACTION
         return Event(
-            version=int(told["version"]),
-            prev_version=told.get("prev_version"),
-            event_id=UUID(told["event_id"]),
-            event_type=told["event_type"],
-            occurred_at=datetime.fromisoformat(told["timestamp"]),
-            subject=told["subject"],
-            correlation_id=UUID(told["correlation_id"]),
+            version=int(content["version"]),
+            prev_version=content.get("prev_version"),
+            event_id=UUID(content["event_id"]),
+            event_type=content["event_type"],
+            occurred_at=datetime.fromisoformat(content["timestamp"]),
+            subject=content["subject"],
+            correlation_id=UUID(content["correlation_id"]),
             tenant_id=None if tenant is None else UUID(tenant),
-            operation_key=told.get("operation_key"),
-            request_id=told.get("request_id"),
-            leader_id=told["leader_id"],
-            # What a transaction holds stands beside the rest.
-            data={k: v for k, v in told.items() if k not in _ENVELOPE} if transaction else told["data"],
+            operation_key=content.get("operation_key"),
+            request_id=content.get("request_id"),
+            leader_id=content["leader_id"],
+            # The members of a transaction are not nested in `data`.
+            data={k: v for k, v in content.items() if k not in _ENVELOPE} if transaction else content["data"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableAnswer(f"the feed told what is no event: {error}", code="unreadable_answer") from error
+        raise UnreadableAnswer(f"the feed sent an unreadable event: {error}", code="unreadable_answer") from error
 
 
 def event_of_cloud(text: bytes, version: int, *, chained_by_tenant: bool) -> Event:
@@ -73,22 +73,22 @@ def event_of_cloud(text: bytes, version: int, *, chained_by_tenant: bool) -> Eve
     another event's place.
     """
     try:
-        told = json.loads(text)
-        tenant, data = told.get("tenantid"), told["data"]
-        if int(told["version"]) != version:
-            raise ValueError(f"version {told['version']} at place {version}")
+        content = json.loads(text)
+        tenant, data = content.get("tenantid"), content["data"]
+        if int(content["version"]) != version:
+            raise ValueError(f"version {content['version']} at place {version}")
         return Event(
             version=version,
-            prev_version=int(told["prevversion"]) if chained_by_tenant else version - 1,
-            event_id=UUID(told["id"]),
-            event_type=told["type"].removeprefix(TYPE_PREFIX),
-            occurred_at=datetime.fromisoformat(told["time"]),
-            subject=told.get("subject", ""),
-            correlation_id=UUID(told["correlationid"]),
+            prev_version=int(content["prevversion"]) if chained_by_tenant else version - 1,
+            event_id=UUID(content["id"]),
+            event_type=content["type"].removeprefix(TYPE_PREFIX),
+            occurred_at=datetime.fromisoformat(content["time"]),
+            subject=content.get("subject", ""),
+            correlation_id=UUID(content["correlationid"]),
             tenant_id=None if tenant is None else UUID(tenant),
-            operation_key=told.get("operationkey"),
-            request_id=told.get("requestid"),
-            leader_id=told["leaderid"],
+            operation_key=content.get("operationkey"),
+            request_id=content.get("requestid"),
+            leader_id=content["leaderid"],
             data=data,
             is_stub=data.get("stub") is True and "reason" in data and len(data) == 2,
         )

@@ -1,4 +1,4 @@
-"""The feed as an iterator that comes again by itself, for the blocking and for the asynchronous client."""
+"""The feed as an iterator that reconnects automatically, for the blocking and for the asynchronous client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AGAIN = (httpx.TransportError, StreamEnded, BerthError)
 def follow(http: httpx.Client, subscription: Subscription) -> Iterator[list[Event]]:
     """Events behind the subscription's position in the lists in which they arrive, until it is complete.
 
-    Raises `BerthError` where coming again cannot help: refused, truncated, or a gap in the chain.
+    Raises `BerthError` if reconnecting cannot help: refused, truncated, or a gap in the chain.
     """
     while not subscription.is_complete():
         try:
@@ -68,7 +68,7 @@ async def follow_async(http: httpx.AsyncClient, subscription: Subscription) -> A
 
 
 def _taken(subscription: Subscription, frames: FrameReader, chunk: bytes) -> tuple[list[Event], Exception | None]:
-    """The new events of a chunk, and what ended the stream behind them: whoever reads gets what was told before it."""
+    """The new events of a chunk, and the error that ended the stream after them, so that the reader gets the events first."""
     found: list[Event] = []
     try:
         for frame in frames.feed(chunk):

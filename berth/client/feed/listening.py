@@ -18,14 +18,14 @@ from berth.client.problems import error_from_problem
 from berth.client.requests.clocks import steady_seconds
 
 ACK_SECONDS = 0.25
-"""Acknowledgements are sent no more often; the last one tells all before it."""
+"""The least time between acknowledgements; each covers all events before it."""
 
 
 @dataclass
 class Listening:
-    """`after`: everything up to it was told to whoever listens; None before the first answer, which says where it begins.
+    """`after`: every event up to it was yielded; None until the first message, which says where the stream begins.
 
-    With a `subscription` the server keeps the place, and what `done` was told is acknowledged.
+    With a `subscription` the server stores the position; events passed to `done` are acknowledged.
     """
 
     subscription: str | None = None
@@ -49,28 +49,32 @@ class Listening:
         return f"ws{base.removeprefix('http')}/api/v1/notifications{asked}"
 
     def take(self, message: str | bytes) -> Event | None:
-        """The event that the message tells, if it tells one that is new.
+        """The message's event, if it is new.
 
-        Raises `LogGap` where one before it is missing, `StreamEnded` where coming again goes on or tells why, and the
-        named error of a refusal.
+        Raises `LogGap` if one before it is missing, `StreamEnded` if a new connection continues or returns the reason,
+        and the named error of a refusal.
         """
         try:
-            told = json.loads(message)
-            kind = told["type"]
+            content = json.loads(message)
+            kind = content["type"]
             if kind == "event":
                 return self._new(event_of_feed(message))
             if kind == "begin":
-                self._begin(int(told["after"]))
+                self._begin(int(content["after"]))
             elif kind == "checkpoint":
-                self._look_past(int(told["version"]))
+                self._look_past(int(content["version"]))
             elif kind == "error":
-                raise error_from_problem(told["status"], told, None) if "status" in told else StreamEnded(told["code"])
+                raise (
+                    error_from_problem(content["status"], content, None)
+                    if "status" in content
+                    else StreamEnded(content["code"])
+                )
         except (ValueError, KeyError, TypeError) as error:
             raise UnreadableAnswer(f"a notification cannot be read: {error}", code="unreadable_answer") from error
         return None
 
     def done(self, event: Event) -> None:
-        """Whoever listens has done with it."""
+        """Record that the reader has finished an event."""
         self._done = max(self._done, event.version)
 
     def acknowledgement(self) -> str | None:
@@ -93,7 +97,7 @@ class Listening:
         return max(0.0, self._acknowledged_at + ACK_SECONDS - steady_seconds())
 
     def pause_seconds(self, error: Exception) -> float:
-        """How long to wait before coming again, growing and random. Raises the error if coming again cannot help."""
+        """The backoff before the next attempt, with jitter. Raises the error if reconnecting cannot help."""
         self._tries += 1
         return growing_pause_seconds(error, self._tries - 1)
 
@@ -102,7 +106,7 @@ class Listening:
         self._tries = 0
         self.after = max(after, self.after or 0) if self._has_begun else after
         self._has_begun = True
-        # What is told again on this socket is acknowledged on it: the server takes no word about other sockets.
+        # Events delivered again on this socket are acknowledged on it: the server accepts no acknowledgement of another socket.
         self._done = self._acknowledged = after
 
     def _new(self, event: Event) -> Event | None:
@@ -116,7 +120,7 @@ class Listening:
         return event
 
     def _look_past(self, version: int) -> None:
-        """What was told before it is done with, for it was handed on before the next message was taken."""
+        """Move past a checkpoint. Every event before it is done: it was yielded before this message was read."""
         assert self.after is not None, "the first message says where it begins"
         self.after = max(self.after, version)
         self._done = max(self._done, version)

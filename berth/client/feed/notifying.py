@@ -1,4 +1,4 @@
-"""Notifications as an iterator that comes again by itself, for the blocking and for the asynchronous client.
+"""Notifications as an iterator that reconnects automatically, for the blocking and for the asynchronous client.
 
 Needs the library `websockets`.
 """
@@ -26,7 +26,7 @@ _AGAIN = (OSError, TimeoutError, WebSocketException, StreamEnded, BerthError)
 def listen(base: str, headers: Callable[[], dict[str, str]], listening: Listening) -> Iterator[Event]:
     """Events as they come; the one before is done with when the next is asked for. `headers` are asked for each attempt.
 
-    Raises `BerthError` where coming again cannot help: refused, truncated, or a gap in the chain.
+    Raises `BerthError` if reconnecting cannot help: refused, truncated, or a gap in the chain.
     """
     while True:
         try:

@@ -1,6 +1,6 @@
-"""One subscription to the feed as a value: where it is, what to ask next, what a frame means, how long to pause.
+"""The state of one subscription to the feed: position, next request, meaning of a frame, backoff.
 
-No sockets here: the blocking and the asynchronous reader (`following`) share it.
+No I/O: the blocking and the asynchronous reader (`following`) share it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from berth.client.log_errors import LeaderUnaccepted, log_gap
 from berth.client.problems import error_from_problem
 
 SILENCE_SECONDS_MAX = 60.0
-"""The feed says something at least every 15 s; after so long without a word the connection is taken for dead."""
+"""The feed sends at least a comment every 15 s; after this much silence the connection counts as dead."""
 FIRST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 10.0
 _PASSING = (Unavailable, Overloaded, RequestTimeout, LeaderUnaccepted)
@@ -40,7 +40,7 @@ class Subscription:
     tries: int = field(default=0, init=False)
 
     def is_complete(self) -> bool:
-        """Whether everything up to `until` was told."""
+        """Whether every event up to `until` was delivered."""
         return self.until is not None and self.after >= self.until
 
     def request(self) -> dict[str, Any]:
@@ -56,16 +56,16 @@ class Subscription:
         }  # fmt: skip
 
     def take(self, frame: Frame) -> Event | None:
-        """The event that the frame tells, if it tells one that is new. Raises `LogGap` where one before it is missing.
+        """The frame's event, if it is new. Raises `LogGap` if one before it is missing.
 
-        Raises `StreamEnded` at the server's last word.
+        Raises `StreamEnded` at the `end` frame.
         """
         if frame.kind == "end":
             raise StreamEnded(frame.data)
         self.tries = 0
         if frame.kind == "checkpoint":
-            told = json.loads(frame.data)
-            self.after = max(self.after, int(told.get("scanned_to", told["committed_version"])))
+            content = json.loads(frame.data)
+            self.after = max(self.after, int(content.get("scanned_to", content["committed_version"])))
             return None
         event = event_of_feed(frame.data)
         if event.version <= self.after:
@@ -76,15 +76,13 @@ class Subscription:
         return event if self.until is None or event.version <= self.until else None
 
     def pause_seconds(self, error: Exception) -> float:
-        """How long to wait before coming again, growing and random. Raises the error if coming again cannot help."""
+        """The backoff before the next attempt, with jitter. Raises the error if reconnecting cannot help."""
         self.tries += 1
         return growing_pause_seconds(error, self.tries - 1)
 
 
 def growing_pause_seconds(error: Exception, tries: int) -> float:
-    """How long to wait before coming again, growing with the tries before and random. Raises the error if coming again
-    cannot help.
-    """
+    """The exponential backoff after `tries` attempts, with jitter. Raises the error if reconnecting cannot help."""
     if isinstance(error, BerthError) and not isinstance(error, _PASSING):
         raise error
     step = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 16))
@@ -93,7 +91,7 @@ def growing_pause_seconds(error: Exception, tries: int) -> float:
 
 
 class StreamEnded(Exception):
-    """The server ended the stream; coming again tells why, or goes on."""
+    """The server ended the stream; a new connection continues it or returns the reason."""
 
 
 def refusal(response: httpx.Response) -> BerthError:

@@ -1,4 +1,4 @@
-"""Who this client is, across restarts: an id that the caller gives, or one kept in a small file of the user's.
+"""The client's id across restarts: given by the caller, or stored in a file of the user.
 
 The file is `berth/client-id` below `XDG_STATE_HOME`, else below `~/.local/state`. Where it cannot be kept the id is of this
 process alone; keys stay unique, for the nonce in them is drawn anew at every start (`operation_keys`).
@@ -31,7 +31,7 @@ def _state_directory() -> Path:
 
 
 def _kept_in(file: Path, fresh: str) -> str:
-    """What the file says; whoever comes first writes it whole, and a torn or foreign content is replaced."""
+    """Read the id; the first process writes the file atomically, and damaged content is replaced."""
     if found := _read(file):
         return found
     file.parent.mkdir(parents=True, exist_ok=True)

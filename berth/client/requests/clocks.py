@@ -1,7 +1,7 @@
-"""Time as the client needs it: how long ago something was, and what time it is where the keys are kept.
+"""The client's two clocks: elapsed time, and the server's time.
 
-This machine's wall clock may be wrong, and may jump while a program runs; no call of the client rests on it. What is
-over is told by a clock that only goes forward, and what time it is by the `Date` of the server's own answers.
+This machine's wall clock may be wrong, and may jump while a program runs; no call of the client depends on it.
+Elapsed time is measured by a monotonic clock; the time of day is taken from the `Date` header of the server's responses.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from email.utils import parsedate_to_datetime
 
-# Linux's monotonic clock stands still while the machine sleeps; a key grows older all the same.
+# Linux's monotonic clock stops while the machine sleeps, but a key keeps ageing.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def steady_seconds() -> float:
-    """Seconds since some moment: never goes back, and goes on while the machine sleeps where the system can tell."""
+    """Monotonic seconds that include the time in which the machine slept, where the system provides such a clock."""
     return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
 
 
@@ -24,10 +24,10 @@ def wall_seconds() -> float:
 
 
 class ServerClock:
-    """The server's time as its answers tell it, carried on by the steady clock. Safe to use from several threads.
+    """The server's time from its `Date` headers, extrapolated by the steady clock. Thread-safe.
 
-    Never ahead of the server: `Date` is cut to whole seconds and has travelled. Until the server has told its time once,
-    this machine's wall clock stands in, read a single time.
+    Never ahead of the server: `Date` is cut to whole seconds and has travelled. Until the first `Date`, this
+    machine's wall clock, read once, is used.
     """
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class ServerClock:
 
     @property
     def known(self) -> bool:
-        """Whether the server has told its time."""
+        """Whether the server's time is known."""
         return self._offset is not None
 
     def learn(self, date: str | None) -> None:
-        """Take over what an answer's `Date` says; what cannot be read changes nothing."""
+        """Take the time from a `Date` header; an unreadable one changes nothing."""
         if date is None:
             return
         try:
-            told = parsedate_to_datetime(date).timestamp()
+            server_time = parsedate_to_datetime(date).timestamp()
         except (ValueError, OverflowError, OSError):
             return
-        self._offset = told - steady_seconds()
+        self._offset = server_time - steady_seconds()
 
     def now_seconds(self) -> float:
         """Seconds since 1970 (UTC) by the server's clock."""

@@ -1,7 +1,7 @@
-"""What is sent, when, and what it means, for one call: steps that a client takes with sockets of its own kind.
+"""The protocol of one call without I/O: requests, pauses and results as steps that either client carries out.
 
-A write has one key for all its attempts. Those go on until an answer tells what became of the key, or `retry_seconds` are
-over; then the key itself is asked for, and only where that tells nothing either is the outcome unknown (DESIGN P12).
+A write has one key for all its attempts. It is retried until a response settles it or `retry_seconds` are over; then the
+key's status is queried, and only if that does not settle it either is the outcome unknown (DESIGN P12).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Heard = httpx.Response | httpx.RequestError | BerthError | None
 
 
 def step_after(talk: Talk[Result], heard: Heard) -> Send | Pause | Join | Done[Result]:
-    """The next step, after what came of the last one; None before the first and after a pause."""
+    """The next step, given the result of the last one; None before the first and after a pause."""
     try:
         return talk.throw(heard) if isinstance(heard, Exception) else talk.send(heard)
     except StopIteration as end:
@@ -72,10 +72,10 @@ def step_after(talk: Talk[Result], heard: Heard) -> Send | Pause | Join | Done[R
 
 
 def converse(exchange: Exchange, call: Call[Result]) -> Talk[Result]:
-    """All of one call. Returns its validated result, or raises a `BerthError`."""
+    """Carry out one call. Returns its validated result, or raises a `BerthError`."""
     if not call.writes:
         return (yield from _read(exchange, call, exchange.retry_seconds))
-    request_arguments(call, call.idempotency_key)  # What cannot be sent is refused before anything else is.
+    request_arguments(call, call.idempotency_key)  # Refuse an unsendable call before any request.
     if call.idempotency_key is None:
         key, age_seconds = (yield from draw_key(exchange)), 0.0
     else:
@@ -98,7 +98,7 @@ def draw_key(exchange: Exchange) -> Talk[str]:
 
 
 def _age_seconds(exchange: Exchange, key: str) -> Talk[float]:
-    """How long ago a key was made, if the key tells; else it counts as made now."""
+    """The age of a key that contains its time; any other key counts as new."""
     parsed = parse_key(key)
     if parsed is None:
         return 0.0
@@ -183,7 +183,7 @@ def _read(exchange: Exchange, call: Call[Result], seconds_max: float) -> Talk[Re
 
 
 def _write(exchange: Exchange, call: Call[Result], key: str, made: float) -> Talk[Result]:
-    """All attempts of a write whose key was made at `made` by the steady clock, and the question for its outcome."""
+    """Attempt a write whose key was made at `made` by the steady clock; then query its outcome."""
     retries = Retries(True, exchange.address, exchange.retry_seconds)
     began = steady_seconds()
     failed: BerthError | None = None
@@ -203,7 +203,7 @@ def _write(exchange: Exchange, call: Call[Result], key: str, made: float) -> Tal
 
 
 def _settle(exchange: Exchange, call: Call[Result], key: str, made: float, failed: BerthError | None) -> Talk[Result]:
-    """What became of the key, by asking for it. Raises `OutcomeUnknown` where even that does not tell."""
+    """Settle a write by querying its key's status. Raises `OutcomeUnknown` if that does not settle it."""
     last = failed or BerthError(
         "the key is older than answers are kept, so it was not sent again", code="operation_retired"
     )

@@ -2,7 +2,7 @@
 
 The client id is the same after a restart; the sequence counts one source's writes; the nonce, 8 random bytes in hex, is
 drawn when the source starts, so that a restart never uses a key again; `created_at` is when the key was made, in whole
-seconds since 1970 by the server's clock, so that the key itself tells whether its answer can still be kept.
+seconds since 1970 by the server's clock, so that the key itself shows whether its response can still be stored.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Start:
 
 
 class KeySequence:
-    """Draws keys, each once: from any thread or task, and in a forked process under a nonce of its own."""
+    """Draws keys, each once: from any thread or task, and in a forked process under another nonce."""
 
     def __init__(self, client_id: str, now_seconds: Callable[[], float]) -> None:
         """Begin at 1. `now_seconds` is the server's clock. Raises `Invalid` for an unusable client id."""

@@ -1,4 +1,4 @@
-"""The last word on a write whose answer did not come: what the server says of its key. Pure."""
+"""Settles a write whose response was lost, from the server's record of its key. Pure."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ def result_of(call: Call[Result], operation: Operation, last: BerthError) -> Res
         )
     if operation.state == "unknown":
         raise _not_done(last)
-    raise undecided(f"{last.detail}; whether it was done is no longer kept: look at what it would have changed", last)
+    raise undecided(
+        f"{last.detail}; the record of its outcome is no longer kept: check the object it would have changed", last
+    )
 
 
 def undecided(detail: str, last: BerthError) -> OutcomeUnknown:
-    """Nobody can say what became of the write."""
+    """The error for a write whose outcome could not be determined."""
     return OutcomeUnknown(detail, code="outcome_unknown", status=last.status, outcome="unknown", extra=last.extra)
 
 
 def _not_done(last: BerthError) -> BerthError:
     if last.outcome == "not_done":
         return last
-    detail = f"{last.detail}; the server has since said that it was not, and will not be under this key"
+    detail = f"{last.detail}; the server has since reported that it was not done, and will not be done under this key"
     return Unavailable(detail, code="unreachable", status=last.status, outcome="not_done", extra=last.extra)

@@ -19,7 +19,7 @@ WAIT_SECONDS = 90.0
 
 
 async def rush(stage: Stage, act: Act, say: Say) -> Act:
-    """Ask 64 times for one GPU in each region's share; exactly what exists is placed, the rest is told why not."""
+    """Send 64 creates for one GPU each; exactly the capacity is placed, the rest is refused with a reason."""
     player = stage.players[1]
     async with stage.client(player) as berth, stage.admin() as admin:
         nodes = [node async for node in admin.iterate_nodes() if node.shape == "gpu_slice"]

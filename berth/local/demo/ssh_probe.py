@@ -1,4 +1,4 @@
-"""Logging in to an allocation as the demo's tenant, or trying to as somebody else."""
+"""Logs in to an allocation as the demo's tenant, or tries to with another key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def is_refused(connection: Connection, key: asyncssh.SSHKey) -> bool:
 
 
 async def is_gone(connection: Connection, key: asyncssh.SSHKey) -> bool:
-    """Whether nobody lets this key in any more, most likely because nothing listens there."""
+    """Whether login with this key fails, most likely because nothing listens there."""
     try:
         await run_there(connection, key, "true")
     except (asyncssh.Error, OSError):
