@@ -124,7 +124,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_stack_that_never_was_tells_nothing(tmp_path: Path) -> None:
+def test_a_directory_without_a_stack_has_no_addresses(tmp_path: Path) -> None:
     known = read_stack(tmp_path / "nothing")
     assert (known.api_url, known.admin_key, known.database_url) == (None, None, None)
 

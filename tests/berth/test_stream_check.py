@@ -1,4 +1,4 @@
-"""The stream is compared with the log: what a real relay published is kept, and every difference is found."""
+"""The stream check: a stream that a real relay published passes, and every difference from the log is found."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_log_without_a_stream_is_a_violation_and_an_empty_one_is_none(
     assert not check_stream(database_url, nats_server.url).kept
 
 
-def test_a_nats_that_is_not_there_is_named(database_url: str) -> None:
+def test_an_unreachable_nats_is_named(database_url: str) -> None:
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(StreamUnreachable, match=f"{address}; is it running"):
         check_stream(database_url, address)

@@ -1,4 +1,4 @@
-"""A state directory is the stack's own: nothing of anybody else is ever deleted."""
+"""A local stack deletes only its state directory, never foreign files or another stack's directory."""
 
 from __future__ import annotations
 

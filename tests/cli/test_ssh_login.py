@@ -1,4 +1,4 @@
-"""`berth alloc ssh` hands OpenSSH what a node said about itself; nothing of it may become an option."""
+"""`berth alloc ssh` passes a node's user and host to OpenSSH; neither may be read as an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the network does, what the client says of a write is true, and stays true (P12).
+"""Whatever the network does, the outcome that the client reports for a write is true and stays true (P12).
 
 The server here is a few lines of what DESIGN §6 promises, and its network loses, delays and refuses at hypothesis's choice.
 `test_cut_connections.py` does the same with real servers and sockets.
@@ -107,7 +107,7 @@ def _no_state_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     refuses=st.booleans(),
     forgets=st.booleans(),
 )
-def test_what_it_says_is_true_and_stays_true(
+def test_the_reported_outcome_is_true_and_stays_true(
     troubles: list[str], last: str | None, refuses: bool, forgets: bool
 ) -> None:
     now = 1000.0
@@ -126,6 +126,7 @@ def test_what_it_says_is_true_and_stays_true(
                 if isinstance(step, Pause):
                     now += step.seconds
                 else:
+                    assert isinstance(step, Send)
                     now += 0.01
                     if step.arguments["method"] == "POST":
                         deployment.keys.add(step.arguments["headers"]["Idempotency-Key"])
@@ -156,7 +157,7 @@ def test_what_it_says_is_true_and_stays_true(
         assert told[-1] is None or told[-1].json()["state"] == "retired"
 
 
-def test_an_unknown_key_is_a_definite_not_done() -> None:
+def test_an_unknown_key_is_definitely_not_done() -> None:
     """The answer is lost, the rest is refused, and the key turns out never to have come: what came last, as not done."""
     deployment = Deployment(refuses=False, forgets=False)
     exchange = Exchange("http://berth.invalid", None, retry_seconds=0, time_asked=True)
