@@ -44,5 +44,5 @@ def undecided(detail: str, last: BerthError) -> OutcomeUnknown:
 def _not_done(last: BerthError) -> BerthError:
     if last.outcome == "not_done":
         return last
-    detail = f"{last.detail}; the server has since reported that it was not done, and will not be done under this key"
+    detail = f"{last.detail}; the server has since reported that it was not done, and will not be under this key"
     return Unavailable(detail, code="unreachable", status=last.status, outcome="not_done", extra=last.extra)
