@@ -38,7 +38,7 @@ UNITS = {
 
 def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     """Title, how it is started, and settings of each process."""
-    from berth.local.settings import Settings as CommandSettings
+    from berth.cli.settings import Settings as CommandSettings
     from node_agent.settings import Settings as AgentSettings
     from orchestrator.operations.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from berth.client.awaiting import AsyncClient
-from berth.client.events import Event
+from berth.client.async_client import AsyncClient
+from berth.client.feed.events import Event
 
 
 class FeedSource:

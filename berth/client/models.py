@@ -103,7 +103,7 @@ class Allocation(Answer):
 
 
 class Actor(Answer):
-    """Who caused a timeline entry."""
+    """The actor of a timeline entry."""
 
     kind: str
     id: str | None = None
@@ -188,7 +188,7 @@ class Availability(Answer):
 
 
 class Tenant(Answer):
-    """Who rents. `gpus_limit` of None means no limit."""
+    """A customer that rents. `gpus_limit` of None means no limit."""
 
     id: UUID
     name: str

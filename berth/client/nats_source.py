@@ -19,7 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from berth.client.events import Event, event_of_cloud
+from berth.client.feed.events import Event, event_of_cloud
 from berth.client.log_errors import LogTruncated
 
 log = logging.getLogger("berth.client.nats_source")
@@ -70,7 +70,7 @@ class NatsSource:
         state = (await stream.stream_info(self._stream)).state
         if state.first_seq > after + 1 and state.last_seq > after:
             raise LogTruncated(
-                f"the stream begins at version {state.first_seq}, after {after} was asked for; the feed may tell more",
+                f"the stream begins at version {state.first_seq}, not after {after}; the feed may still have the events",
                 code="log_truncated",
                 extra={"first_version": state.first_seq},
             )

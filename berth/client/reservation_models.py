@@ -67,7 +67,7 @@ class Operation(Answer):
     """What became of a write.
 
     `pending`: it runs; `committed` or `rejected`: `result` is what was answered with `status`; `unknown`: it was not done
-    and never will be under this key; `retired`: nobody can say any more.
+    and never will be under this key; `retired`: its record is no longer kept.
     """
 
     key: str

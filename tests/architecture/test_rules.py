@@ -18,9 +18,8 @@ TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
-    "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/stream_check/",
-    "node_agent/journal_file.py",
-    "berth/database/", "berth/local/servers.py", "berth/client/consumer_positions.py",
+    "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/cli/deployment/",
+    "node_agent/journal_file.py", "berth/local/servers.py", "berth/client/consumer_positions.py",
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {"node_agent": ("node_agent.protocol",), "berth": ("berth.client", "berth.process")}

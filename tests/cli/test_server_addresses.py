@@ -1,4 +1,4 @@
-"""Addresses that can be none: one sentence that names the setting, before anything is started, by whoever reads it."""
+"""An impossible server address is refused with one sentence that names the setting, before anything starts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ TEMPORAL = [usable_temporal_address]
         (TEMPORAL, "[::1]:7233"),
     ],
 )
-def test_what_can_be_an_address_is_taken(checks: list[Callable[[str], str]], address: str) -> None:
+def test_a_possible_address_is_accepted(checks: list[Callable[[str], str]], address: str) -> None:
     for check in checks:
         assert check(address) == address
 
@@ -120,7 +120,9 @@ def test_what_can_be_an_address_is_taken(checks: list[Callable[[str], str]], add
         (TEMPORAL, "http://host:7233"),
     ],
 )
-def test_what_can_be_none_is_refused_without_being_repeated(checks: list[Callable[[str], str]], address: str) -> None:
+def test_an_impossible_address_is_refused_without_repeating_it(
+    checks: list[Callable[[str], str]], address: str
+) -> None:
     for check in checks:
         with pytest.raises(PydanticCustomError, match="must"):
             check(address)

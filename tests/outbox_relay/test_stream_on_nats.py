@@ -15,7 +15,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from nats.js.api import RetentionPolicy, StorageType, StreamSource
 
-from berth.client.events import Event
+from berth.client.feed.events import Event
 from berth.client.nats_source import NatsSource
 from outbox_relay.problems import PublishingStopped
 from outbox_relay.rebuilding import Order

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
-from berth.cli.database_findings import database_findings
+from berth.cli.deployment.database_findings import database_findings
 from orchestrator.log.commands.consumers import register_consumer
 from orchestrator.log.store.truncation import Truncation
 from orchestrator.operations.execution import Context
