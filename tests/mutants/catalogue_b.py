@@ -18,10 +18,11 @@ SCHEMA = [
            "new.row_version <> old.row_version + 1", "new.row_version < old.row_version", (TRIGGERS,)),
     Mutant("an allocation begins in any state", "allocations", SQL + "0001_allocations.sql",
            "for each row when (new.state <> 'requested')", "for each row when (false)", (TRIGGERS,)),
-    Mutant("a create runs twice", "allocations", SQL + "0001_allocations.sql",
-           "creation_runs_once unique (tenant_id, operation_key)", "creation_runs_once unique (id, operation_key)", (UNIQUENESS,)),
-    Mutant("a create's key counts for all tenants", "tenants", SQL + "0001_allocations.sql",
-           "creation_runs_once unique (tenant_id, operation_key)", "creation_runs_once unique (operation_key)", (UNIQUENESS,)),
+    Mutant("a create runs twice", "allocations", SQL + "0005_history.sql",
+           "creation_runs_once unique (operation_key, tenant_id)", "creation_runs_once unique (operation_key, id)",
+           (UNIQUENESS,)),
+    Mutant("a create's key counts for all tenants", "tenants", SQL + "0005_history.sql",
+           "creation_runs_once unique (operation_key, tenant_id)", "creation_runs_once unique (operation_key)", (UNIQUENESS,)),
     Mutant("a version has two transitions", "allocations", SQL + "0001_allocations.sql",
            "create unique index timeline_transition_once", "create index timeline_transition_once", (UNIQUENESS,)),
     Mutant("a state waits for nothing", "allocations", SQL + "0001_allocations.sql",
@@ -71,8 +72,8 @@ SCHEMA = [
            "(state = 'hold') <= (expires_at is not null)", "true", (CHECKS,)),
     Mutant("a reservation begins confirmed", "reservations", SQL + "0003_reservations.sql",
            "when (new.state <> 'hold')", "when (new.state not in ('hold', 'confirmed'))", (TRIGGERS,)),
-    Mutant("a hold runs twice", "reservations", SQL + "0003_reservations.sql",
-           "reservation_runs_once unique (tenant_id, operation_key)", "reservation_runs_once unique (id, operation_key)",
+    Mutant("a hold runs twice", "reservations", SQL + "0005_history.sql",
+           "reservation_runs_once unique (operation_key, tenant_id)", "reservation_runs_once unique (operation_key, id)",
            (UNIQUENESS,)),
     Mutant("the ledger is emptied", "billing", SQL + "0005_billing.sql",
            "before truncate on ledger for each statement execute",
@@ -95,4 +96,41 @@ SCHEMA = [
     Mutant("a ledger line leaves the balance", "billing", SQL + "0006_prepaid.sql",
            "on ledger referencing new table as written\n    for each statement",
            "on ledger referencing new table as written\n    for each statement when (false)", (TRIGGERS,)),
+]  # fmt: skip
+
+FORGOTTEN = "tests/node_agent/test_journal_memory.py"
+AT_MOST_ONCE = "tests/node_agent/test_at_most_once.py"
+REVOKED = "tests/node_api/test_revoked_while_waiting.py"
+STATE = "node_agent/journal_state.py"
+EXECUTOR = "node_agent/executor.py"
+DISPATCH = "orchestrator/store/dispatch.py"
+
+AGENT = [
+    Mutant("a task handed out again runs again", "agent", EXECUTOR,
+           "if journaled is not None and journaled.body is not None:", "if False:", (AT_MOST_ONCE,)),
+    Mutant("an expired task begins when its turn comes", "agent", EXECUTOR,
+           "objection = None if run.began_before else time_objection(run.body, self._clock)", "objection = None",
+           (AT_MOST_ONCE,)),
+    Mutant("a forgotten completed task runs again", "agent", STATE,
+           "if newest.completed or (newest.task_id", "if (newest.task_id", (FORGOTTEN,)),
+    Mutant("a running task's fence is used by another", "agent", STATE,
+           "(newest.task_id != body.task_id and other is not None and other.report is None)", "False", (FORGOTTEN,)),
+    Mutant("compaction drops fences", "agent", STATE,
+           "yield from self.newest.values()", "yield from ()", (FORGOTTEN,)),
+    Mutant("compaction drops that a task began", "agent", STATE,
+           "            if task.started:", "            if False:", (FORGOTTEN,)),
+    Mutant("compaction drops reports", "agent", STATE,
+           "            if task.report is not None:", "            if False:", (FORGOTTEN,)),
+    Mutant("unreported tasks are forgotten", "agent", STATE,
+           "if task.reported]\n        for old", "if task.report]\n        for old", (FORGOTTEN,)),
+    Mutant("the newest reports are forgotten", "agent", STATE,
+           "        for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:", "        for old in reported[REPORTED_KEPT:]:",
+           (FORGOTTEN,)),
+    Mutant("reports are kept without bound", "agent", STATE,
+           "            del self.tasks[old]", "            pass", (FORGOTTEN,)),
+    Mutant("a revoked certificate is served", "nodes", DISPATCH, " and c.revoked_at is null", "", (REVOKED,)),
+    Mutant("a certificate of an earlier epoch is served", "nodes", DISPATCH, " and c.node_epoch = n.epoch", "", (REVOKED,)),
+    Mutant("a retired node is served", "nodes", DISPATCH, " and n.state <> 'retired'\n    join node_certificates",
+           "\n    join node_certificates", (REVOKED,)),
+    Mutant("a task of an earlier epoch is served", "tasks", DISPATCH, " and n.epoch = t.node_epoch", "", (REVOKED,)),
 ]  # fmt: skip
