@@ -124,8 +124,7 @@ AGENT = [
     Mutant("unreported tasks are forgotten", "agent", STATE,
            "if task.reported]\n        for old", "if task.report]\n        for old", (FORGOTTEN,)),
     Mutant("the newest reports are forgotten", "agent", STATE,
-           "        for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:", "        for old in reported[REPORTED_KEPT:]:",
-           (FORGOTTEN,)),
+           "for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:", "for old in reported[REPORTED_KEPT:]:", (FORGOTTEN,)),
     Mutant("reports are kept without bound", "agent", STATE,
            "            del self.tasks[old]", "            pass", (FORGOTTEN,)),
     Mutant("a revoked certificate is served", "nodes", DISPATCH, " and c.revoked_at is null", "", (REVOKED,)),
@@ -133,4 +132,52 @@ AGENT = [
     Mutant("a retired node is served", "nodes", DISPATCH, " and n.state <> 'retired'\n    join node_certificates",
            "\n    join node_certificates", (REVOKED,)),
     Mutant("a task of an earlier epoch is served", "tasks", DISPATCH, " and n.epoch = t.node_epoch", "", (REVOKED,)),
+]  # fmt: skip
+
+WORKER_POSITIONS = "tests/worker/test_saved_positions.py"
+RELAY_POSITION = "tests/outbox_relay/test_saved_position.py"
+DURABLE = "worker/consumers/durable.py"
+CONSUMING = "worker/consumers/consumer.py"
+GIVING_UP = "worker/consumers/giving_up.py"
+PUBLISHING = "outbox_relay/publishing.py"
+
+POSITIONS = [
+    Mutant("an event is acknowledged before its effect", "worker", CONSUMING,
+           "        reach(CrashPoint.EVENT_BEFORE_DISPATCH)\n",
+           "        await message.ack()\n        reach(CrashPoint.EVENT_BEFORE_DISPATCH)\n", (WORKER_POSITIONS,)),
+    Mutant("the position is what was delivered", "worker", DURABLE,
+           "floor = info.ack_floor.stream_seq if info.ack_floor else 0",
+           "floor = info.delivered.stream_seq if info.delivered else 0", (WORKER_POSITIONS,)),
+    Mutant("the position passes unacknowledged events", "worker", DURABLE,
+           "if info.num_pending == 0 and info.num_ack_pending == 0:", "if info.num_pending == 0:", (WORKER_POSITIONS,)),
+    Mutant("the position passes events that were not delivered", "worker", DURABLE,
+           "if info.num_pending == 0 and info.num_ack_pending == 0:", "if info.num_ack_pending == 0:", (WORKER_POSITIONS,)),
+    Mutant("a new consumer skips an event", "worker", DURABLE,
+           "opt_start_seq=position + 1 if position", "opt_start_seq=position + 2 if position", (WORKER_POSITIONS,)),
+    Mutant("a new consumer begins at the stream's end", "worker", DURABLE,
+           "DeliverPolicy.BY_START_SEQUENCE if position else DeliverPolicy.ALL",
+           "DeliverPolicy.NEW", (WORKER_POSITIONS,)),
+    Mutant("a message whose burial failed is ended", "worker", GIVING_UP,
+           "            await message.nak(delay=self._pause_seconds)\n            return\n        self._tries",
+           "            await message.term()\n            return\n        self._tries", (WORKER_POSITIONS,)),
+    Mutant("a message is ended before it is buried", "worker", GIVING_UP,
+           "        try:\n            fresh = await bury_event",
+           "        await message.term()\n        try:\n            fresh = await bury_event",
+           (WORKER_POSITIONS,)),
+    Mutant("a failed burial forgets its tries", "worker", GIVING_UP,
+           "self._remember(version, tries - 1, time.monotonic() - trying_seconds)", "self._tries.pop(version, None)",
+           (WORKER_POSITIONS,)),
+    Mutant("a failed burial counts as a try", "worker", GIVING_UP,
+           "self._remember(version, tries - 1,", "self._remember(version, tries,", (WORKER_POSITIONS,)),
+    Mutant("the relay saves what it sent", "relay", PUBLISHING,
+           "                await self._save_position(stored)", "                await self._save_position(self._feed.cursor)",
+           (RELAY_POSITION,)),
+    Mutant("the relay saves the log's head", "relay", PUBLISHING,
+           "await self._reader.save_position(stored)", "await self._reader.save_position(self._publisher.head.version)",
+           (RELAY_POSITION,)),
+    Mutant("the relay goes on where its position is", "relay", PUBLISHING,
+           "        return found.state.last_seq\n",
+           "        async with self._reader._connection.cursor() as c:\n"
+           "            await c.execute(\"select version from consumer_positions where consumer = 'berth-relay'\")\n"
+           "            row = await c.fetchone()\n        return row[0] if row else 0\n", (RELAY_POSITION,)),
 ]  # fmt: skip
