@@ -181,3 +181,35 @@ POSITIONS = [
            "            await c.execute(\"select version from consumer_positions where consumer = 'berth-relay'\")\n"
            "            row = await c.fetchone()\n        return row[0] if row else 0\n", (RELAY_POSITION,)),
 ]  # fmt: skip
+
+CLOCKS = "tests/reservations/test_clock_after_locks.py"
+LOCKS = "tests/placement/test_lock_order.py"
+RACES = "tests/reservations/test_races.py::test_of_overlapping_holds_exactly_one_wins"
+
+CLOCK = [
+    Mutant("a create waits for a locked node", "placement", SQL + "0003_windows.sql",
+           "order by placement_rank, id limit 1 for no key update skip locked",
+           "order by placement_rank, id limit 1 for no key update", (LOCKS + "::test_a_create_passes_a_locked_node",)),
+    Mutant("a create is placed after its end", "placement", SQL + "0003_windows.sql",
+           "if soonest <= stamp_ then", "if false then",
+           (CLOCKS + "::test_a_create_whose_end_passes_during_the_wait_is_not_placed",)),
+    Mutant("a create expires holds by the clock before its locks", "reservations", SQL + "0003_windows.sql",
+           "            stamp := clock_timestamp();\n", "",
+           (CLOCKS + "::test_overdue_holds_in_the_way_expire_by_the_clock_after_the_wait",)),
+    Mutant("a hold is evaluated by the clock before its locks", "reservations", SQL + "0003_holding.sql",
+           "        stamp := clock_timestamp();\n        starts",
+           "        if look = 1 then stamp := clock_timestamp(); end if;\n        starts", (CLOCKS,)),
+    Mutant("a hold of chosen GPUs is evaluated by the clock before its nodes' locks", "reservations", SQL + "0003_holding.sql",
+           "stamp := clock_timestamp();              -- it may", "-- it may", (CLOCKS,)),
+    Mutant("keys are locked in the order of the list", "operations", SQL + "0001_placement.sql",
+           "    order by i.tenant_id, i.key\n    on conflict", "    on conflict",
+           (LOCKS + "::test_lists_that_share_keys_tenants_and_nodes_never_deadlock",)),
+    Mutant("quotas are locked in the order of the list", "tenants", SQL + "0003_windows.sql",
+           "order by i.tenant_id, i.n\n    loop", "order by i.n\n    loop",
+           (LOCKS + "::test_lists_that_share_keys_tenants_and_nodes_never_deadlock",)),
+    Mutant("nodes are locked in any order", "nodes", SQL + "0003_holding.sql",
+           "order by n.id for no key update;\n            if item.together",
+           "order by random() for no key update;\n            if item.together", (RACES,)),
+]  # fmt: skip
+
+MUTANTS = [*SCHEMA, *AGENT, *POSITIONS, *CLOCK]
