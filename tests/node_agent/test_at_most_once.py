@@ -43,10 +43,10 @@ def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         first, second = uuid.uuid4(), uuid.uuid4()
-        slow = {"slow_phase_seconds": "3", "slow_phase": "ssh_ready"}
+        slow = {"slow_phase_seconds": "4", "slow_phase": "ssh_ready"}
         ahead = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0], faults=slow), first))
         await plane.until(lambda: bool(plane.progress[ahead]))
-        expires_at = plane.now() + dt.timedelta(seconds=1.5)
+        expires_at = plane.now() + dt.timedelta(seconds=2.5)
         body = plane.body(TaskType.VM_PROVISION, tenant.provision([1]), second, expires_at=expires_at)
         queued = await plane.hand_out(body)
         await plane.until(lambda: queued in plane.known)

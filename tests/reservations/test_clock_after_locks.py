@@ -100,7 +100,7 @@ def test_a_window_that_ends_during_the_wait_is_not_held(database_url: str, hold:
         if hold is hold_in_window:
             await reserve_later(desk)
             earlier = 1
-        ends_at = datetime.now(UTC) + timedelta(seconds=1.5)
+        ends_at = datetime.now(UTC) + timedelta(seconds=2.5)
         outcome, _ = await after_a_lock(desk, lock, outcome_of(hold(desk, ends_at)), ends_at)
         assert outcome not in (200, 201), outcome
         assert rows_of(desk.url, "select count(*) from reservations") == [(earlier,)]
@@ -151,7 +151,7 @@ def test_a_create_whose_end_passes_during_the_wait_is_not_placed(database_url: s
     async def way(desk: Desk) -> None:
         if held_later:
             await desk.held(wanted=wanted_gpus(8), starts_at=datetime.now(UTC) + timedelta(days=1))
-        ends_at = datetime.now(UTC) + timedelta(seconds=1.5)
+        ends_at = datetime.now(UTC) + timedelta(seconds=2.5)
         (result,), _ = await after_a_lock(
             desk, NODES, create_all(desk.context, desk.catalogue, [create(desk, ends_at)]), ends_at
         )
