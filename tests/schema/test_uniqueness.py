@@ -11,7 +11,7 @@ from tests.schema.catalog import exclusion_constraints, unique_indexes
 from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, insert
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
-UNIQUE = {
+UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocation_timeline_pkey": ("allocation_timeline", ("id",)),
     "timeline_transition_once": ("allocation_timeline", ("allocation_id", "row_version")),
     "allocations_pkey": ("allocations", ("id",)),
@@ -57,7 +57,7 @@ UNIQUE = {
 }
 """Table and columns of each unique index of a table with more than one, or with several columns."""
 
-SINGLE = {
+SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocation_absences_pkey": ("allocation_absences", ("allocation_id",)),
     "audit_pkey": ("audit", ("id",)),
     "balances_pkey": ("balances", ("tenant_id",)),
