@@ -82,6 +82,8 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """The primary keys of tables with no other unique index."""
 
+ALL = UNIQUE | SINGLE
+
 PAYMENT: Row = {
     **dict.fromkeys(
         ("allocation_id", "sku", "gpus", "price_version", "price_micro_per_gpu_second", "starts_at", "ends_at",
@@ -127,7 +129,7 @@ EXCLUSIONS = {"one_right", "one_occupant"}
 
 
 def test_every_unique_index_and_exclusion_has_cases(session: psycopg.Connection[Any]) -> None:
-    listed = {name: (table, frozenset(columns)) for name, (table, columns) in {**UNIQUE, **SINGLE}.items()}
+    listed = {name: (table, frozenset(columns)) for name, (table, columns) in ALL.items()}
     assert listed == unique_indexes(session)
     assert exclusion_constraints(session) == EXCLUSIONS
 
@@ -139,9 +141,9 @@ def require_refused(schema: psycopg.Connection[Any], name: str, table: str, row:
     assert refused.value.diag.constraint_name == PARTITIONS.get(name, name)
 
 
-@pytest.mark.parametrize("name", {**UNIQUE, **SINGLE})
+@pytest.mark.parametrize("name", ALL)
 def test_a_second_row_with_the_same_key_is_refused(schema: psycopg.Connection[Any], name: str) -> None:
-    table, columns = {**UNIQUE, **SINGLE}[name]
+    table, columns = ALL[name]
     common, second = ROWS.get(name, ({}, SECOND.get(table, {})))
     insert(schema, table, **common)
     require_refused(

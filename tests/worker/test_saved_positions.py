@@ -203,7 +203,7 @@ class InterruptedQuestions:
         return info
 
     async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
-        info = await self._stage.jetstream.consumer_info(stream, consumer)
+        info: ConsumerInfo = await self._stage.jetstream.consumer_info(stream, consumer)
         await self._interrupt()
         return info
 
