@@ -184,7 +184,6 @@ POSITIONS = [
 
 CLOCKS = "tests/reservations/test_clock_after_locks.py"
 LOCKS = "tests/placement/test_lock_order.py"
-RACES = "tests/reservations/test_races.py::test_of_overlapping_holds_exactly_one_wins"
 
 CLOCK = [
     Mutant("a create waits for a locked node", "placement", SQL + "0003_windows.sql",
@@ -201,9 +200,6 @@ CLOCK = [
            "        if look = 1 then stamp := clock_timestamp(); end if;\n        starts", (CLOCKS,)),
     Mutant("a hold of chosen GPUs is evaluated by the clock before its nodes' locks", "reservations", SQL + "0003_holding.sql",
            "stamp := clock_timestamp();              -- it may", "-- it may", (CLOCKS,)),
-    Mutant("nodes are locked in any order", "nodes", SQL + "0003_holding.sql",
-           "order by n.id for no key update;\n            if item.together",
-           "order by random() for no key update;\n            if item.together", (RACES,)),
 ]  # fmt: skip
 
 MUTANTS = [*SCHEMA, *AGENT, *POSITIONS, *CLOCK]
