@@ -64,12 +64,13 @@ class JournalState:
         """Return why `body`'s fence forbids it, or None. At most one effect completes per fence; older fences are refused."""
         for unit in units_of(body):
             newest = self.newest.get(unit)
-            if newest is None or newest.task_id == body.task_id or newest.fence < body.fence:
+            if newest is None or newest.fence < body.fence:
                 continue
             if newest.fence > body.fence:
                 return f"fence {body.fence} is older than {newest.fence}, the newest seen for {unit}"
             other = self.tasks.get(newest.task_id)
-            if newest.completed or (other is not None and other.report is None):
+            # A completed task whose report was dropped (`REPORTED_KEPT`) is unknown here, and its fence is used all the same.
+            if newest.completed or (newest.task_id != body.task_id and other is not None and other.report is None):
                 return f"fence {body.fence} was already used for {unit} by task {newest.task_id}"
         return None
 

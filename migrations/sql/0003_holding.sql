@@ -443,6 +443,14 @@ begin
                     answer := '{"outcome": "no_room"}';
                 elsif nodes_[1] is null then
                     answer := '{"outcome": "again"}';
+                else
+                    stamp := clock_timestamp();              -- it may have waited for its nodes
+                    starts := greatest(item.starts_at, stamp);
+                    if item.ends_at <= stamp then
+                        answer := '{"outcome": "window", "detail": "the window is over"}';
+                    else
+                        window_ := tstzrange(starts, item.ends_at);
+                    end if;
                 end if;
             end if;
             nodes_ := coalesce(nodes_, '{}');
