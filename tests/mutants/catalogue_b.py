@@ -103,7 +103,7 @@ AT_MOST_ONCE = "tests/node_agent/test_at_most_once.py"
 REVOKED = "tests/node_api/test_revoked_while_waiting.py"
 STATE = "node_agent/journal_state.py"
 EXECUTOR = "node_agent/executor.py"
-DISPATCH = "orchestrator/store/dispatch.py"
+DISPATCH = "orchestrator/tasks/store/dispatch.py"
 
 AGENT = [
     Mutant("a task handed out again runs again", "agent", EXECUTOR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.conftest import Play

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from orchestrator.commands.create_allocations import create_allocations
-from orchestrator.store.operations import Answer
-from orchestrator.store.placing import Create
+from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.operations.store.operations import Answer
+from orchestrator.placement.store.placing import Create
 from tests.placement.fleet import Fleet, Tenant, create_all, create_of, working
 from tests.reservations.holding import deadlocks
 

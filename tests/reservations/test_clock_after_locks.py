@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from orchestrator.domain.errors import Problem
-from orchestrator.store.operations import Answer
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
 from tests.lifecycle.driving import rows_of
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from orchestrator.domain.reservations import RESERVATION_TRANSITIONS, ReservationState
-from orchestrator.domain.states import TRANSITIONS, AllocationState
+from orchestrator.allocations.states import TRANSITIONS, AllocationState
+from orchestrator.reservations.states import RESERVATION_TRANSITIONS, ReservationState
 from tests.schema.catalog import triggers
 from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, heed_triggers, ignore_triggers, insert, number
 from tests.support.states_as_rows import ALLOCATION_STATES, RESERVATION_STATES

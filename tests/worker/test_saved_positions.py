@@ -19,13 +19,13 @@ from nats.js.api import ConsumerInfo, StreamInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from berth.local.servers import LocalNats
-from orchestrator.execution import Context
-from orchestrator.store.database import connect_database
+from orchestrator.database.transactions import connect_database
+from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import make_context
 from worker.consumers.consumer import EventConsumer
+from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
-from worker.consumers.giving_up import GivingUp
 from worker.consumers.pulling import Puller
 from worker.health import Health
 from worker.settings import Settings
@@ -103,8 +103,8 @@ class Stage:
             heartbeat_seconds=0.5,
             bind=self.durable.bind,
         )
-        giving_up = GivingUp(self.context, CONSUMER, tries_max=2, pause_seconds=0.05, pause_seconds_max=0.1)
-        consumer = EventConsumer(puller, cast(WorkflowStarter, self.effects), giving_up, in_flight_max=4)
+        failed_events = FailedEvents(self.context, CONSUMER, tries_max=2, pause_seconds=0.05, pause_seconds_max=0.1)
+        consumer = EventConsumer(puller, cast(WorkflowStarter, self.effects), failed_events, in_flight_max=4)
         running = asyncio.create_task(consumer.run())
         try:
             yield

@@ -9,9 +9,6 @@ from typing import Any, cast
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
-from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
-from worker.sweepers.silence import sweep_silent_nodes
-from worker.sweepers.webhooks import WebhookSweeper
 
 from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
@@ -19,11 +16,14 @@ from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import rows_of, run_with
 from tests.lifecycle.seeding import connect, create_allocation, seed
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from worker.sweepers import retirement, webhooks
-from worker.sweepers.lost_workflows import LostWorkflows
-from worker.sweepers.reconciliation import Reconciler
+from worker.sweepers import retention, webhook_deliveries
+from worker.sweepers.lost_workflows import WorkflowRescuer
+from worker.sweepers.offline_nodes import mark_silent_nodes_offline
+from worker.sweepers.reconciliation import InventoryReconciler
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations
-from worker.workflows.starting import WorkflowStanding, WorkflowStarter
+from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
+from worker.sweepers.webhook_deliveries import sweep_webhook_deliveries
+from worker.workflows.starting import WorkflowStarter, WorkflowStatus
 
 MANY = 5
 BATCH = 2
@@ -31,7 +31,7 @@ ROUNDS = 3
 
 
 def test_one_sweep_retires_several_batches_of_operations(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retirement, "BATCH_MAX", BATCH)
+    monkeypatch.setattr(retention, "BATCH_MAX", BATCH)
     with connect(database_url) as connection:
         connection.execute(
             "insert into operations (scope, key, fingerprint, status, code, body, retire_after)"
@@ -77,7 +77,7 @@ def test_overdue_holds_are_expired_in_as_many_rounds_as_their_number_needs(datab
 
 
 def test_one_sweep_forgets_several_batches_of_deliveries(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "BATCH_MAX", BATCH)
+    monkeypatch.setattr(webhook_deliveries, "BATCH_MAX", BATCH)
     with connect(database_url) as connection:
         connection.execute(
             """with made as (
@@ -87,7 +87,7 @@ def test_one_sweep_forgets_several_batches_of_deliveries(database_url: str, monk
             select id, n, uuidv7(), 'node.online', 'succeeded', clock_timestamp() - interval '1 h', null
             from made, generate_series(1, 5) n"""
         )
-    run_with(database_url, lambda context: WebhookSweeper(context, seconds=60.0, kept=100).sweep())
+    run_with(database_url, lambda context: sweep_webhook_deliveries(context, 60.0, 100))
     assert rows_of(database_url, "select number from webhook_deliveries") == []
 
 
@@ -98,7 +98,7 @@ def test_silent_nodes_are_marked_in_as_many_rounds_as_their_number_needs(databas
 
     async def sweep(context: Context) -> None:
         for rounds in range(1, ROUNDS + 1):
-            await sweep_silent_nodes(context, 30.0, BATCH)
+            await mark_silent_nodes_offline(context, 30.0, BATCH)
             found = rows_of(database_url, "select count(*) from nodes where not online")
             assert found == [(min(MANY, rounds * BATCH),)]
 
@@ -109,7 +109,7 @@ def test_the_reconciler_continues_behind_the_last_node_and_begins_again(database
     seeded = seed(database_url, slice_nodes=MANY)
 
     async def sweep(context: Context) -> None:
-        reconciler = Reconciler(context, seconds=0.0, nodes_max=BATCH, limit=10, inventories_min=3)
+        reconciler = InventoryReconciler(context, nodes_max=BATCH, limit=10, inventories_min=3)
         for expected in (MANY, 2 * MANY):
             for node in seeded.nodes:
                 beat = Heartbeat(agent_version="1", driver="noop", allocations=[], inventory=None)
@@ -118,7 +118,7 @@ def test_the_reconciler_continues_behind_the_last_node_and_begins_again(database
                 inventory = HeldInventory(gathered_after=after, allocations=held)
                 await record_heartbeat(context, node.id, beat.model_copy(update={"inventory": inventory}))
             for _ in range(ROUNDS):
-                await reconciler.sweep()
+                await reconciler.run()
             assert rows_of(database_url, "select count(*) from node_orphans") == [(expected,)]
 
     run_with(database_url, sweep)
@@ -130,12 +130,12 @@ class AskedTemporal:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def standing(self, workflow_id: str) -> WorkflowStanding:
+    async def status(self, workflow_id: str) -> WorkflowStatus:
         """They run."""
         self.asked.append(workflow_id)
-        return WorkflowStanding.RUNS
+        return WorkflowStatus.RUNNING
 
-    async def wake(self, workflow_id: str, task_id: uuid.UUID) -> bool:
+    async def signal_task_finished(self, workflow_id: str, task_id: uuid.UUID) -> bool:
         """They are there."""
         return True
 
@@ -150,10 +150,10 @@ def seed_waits(url: str) -> None:
         connection.execute("insert into consumer_positions (consumer, version) values ('berth-worker', 1000)")
 
 
-def lost_workflows(context: Context, starter: Any, limit: int) -> LostWorkflows:
-    """Rounds without pauses."""
-    return LostWorkflows(
-        context, cast(WorkflowStarter, starter), consumer="berth-worker", patience_seconds=0.0, seconds=0.0, limit=limit
+def lost_workflows(context: Context, starter: Any, limit: int) -> WorkflowRescuer:
+    """A rescuer without patience."""
+    return WorkflowRescuer(
+        context, cast(WorkflowStarter, starter), consumer="berth-worker", patience_seconds=0.0, limit=limit
     )
 
 
@@ -164,11 +164,11 @@ def test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginnin
         temporal = AskedTemporal()
         sweeper = lost_workflows(context, temporal, BATCH)
         for _ in range(ROUNDS):
-            await sweeper.sweep()
+            await sweeper.run()
         first = list(temporal.asked)
         assert len(set(first)) == MANY == len(first)
         for _ in range(ROUNDS):
-            await sweeper.sweep()
+            await sweeper.run()
         assert temporal.asked == first * 2
 
     run_with(database_url, sweep)
@@ -202,19 +202,19 @@ def starter_over(client: FailingClient) -> WorkflowStarter:
 def test_only_not_found_means_that_a_workflow_is_absent(status: RPCStatusCode) -> None:
     starter = starter_over(FailingClient(status))
     if status is RPCStatusCode.NOT_FOUND:
-        assert asyncio.run(starter.standing("one")) is WorkflowStanding.UNKNOWN
-        assert not asyncio.run(starter.wake("one", uuid.uuid4()))
+        assert asyncio.run(starter.status("one")) is WorkflowStatus.UNKNOWN
+        assert not asyncio.run(starter.signal_task_finished("one", uuid.uuid4()))
         return
     with pytest.raises(RPCError):
-        asyncio.run(starter.standing("one"))
+        asyncio.run(starter.status("one"))
     with pytest.raises(RPCError):
-        asyncio.run(starter.wake("one", uuid.uuid4()))
+        asyncio.run(starter.signal_task_finished("one", uuid.uuid4()))
 
 
 def test_a_missing_namespace_does_not_mean_that_a_workflow_is_absent() -> None:
     starter = starter_over(FailingClient(RPCStatusCode.NOT_FOUND, "Namespace default is not found."))
     with pytest.raises(RPCError):
-        asyncio.run(starter.standing("one"))
+        asyncio.run(starter.status("one"))
 
 
 def test_a_wait_is_not_taken_over_while_temporal_is_unavailable(database_url: str) -> None:
@@ -224,14 +224,14 @@ def test_a_wait_is_not_taken_over_while_temporal_is_unavailable(database_url: st
     async def sweep(context: Context) -> None:
         sweeper = lost_workflows(context, starter_over(FailingClient(RPCStatusCode.UNAVAILABLE)), BATCH)
         with pytest.raises(RPCError):
-            await sweeper.sweep()
+            await sweeper.run()
 
     run_with(database_url, sweep)
     assert rows_of(database_url, "select id, state, row_version, waits_until from allocations order by id") == before
 
 
 def test_deleted_keys_are_forgotten_in_batches(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retirement, "BATCH_MAX", BATCH)
+    monkeypatch.setattr(retention, "BATCH_MAX", BATCH)
     seeded = seed(database_url)
     with connect(database_url) as connection:
         connection.execute(
