@@ -134,6 +134,34 @@ class SshKey(Answer):
     created_at: datetime
 
 
+class AccountTenant(Answer):
+    """The tenant that the caller acts for."""
+
+    id: UUID
+    name: str
+    state: str
+
+
+class AccountLimits(Answer):
+    """Bounds of a tenant; `gpus_limit` None: no limit."""
+
+    gpus_limit: int | None
+    gpus_used: int
+    subscribers_max: int
+    webhooks_max: int
+    hold_seconds_max: float
+    window_seconds_max: float
+
+
+class Account(Answer):
+    """The caller; `tenant` and `limits` are None for an operator."""
+
+    principal_id: UUID
+    role: str
+    tenant: AccountTenant | None
+    limits: AccountLimits | None
+
+
 class Sku(Answer):
     """What is sold."""
 

@@ -240,6 +240,7 @@ class Client:
     get_timeline = _now(tenants.get_timeline)
     iterate_timeline = _each(tenants.get_timeline)
     release_allocation = _now(tenants.release_allocation)
+    me = _now(tenants.me)
     list_skus = _now(tenants.list_skus)
     iterate_skus = _each(tenants.list_skus)
     list_regions = _now(tenants.list_regions)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write, written
 from berth.client.models import (
+    Account,
     Allocation,
     CreatedAllocation,
     Image,
@@ -97,6 +98,11 @@ def release_allocation(
     """Ask for the release (or the cancel) of an allocation; repeating it is harmless. Raises `InvalidState`."""
     path = f"{API}/allocations/{allocation_id}/release"
     return write("POST", path, Allocation, None, idempotency_key, tenant_id=_text(tenant_id))
+
+
+def me() -> Call[Account]:
+    """Principal, role, tenant and limits of the caller."""
+    return read(f"{API}/me", Account)
 
 
 def list_skus(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Sku]]:
