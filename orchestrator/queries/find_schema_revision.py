@@ -6,7 +6,7 @@ from orchestrator.domain.errors import DatabaseUnavailable
 from orchestrator.store.database import Database
 from orchestrator.store.schema_revision import read_schema_revision
 
-REVISION_NEEDED = "0006"
+REVISION_NEEDED = "0007"
 """The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
 
 
