@@ -16,14 +16,8 @@ declare
     event   uuid;
     mark_   bigint;
     change  record;
-    wanted  bigint;
 begin
-    insert into kv_namespaces (id)
-    select distinct (i ->> 'namespace')::uuid from jsonb_array_elements(p_items) i
-    where not exists (select from kv_namespaces n where n.id = (i ->> 'namespace')::uuid)
-    order by 1 on conflict do nothing;
-    perform from kv_namespaces n where n.id = any (select (i ->> 'namespace')::uuid from jsonb_array_elements(p_items) i)
-    order by n.id for no key update;
+    perform kv_lock_namespaces(p_items);
     select h.version, h.leader_id into head, leader from log_head h;
     perform require_accepted_leader(leader);
 
@@ -85,20 +79,6 @@ begin
         told_[item.n] := told;
     end loop;
 
-    with stored as (
-        insert into operations (scope, key, fingerprint, status, code, body, subject_id, retire_after)
-        select i.scope, i.key, decode(i.fingerprint, 'hex'), 200, i.answer ->> 'outcome', (i.answer -> 'body')::text,
-               (i.answer ->> 'event_id')::uuid, clock_timestamp() + make_interval(secs => i.retention_seconds)
-        from rows from (jsonb_to_recordset(p_items) as (scope uuid, key text, fingerprint text, retention_seconds float8),
-                        unnest(told_)) as i(scope, key, fingerprint, retention_seconds, answer)
-        where i.answer ->> 'outcome' in ('committed', 'not_committed')
-        order by i.scope, i.key collate "C"
-        on conflict do nothing returning 1
-    )
-    select (select count(*) from unnest(told_) t where t ->> 'outcome' in ('committed', 'not_committed')) - count(*)
-    into wanted from stored;
-    if wanted <> 0 then
-        raise exception 'a key was used meanwhile' using errcode = '40001';
-    end if;
+    perform kv_store_operations(p_items, told_);
     answers := to_jsonb(told_);
 end $$;

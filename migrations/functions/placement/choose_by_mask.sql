@@ -32,25 +32,8 @@ begin
             place_ := found_.place;
         end if;
         if place_ > 1 then
-            if p_wait then
-                select n.*, c.place into found_
-                from unnest(p_classes[1:place_ - 1]) with ordinality as c(class, place)
-                cross join lateral (
-                    select id, unit_base, free_mask, half_slots from nodes
-                    where pool_id = p_pool and fit_class = c.class and state = 'active' and online
-                      and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (held)
-                    order by placement_rank, id limit 1
-                ) n order by c.place limit 1;
-            else
-                select n.*, c.place into found_
-                from unnest(p_classes[1:place_ - 1]) with ordinality as c(class, place)
-                cross join lateral (
-                    select id, unit_base, free_mask, half_slots from nodes
-                    where pool_id = p_pool and fit_class = c.class and state = 'active' and online
-                      and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (held)
-                    order by placement_rank, id limit 1 for no key update skip locked
-                ) n order by c.place limit 1;
-            end if;
+            found_ := lock_best_node(p_pool, p_shape, p_gpus, p_classes[1:place_ - 1], held,
+                                     case when p_wait then 'none' else 'skip' end, null);
             if found_.id is not null then
                 known := cardinality(held) + 1;
                 place_ := found_.place;
@@ -65,8 +48,7 @@ begin
         if known is null then
             return;
         end if;
-        picked := lowest_bits(masks[known] & ((1::bigint << halves[known]) - 1), p_lows[place_])
-                | (lowest_bits(masks[known] >> halves[known], p_highs[place_]) << halves[known]);
+        picked := pick_slots(masks[known], halves[known], p_lows[place_], p_highs[place_]);
         masks[known] := masks[known] & ~picked;
         class_[known] := class_[known] - p_lows[place_] * 64 - p_highs[place_];
         picks := picks || picked;

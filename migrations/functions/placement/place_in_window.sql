@@ -6,7 +6,6 @@ create or replace function place_in_window(p_item jsonb) returns jsonb language 
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
     item    record;
-    held    reservations;
     units_  int8multirange;
     stamp   timestamptz;
     busy    boolean;
@@ -70,26 +69,16 @@ begin
 
     begin
         if cardinality(due) > 0 then
-            perform 1 from tenant_quotas q
-            where q.tenant_id = item.tenant_id or q.tenant_id in (select r.tenant_id from reservations r where r.id = any (due))
-            order by q.tenant_id for no key update;
-            for held in select r.* from reservations r where r.id = any (due) order by r.id loop
-                perform advance_reservation(held.id, 'hold', held.row_version, 'expired', 'reservation.expired',
-                    jsonb_build_object('deadline', rfc3339(held.expires_at), 'actor_kind', 'system'), stamp,
-                    item.reservation_retire_seconds, null, null);
-                perform close_reservation_claims(held.id);
-                update tenant_quotas q set gpus_used = q.gpus_used - held.gpus_held, row_version = q.row_version + 1
-                where q.tenant_id = held.tenant_id;
-            end loop;
+            perform lock_quotas(array(select r.tenant_id from reservations r where r.id = any (due)) || item.tenant_id);
+            perform change_quotas(e.tenants, e.changes)
+            from expire_holds(due, stamp, item.reservation_retire_seconds) e;
         end if;
         answer := place_together(jsonb_build_array(p_item), cardinality(due) > 0);
     exception when sqlstate 'BC001' then
         delete from operations where scope = item.tenant_id and key = item.key and status is null;
         -- The key's operation may have been retired while its allocation is still there: a creation never runs twice.
-        select jsonb_build_object('outcome', 'existing', 'status', s.status, 'body', s.body,
-                                  'fingerprint', encode(s.fingerprint, 'hex'))
-        into answer from standing_creation(item.tenant_id, item.key) s;
-        answer := jsonb_build_array(coalesce(answer, '{"outcome": "lost"}') || jsonb_build_object('n', item.n));
+        answer := jsonb_build_array(coalesce(standing_answer(item.tenant_id, item.key), '{"outcome": "lost"}')
+                                    || jsonb_build_object('n', item.n));
     end;
     return answer;
 end $$;

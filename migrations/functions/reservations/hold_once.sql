@@ -207,14 +207,7 @@ begin
     end if;
 
     if cardinality(due) > 0 then
-        for found_ in select r.* from reservations r where r.id = any (due) order by r.id loop
-            perform advance_reservation(found_.id, 'hold', found_.row_version, 'expired', 'reservation.expired',
-                jsonb_build_object('deadline', rfc3339(found_.expires_at), 'actor_kind', 'system'), stamp,
-                item.retention_seconds, null, null);
-            perform close_reservation_claims(found_.id);
-            tenants_ := tenants_ || found_.tenant_id;
-            changes := changes || -found_.gpus_held;
-        end loop;
+        select e.tenants, e.changes into tenants_, changes from expire_holds(due, stamp, item.retention_seconds) e;
     end if;
 
     until := least(stamp + make_interval(secs => item.ttl_seconds), item.ends_at);
