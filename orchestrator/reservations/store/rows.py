@@ -14,7 +14,7 @@ _READ = """
 select reservation_answer(r, cast(:result as text)) as body from reservations r
 where r.id = :id and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)
 """
-# Each has its index (migrations/sql/0005_history.sql) and says the condition that this one is for, so no other will do: with
+# Each has its index (migrations/schema/reservations.sql) and says the condition that this one is for, so no other will do: with
 # `tenant_id = :tenant_id` that of positions would, with all that others have ever had in it.
 _LIST_OF_TENANT = """
 select r.position, reservation_answer(r, null) as body from reservations r
