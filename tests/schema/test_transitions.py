@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from orchestrator.domain.reservations import RESERVATION_TRANSITIONS, ReservationState
-from orchestrator.domain.states import TRANSITIONS, AllocationState
+from orchestrator.allocations.states import TRANSITIONS, AllocationState
+from orchestrator.reservations.states import RESERVATION_TRANSITIONS, ReservationState
 
 INSERTED = {
     "allocations": """
