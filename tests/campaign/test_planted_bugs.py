@@ -17,7 +17,7 @@ from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import BUGS, planted
 
-PAGE = Path(__file__).parents[2] / "docs" / "campaign.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "campaign.md"
 
 SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("no_claim_constraints", database.two_creates_at_once, ("one holder", "clean before reuse", "verify P1")),

@@ -16,7 +16,7 @@ from outbox_relay.messages import NO_TENANT, Subjects
 from tests.api.conftest import PublicApi
 
 SPECIFICATION = Path(__file__).parent / "asyncapi_specification" / "schema-3.0.0.json"
-PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
 TENANT = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 
 

@@ -21,6 +21,7 @@ from berth.local.stack import Stack, StackOptions
 from tests.deploy.deployment import DEPLOY, ROOT, known_variables
 
 PAGES = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+KINDS = ("tutorials", "how-to", "reference", "explanation")
 PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
 NAMES_OF_POSTGRES = {"commit_delay"}
 FENCED = re.compile(r"^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -94,7 +95,10 @@ def test_every_name_of_code_that_is_told_exists() -> None:
         for file in (ROOT / package).rglob(pattern)
     )
     known = set(re.findall(r"\w+", sources))
-    for page in (ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "decisions").glob("*.md")):
+    for page in (
+        ROOT / "docs" / "explanation" / "architecture.md",
+        *(ROOT / "docs" / "explanation" / "decisions").glob("*.md"),
+    ):
         for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", page.read_text()):
             assert name in known | NAMES_OF_POSTGRES, f"{page.name} tells of {name}, which is nowhere in the code"
 
@@ -107,7 +111,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_decisions_are_numbered_and_listed() -> None:
-    directory = ROOT / "docs" / "decisions"
+    directory = ROOT / "docs" / "explanation" / "decisions"
     pages = sorted(path.name for path in directory.glob("0*.md"))
     assert [name[:4] for name in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
     listed = re.findall(r"\]\((0[\w-]+\.md)\)", (directory / "README.md").read_text())
@@ -120,16 +124,32 @@ def test_decisions_are_numbered_and_listed() -> None:
 
 def test_the_configuration_page_is_what_the_settings_say() -> None:
     reference = runpy.run_path(str(DEPLOY / "environment_reference.py"))
-    written = (ROOT / "docs" / "configuration.md").read_text()
+    written = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     assert written == reference["page"](), "run `python deploy/environment_reference.py`"
     for _, _, settings in reference["processes"]():
         for variable in known_variables(settings):
             assert f"| `{variable}` |" in written
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text()))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+def test_every_page_is_linked_from_the_index_of_its_kind_and_listed_in_the_navigation() -> None:
+    readme = (ROOT / "README.md").read_text()
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert "](docs/index.md)" in readme
+    for kind in KINDS:
+        index = (ROOT / "docs" / kind / "index.md").read_text()
+        assert f"]({kind}/index.md)" in (ROOT / "docs" / "index.md").read_text()
+        assert f"](docs/{kind}/index.md)" in readme
+        for page in (ROOT / "docs" / kind).glob("*.md"):
+            assert page.name == "index.md" or f"]({page.name})" in index, (
+                f"docs/{kind}/index.md does not link {page.name}"
+            )
+    listed = re.findall(r"([\w/-]+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+
+
+def test_every_page_lies_in_the_folder_of_its_kind() -> None:
+    placed = {str(page.relative_to(ROOT / "docs").parent) for page in (ROOT / "docs").rglob("*.md")}
+    assert placed == {".", *KINDS, "explanation/decisions"}
 
 
 @pytest.mark.full
@@ -166,7 +186,8 @@ COMES_LATER: dict[str, str] = {}
 
 
 def test_every_known_failure_names_its_tests_or_a_part_that_does_not_exist() -> None:
-    rows = re.findall(r"^\| (\d+) \|[^|]+\| (.+) \|$", (ROOT / "docs" / "known-failures.md").read_text(), re.MULTILINE)
+    page = ROOT / "docs" / "explanation" / "known-failures.md"
+    rows = re.findall(r"^\| (\d+) \|[^|]+\| (.+) \|$", page.read_text(), re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 31))
     for number, told in rows:
         assert re.search(r"`(tests/[\w/]+\.py|test_\w+)`", told) or "*" in told, f"row {number} names no test"
