@@ -12,7 +12,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint docs bench campaign clean
+.PHONY: help setup demo up test test-full lint docs references bench campaign clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lint: $(STAMP)  ## ruff, mypy --strict, import rules, the site's links
 
 docs: $(STAMP)  ## build the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+references: $(STAMP)  ## write the generated pages of docs/reference
+	@for page in environment failure event http; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
 	$(BIN)/pytest -n 3 --dist loadfile -m "not full"
