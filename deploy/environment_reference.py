@@ -28,7 +28,7 @@ PEM unless their meaning says otherwise. Written by `deploy/environment_referenc
 test keeps this page equal to them.
 
 A setting that several processes have means the same in each: give all of them the same value. Containers read a secret
-such as `BERTH_DATABASE_URL` from the file `/run/secrets/BERTH_DATABASE_URL` where there is one (`deploy/README.md`).
+such as `BERTH_DATABASE_URL` from the file `/run/secrets/BERTH_DATABASE_URL` where there is one (`docs/how-to/deploy.md`).
 """
 UNITS = {
     "seconds": "seconds", "bytes": "bytes", "port": "port", "file": "path", "dir": "path", "url": "URL",
