@@ -1,4 +1,4 @@
-"""Crash points of the orchestrator and the worker; docs/crash-points.md describes each."""
+"""Crash points of the orchestrator and the worker; docs/reference/crash-points.md describes each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crash points of the relay; docs/crash-points.md describes each."""
+"""Crash points of the relay; docs/reference/crash-points.md describes each."""
 
 from __future__ import annotations
 

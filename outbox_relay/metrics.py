@@ -35,7 +35,7 @@ class Metrics:
         )
         self.stores_nothing = Gauge(
             prefix + "nats_stores_nothing",
-            "1 while NATS answers and stores nothing (docs/events.md, When NATS stores nothing)",
+            "1 while NATS answers and stores nothing (docs/reference/events.md, When NATS stores nothing)",
             registry=registry,
         )
         self.sequenced = Counter(prefix + "sequenced", "Events given a version by this relay", registry=registry)

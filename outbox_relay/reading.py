@@ -19,7 +19,7 @@ SELECT_STATUS = """
     from log_head h cross join log_stream s"""
 
 CURSOR = "berth-relay"
-"""The relay's name among the consumers whose positions keep the log from being truncated (docs/retention.md)."""
+"""The relay's name among the consumers whose positions keep the log from being truncated (docs/reference/log-retention.md)."""
 
 SAVE_POSITION = """
     insert into consumer_positions (consumer, version) values (%(consumer)s, %(version)s)

@@ -1,4 +1,4 @@
-"""A durable consumer of the log: each event takes effect once, in the consumer's own Postgres (docs/consumers.md).
+"""A durable consumer of the log: each event takes effect once, in the consumer's own Postgres (docs/how-to/consume-events.md).
 
 Effect and position commit in one transaction of the consumer's database, so there is nothing between them that a crash
 could cut. The position is a version, which means the same on the feed and on NATS: an event that arrives twice is skipped, from

@@ -1,6 +1,6 @@
 """What can go wrong, by name. Every error says what became of the request: `not_done`, `in_progress` or `unknown`.
 
-Each `code` of the server's problem documents (RFC 9457; docs/http-api.md) has its own class below the situation it
+Each `code` of the server's problem documents (RFC 9457; docs/reference/http-api.md) has its own class below the situation it
 belongs to, so a caller catches the one it can act on, or all alike (`NotFound`, `Invalid`, `Unavailable`), and leaves the
 rest to `BerthError`.
 """
@@ -61,7 +61,7 @@ class Refused(BerthError):
 
 
 class SkuUnavailable(Refused):
-    """Nothing could be placed; `reason` says why (docs/http-api.md lists the reasons)."""
+    """Nothing could be placed; `reason` says why (docs/reference/http-api.md lists the reasons)."""
 
     codes = ("sku_unavailable",)
 

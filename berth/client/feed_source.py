@@ -1,4 +1,4 @@
-"""The feed as a consumer's source (docs/consumers.md)."""
+"""The feed as a consumer's source (docs/how-to/consume-events.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API answers about keys and values (docs/kv.md), as immutable models. Keys and values are bytes."""
+"""What the API answers about keys and values (docs/reference/keyvalue.md), as immutable models. Keys and values are bytes."""
 
 from __future__ import annotations
 

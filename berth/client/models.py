@@ -1,4 +1,4 @@
-"""What the API answers (docs/http-api.md), as immutable pydantic models. Fields of a newer server are ignored."""
+"""What the API answers (docs/reference/http-api.md), as immutable pydantic models. Fields of a newer server are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NATS JetStream as a consumer's source: the stream's sequence is the version (docs/events.md, docs/consumers.md).
+"""NATS JetStream as a source of events: stream sequence = version (docs/reference/events.md, docs/how-to/consume-events.md).
 
 It needs no durable consumer and acknowledges nothing: the position in Postgres is the truth, and what the stream is asked
 for begins behind it. A stream that was made anew, or a subscription that stalls, is left and asked again.

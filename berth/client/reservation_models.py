@@ -1,4 +1,4 @@
-"""What the API answers about reservations, resources and operations (docs/reservations.md), as immutable models."""
+"""What the API answers about reservations, resources and operations (docs/reference/reservations.md), as immutable models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For receivers of webhooks: is this message Berth's, and what does it say? (Standard Webhooks 1.0, docs/webhooks.md)
+"""For receivers of webhooks: is this message Berth's, and what does it say? (Standard Webhooks 1.0, docs/reference/webhooks.md)
 
     event = verify_webhook(request.body, request.headers, secret)
 

@@ -1,4 +1,4 @@
-"""Named places where a test may kill the process: wherever two systems meet (docs/crash-points.md).
+"""Named places where a test may kill the process: wherever two systems meet (docs/reference/crash-points.md).
 
 The labels are in each package's own `crash_points` module. In a product process nothing is installed, and reaching a
 point costs one comparison. No setting installs anything; `tests/testbuild` does.

@@ -78,7 +78,7 @@ create index allocations_by_reservation on allocations (reservation_id) where re
 -- Start allocations that wait for occupied units of a node (start_waiting).
 create index allocations_waiting_for_units on allocations (node_id) where waits_for = 'units';
 -- List a tenant's allocations by page. The predicate is always true and stated by that list alone, so the planner uses
--- this index for no other statement, even without statistics (docs/performance.md).
+-- this index for no other statement, even without statistics (docs/reference/performance.md).
 create index allocations_by_tenant on allocations (tenant_id, id) where id > '00000000-0000-0000-0000-000000000000';
 
 create table allocation_timeline (

@@ -1,4 +1,4 @@
--- Metering, the ledger and prepaid balances (docs/billing.md).
+-- Metering, the ledger and prepaid balances (docs/reference/billing.md).
 
 create table metering_intervals (
     allocation_id              uuid primary key,

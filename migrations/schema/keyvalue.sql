@@ -1,4 +1,4 @@
--- Keys and values of tenants, and of the operators together (DESIGN §7, docs/kv.md).
+-- Keys and values of tenants, and of the operators together (DESIGN §7, docs/reference/keyvalue.md).
 --
 -- Commits of one namespace are serialised by the lock of its row. The mark of a key is the outbox id of the transaction
 -- that changed it last. It is drawn under that lock, so marks rise in the order of the namespace's commits, which is the

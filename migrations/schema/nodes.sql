@@ -56,7 +56,7 @@ comment on column nodes.fit_class is 'Free slots in the first half * 64 + free s
 comment on column nodes.placement_rank is 'Random order of nodes within a class, so that concurrent placements spread.';
 comment on column nodes.epoch is 'Rises with every enrolment; certificates and tasks of an older epoch are refused.';
 comment on column nodes.hardware_id is 'Identity that the hardware reported at enrolment.';
-comment on column nodes.faults is 'Fault switches of the sandbox driver (docs/sandbox-driver.md).';
+comment on column nodes.faults is 'Fault switches of the sandbox driver (docs/reference/sandbox-driver.md).';
 comment on column nodes.held_allocations is 'Allocations that the agent reported last.';
 comment on column nodes.inventory is 'Newest complete inventory, [{allocation_id, slots, fence}]; null: none was ever sent.';
 comment on column nodes.inventory_after is 'Database time that the agent had received before it gathered the inventory.';

@@ -1,4 +1,4 @@
--- Named subscriptions of GET /api/v1/notifications (docs/notifications.md).
+-- Named subscriptions of GET /api/v1/notifications (docs/reference/notifications.md).
 
 create table notification_subscriptions (
     scope        uuid not null,

@@ -1,4 +1,4 @@
--- Webhooks (docs/webhooks.md): projections of the log, each with its own offset. Advancing the offset and writing the
+-- Webhooks (docs/reference/webhooks.md): projections of the log, each with its own offset. Advancing the offset and writing the
 -- deliveries is one transaction; sending happens outside of transactions.
 
 create table webhooks (

@@ -1,7 +1,7 @@
 """The catalogue of failures: every stable code, what happened, who acts, and what that person does next. Pure.
 
 Sources: "Failure -> state mapping" of the allocation lifecycle (reference/allocation-lifecycle.txt) and our own. A code
-that a node reports is one of `node_agent.protocol.FailureCode`; tests hold both lists and docs/failures.md together.
+that a node reports is one of `node_agent.protocol.FailureCode`; tests hold both lists and docs/reference/failures.md together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Acts(StrEnum):
 
 
 class Retried(StrEnum):
-    """What is tried again without anybody acting; the numbers are settings (docs/configuration.md)."""
+    """What is tried again without anybody acting; the numbers are settings (docs/reference/configuration.md)."""
 
     NOT = "not"
     PROVISION = "another provision attempt"
@@ -55,7 +55,7 @@ class Retried(StrEnum):
 class Failure:
     """One code. `lands_in`: where an allocation stands once nothing is tried any more.
 
-    `switch`: the fault switch that provokes it in the sandbox (docs/sandbox-driver.md); None if it takes more than one.
+    `switch`: the fault switch that provokes it in the sandbox (docs/reference/sandbox-driver.md); None if it takes more than one.
     """
 
     code: Code

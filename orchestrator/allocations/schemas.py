@@ -71,7 +71,7 @@ class Connection(BaseModel):
 
 
 class Failure(BaseModel):
-    """What went wrong, and what a person does next (docs/failures.md)."""
+    """What went wrong, and what a person does next (docs/reference/failures.md)."""
 
     code: str
     detail: str | None

@@ -1,4 +1,4 @@
-"""A prepaid balance is looked at: is it low, is it used up (docs/billing.md)."""
+"""A prepaid balance is looked at: is it low, is it used up (docs/reference/billing.md)."""
 
 from __future__ import annotations
 

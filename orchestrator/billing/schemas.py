@@ -1,4 +1,4 @@
-"""Balances and payments as the API takes and shows them (docs/billing.md). Amounts are whole micro-units."""
+"""Balances and payments as the API takes and shows them (docs/reference/billing.md). Amounts are whole micro-units."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A short route for the few requests that come by the thousand: creates, holds and confirms that are in order.
 
 The framework's routing, dependencies and parsing cost more than such a request costs in this process
-(docs/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
+(docs/reference/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
 endpoint that says what is wrong with a request. Both do it through the same function, so they cannot differ in what they do.
 """
 

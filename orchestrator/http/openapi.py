@@ -1,6 +1,6 @@
 """What the OpenAPI document says beyond the endpoints' own types: problem documents, and how callers are known.
 
-Every operation can be refused in the ways of docs/http-api.md, so every operation lists them; the document is checked
+Every operation can be refused in the ways of docs/reference/http-api.md, so every operation lists them; the document is checked
 against the running server by the tests.
 """
 

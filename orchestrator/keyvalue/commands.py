@@ -1,4 +1,4 @@
-"""Commit transactions of keys and values, and tell the versions that they have in the log (docs/kv.md).
+"""Commit transactions of keys and values, and tell the versions that they have in the log (docs/reference/keyvalue.md).
 
 A list shares one server-side call, which judges and applies them one after another; then what waits is sequenced, and their
 versions are read. Between these two a transaction is committed and nobody knows its version: who dies there leaves it to the

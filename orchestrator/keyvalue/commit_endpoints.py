@@ -1,4 +1,4 @@
-"""`POST /v1/commit` and `GET /v1/status`: transactions of keys and values (docs/kv.md)."""
+"""`POST /v1/commit` and `GET /v1/status`: transactions of keys and values (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 

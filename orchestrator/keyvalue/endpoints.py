@@ -1,4 +1,4 @@
-"""`GET /v1/kv` and `GET /v1/kv/{key}`: keys and values as transactions left them (docs/kv.md)."""
+"""`GET /v1/kv` and `GET /v1/kv/{key}`: keys and values as transactions left them (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keys hold, and at which version that is so (docs/kv.md)."""
+"""What keys hold, and at which version that is so (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of keys and values: what they ask, and what of it is left to do. Pure (docs/kv.md).
+"""Transactions of keys and values: what they ask, and what of it is left to do. Pure (docs/reference/keyvalue.md).
 
 Keys are bytes and sort as such. A range is `[begin, end)`."""
 

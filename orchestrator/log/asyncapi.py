@@ -1,6 +1,6 @@
 """`GET /asyncapi.json`: the events on NATS and on WebSockets as an AsyncAPI 3 document, made from the one table of event types.
 
-https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages are CloudEvents 1.0 (docs/events.md).
+https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages are CloudEvents 1.0 (docs/reference/events.md).
 """
 
 from __future__ import annotations

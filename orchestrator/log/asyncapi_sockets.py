@@ -1,4 +1,4 @@
-"""Notifications in the AsyncAPI document: the messages of the socket, either way (docs/notifications.md)."""
+"""Notifications in the AsyncAPI document: the messages of the socket, either way (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What every type of event carries: the one table from which the AsyncAPI document is made, and against which tests hold
-every event that is written (docs/events.md says the same in prose).
+every event that is written (docs/reference/events.md says the same in prose).
 
 Schemas are JSON Schema. Consumers pass over what they do not know, so these tell what is there at least; the tests also
 refuse what is not told here.

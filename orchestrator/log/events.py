@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 class EventType(StrEnum):
-    """Stable names; docs/events.md lists each payload."""
+    """Stable names; docs/reference/events.md lists each payload."""
 
     PROVISIONING_REQUESTED = "provisioning.requested"
     PROVISIONING_WAITING = "provisioning.waiting"

@@ -1,4 +1,4 @@
-"""`GET /v1/subscribe`: the events of the log as they come, from any version on (docs/feed.md)."""
+"""`GET /v1/subscribe`: the events of the log as they come, from any version on (docs/reference/feed.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/retention`: policies that keep the log from being truncated (docs/retention.md)."""
+"""`/v1/retention`: policies that keep the log from being truncated (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers of the log as operators see them (docs/retention.md)."""
+"""Consumers of the log as operators see them (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that tell the version they include, and may ask for a least one (docs/http-api.md, "Versions of answers").
+"""Reads that tell the version they include, and may ask for a least one (docs/reference/http-api.md, "Versions of answers").
 
 Every GET takes this, so it is taken off the request before its endpoint sees it, like the request id.
 """

@@ -1,4 +1,4 @@
-"""`GET /api/v1/notifications`: a WebSocket on which the events of the log come as they commit (docs/notifications.md).
+"""`GET /api/v1/notifications`: a WebSocket on which the events of the log come as they commit (docs/reference/notifications.md).
 
 No Origin is looked at: a browser adds nothing of its own to a WebSocket that would let it in. There is no cookie, and a
 page that knows a key may use it from wherever it comes.

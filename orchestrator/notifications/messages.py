@@ -1,4 +1,4 @@
-"""What is said on a socket of notifications beside the events, and how it is closed (docs/notifications.md)."""
+"""What is said on a socket of notifications beside the events, and how it is closed (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifications as the API takes and shows them (docs/notifications.md)."""
+"""Notifications as the API takes and shows them (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

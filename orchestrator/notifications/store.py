@@ -1,4 +1,4 @@
-"""Named subscriptions of notifications: how far each is acknowledged, and how long it keeps the log (docs/notifications.md)."""
+"""Named subscriptions of notifications: acknowledged positions and retention (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

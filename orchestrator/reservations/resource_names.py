@@ -1,4 +1,4 @@
-"""How resources are named: `node:<id>`, `slot:<node id>:<index>`, or an id that an operator gave (docs/reservations.md).
+"""Names of resources: `node:<id>`, `slot:<node id>:<index>`, or an id that an operator gave (docs/reference/reservations.md).
 
 Ids of operators hold no colon, so no name has two meanings. An id has one spelling, the one that it is shown in (RFC 9562:
 lower case, hyphens in four places), so nothing has two names.

@@ -1,4 +1,4 @@
-"""Where a webhook may be sent: addresses of URLs, and of what their names resolve to (docs/webhooks.md).
+"""Where a webhook may be sent: addresses of URLs, and of what their names resolve to (docs/reference/webhooks.md).
 
 What is refused follows IANA's registries of special-purpose addresses (RFC 6890 and its successors), and everything that
 embeds an IPv4 address: who asks for it could mean any machine of ours. IPv6 is a list of what is let through, for what

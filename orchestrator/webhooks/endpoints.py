@@ -1,4 +1,4 @@
-"""`/api/v1/webhooks`: a tenant's, with its own events; with an operator's key the operators', with all (docs/webhooks.md)."""
+"""`/api/v1/webhooks`: a tenant's, with its own events; with an operator's key the operators' (docs/reference/webhooks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks as the API takes and shows them (docs/webhooks.md)."""
+"""Webhooks as the API takes and shows them (docs/reference/webhooks.md)."""
 
 from __future__ import annotations
 

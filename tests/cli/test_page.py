@@ -1,4 +1,4 @@
-"""docs/cli.md names every command and option, and none that does not exist."""
+"""docs/reference/cli.md names every command and option, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from berth.cli.main import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 OF_THE_SHELL = {"--install-completion", "--show-completion"}
 
 

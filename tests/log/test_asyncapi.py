@@ -16,7 +16,7 @@ from outbox_relay.messages import NO_TENANT, Subjects
 from tests.api.conftest import PublicApi
 
 SPECIFICATION = Path(__file__).parent / "asyncapi_specification" / "schema-3.0.0.json"
-PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "event-types.md"
 TENANT = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 
 
@@ -68,7 +68,7 @@ def test_addresses_are_the_subjects_of_the_relay(document: dict[str, Any]) -> No
 
 
 def test_the_page_tells_the_same_fields(document: dict[str, Any]) -> None:
-    """Each type has its row in docs/events.md, whose data column names every field that the type always has."""
+    """Each type has its row in docs/reference/event-types.md, whose data column names every field that the type always has."""
     rows: dict[str, str] = {}
     for line in PAGE.read_text().splitlines():
         cells = line.split(" | ")

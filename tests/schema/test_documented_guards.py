@@ -10,7 +10,7 @@ import psycopg
 
 from tests.schema.catalog import exclusion_constraints, triggers, unique_indexes
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 
 
 def test_the_architecture_page_names_the_guards_of_the_schema(session: psycopg.Connection[Any]) -> None:

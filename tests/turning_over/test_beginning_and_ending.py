@@ -1,4 +1,4 @@
-"""What begins and ends by itself: templates at their start, moves, failures, notices, ends (docs/reservations.md)."""
+"""What begins and ends by itself: templates at their start, moves, failures, notices, ends (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

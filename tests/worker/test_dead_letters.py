@@ -111,7 +111,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     seeded = seed(url)
     allocation_id = create_allocation(url, seeded)
     with connect(url) as connection:
-        # NATS knows the id already when the event comes, so a stub stands at its place (docs/events.md).
+        # NATS knows the id already when the event comes, so a stub stands at its place (docs/reference/events.md).
         connection.execute(
             "insert into outbox (id, event_id, event_type, correlation_id, subject, payload) overriding system value"
             " select 0, event_id, 'test.before', correlation_id, subject, '{}' from outbox"

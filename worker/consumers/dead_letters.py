@@ -75,7 +75,7 @@ class PartialEvent:
 
 
 def read_partially(body: bytes, why: str) -> PartialEvent:
-    """The id and type of a message where it has them, and whether it is a stub (docs/events.md)."""
+    """The id and type of a message where it has them, and whether it is a stub (docs/reference/events.md)."""
     try:
         document = orjson.loads(body)
     except ValueError:

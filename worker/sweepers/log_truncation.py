@@ -1,4 +1,4 @@
-"""Drops old partitions of the log and measures which cursors prevent that (docs/retention.md)."""
+"""Drops old partitions of the log and measures which cursors prevent that (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _publishing(last: int, backlog: Backlog | None) -> Iterator[Finding]:
         return
     if last > backlog.head_version:
         detail = f"NATS is ahead of Postgres: the stream ends at {last}, the log at {backlog.head_version}"
-        yield Finding("publishing", "bad", f"{detail}; docs/events.md says what that means")
+        yield Finding("publishing", "bad", f"{detail}; docs/reference/events.md says what that means")
         return
     late = backlog.oldest_seconds > BACKLOG_SECONDS_MAX
     detail = f"{backlog.head_version - last} events are not on NATS yet, the oldest for {backlog.oldest_seconds:.1f} s"

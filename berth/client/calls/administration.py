@@ -1,4 +1,4 @@
-"""The operator's part of the API, one function per path (docs/http-api.md). All raise `Forbidden` for tenant keys."""
+"""The operator's part of the API, one function per path (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepaid balances, one function per path (docs/billing.md). Amounts are whole micro-units."""
+"""Prepaid balances, one function per path (docs/reference/billing.md). Amounts are whole micro-units."""
 
 from __future__ import annotations
 

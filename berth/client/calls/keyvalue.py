@@ -1,4 +1,4 @@
-"""Keys and values, one function per path (docs/kv.md). Keys and values are bytes here and base64 on the wire."""
+"""Keys and values, one function per path (docs/reference/keyvalue.md). Keys and values are bytes here and base64 on the wire."""
 
 from __future__ import annotations
 

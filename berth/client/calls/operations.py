@@ -1,4 +1,4 @@
-"""What became of a write, asked for by its key (docs/http-api.md)."""
+"""What became of a write, asked for by its key (docs/reference/http-api.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orphans of nodes, one function per path (docs/http-api.md). All raise `Forbidden` for tenant keys."""
+"""Orphans of nodes, one function per path (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
 

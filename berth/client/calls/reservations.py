@@ -1,4 +1,4 @@
-"""Reservations, resources and availability, one function per path (docs/reservations.md). `tenant_id` is for admin keys."""
+"""Reservations, resources and availability, one function per path. `tenant_id` is for admin keys only."""
 
 from __future__ import annotations
 

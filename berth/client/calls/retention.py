@@ -1,4 +1,4 @@
-"""Retention policies, one function per path (docs/retention.md)."""
+"""Retention policies, one function per path (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

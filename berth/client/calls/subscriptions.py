@@ -1,4 +1,4 @@
-"""Named subscriptions of notifications, one function per path (docs/notifications.md)."""
+"""Named subscriptions of notifications, one function per path (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tenant's part of the API, one function per path (docs/http-api.md). `tenant_id` is for admin keys only."""
+"""The tenant's part of the API, one function per path (docs/reference/http-api.md). `tenant_id` is for admin keys only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was used, and what it costs (docs/billing.md)."""
+"""What was used, and what it costs (docs/reference/billing.md)."""
 
 from __future__ import annotations
 

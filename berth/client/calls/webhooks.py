@@ -1,4 +1,4 @@
-"""Webhooks, one function per path (docs/webhooks.md). With a tenant's key the tenant's; with an operator's the operators'."""
+"""Webhooks, one function per path. With a tenant's key the tenant's; with an operator's the operators'."""
 
 from __future__ import annotations
 

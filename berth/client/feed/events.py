@@ -1,4 +1,4 @@
-"""An event as its readers get it, from the feed (docs/feed.md) or from NATS (docs/events.md): the same either way."""
+"""An event of the log, the same from the feed (docs/reference/feed.md) and from NATS (docs/reference/events.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Event:
     """One event in its place. `prev_version` is the version before it in the reader's chain; None without a chain.
 
     `tenant_id` is None where it is for operators only; `operation_key` and `request_id` where no client caused it.
-    `is_stub`: NATS could not carry what it says (docs/events.md, "Stubs"); the feed can.
+    `is_stub`: NATS could not carry what it says (docs/reference/events.md, "Stubs"); the feed can.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""The keys of this client's writes: `{client_id}:{sequence}:{nonce}:{created_at}` (docs/client.md).
+"""The keys of this client's writes: `{client_id}:{sequence}:{nonce}:{created_at}` (docs/reference/python-client.md).
 
 The client id is the same after a restart; the sequence counts one source's writes; the nonce, 8 random bytes in hex, is
 drawn when the source starts, so that a restart never uses a key again; `created_at` is when the key was made, in whole

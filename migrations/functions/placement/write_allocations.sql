@@ -1,6 +1,6 @@
 -- Write the allocations that were placed, with claims, timeline, events and operations, and return one outcome for each.
 -- `p_placed` are places in the list, `p_placed_on` places in `p_nodes`, `p_picks` masks of slots. Each table is written
--- by one statement, because starting a statement costs more than a row (docs/performance.md).
+-- by one statement, because starting a statement costs more than a row (docs/reference/performance.md).
 -- Raises BC001 when a constraint refuses a claim or a key (the detail names the nodes).
 -- Runs under the planner settings of its caller: setting them again costs more than the call.
 create or replace function write_allocations(

@@ -1,5 +1,5 @@
 -- The same with the versions that its events have in the log by now. Not in SQL: that would be planned at each call, for
--- every partition of the log (docs/performance.md).
+-- every partition of the log (docs/reference/performance.md).
 create or replace function reservation_answer(r reservations, p_result text) returns json language plpgsql stable as $$
 declare
     created  bigint;

@@ -1,4 +1,4 @@
-"""The sandbox driver: no privileges, everything else real (DESIGN §9, docs/sandbox-driver.md).
+"""The sandbox driver: no privileges, everything else real (DESIGN §9, docs/reference/sandbox-driver.md).
 
 An allocation is a directory with its own image file, a lease file per slot, and an SSH server in a process of its
 own. It does not protect tenants from each other or the node from tenants: it is for local stacks, demonstrations and

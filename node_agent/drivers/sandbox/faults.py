@@ -1,4 +1,4 @@
-"""The sandbox's fault switches (docs/sandbox-driver.md): how tests and demos make each failure happen on purpose."""
+"""The sandbox's fault switches (docs/reference/sandbox-driver.md): how tests and demos make each failure happen on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warning that an allocation is about to end: event `reservation.ending`, once (docs/events.md)."""
+"""The warning that an allocation is about to end: event `reservation.ending`, once (docs/reference/events.md)."""
 
 from __future__ import annotations
 

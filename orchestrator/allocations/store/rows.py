@@ -1,4 +1,4 @@
-"""Allocations and their timelines as clients see them (docs/http-api.md): rows read, and the JSON made of them."""
+"""Allocations and their timelines as clients see them (docs/reference/http-api.md): rows read, and the JSON made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Balances and the ledger's lines of payments (docs/billing.md).
+"""Balances and the ledger's lines of payments (docs/reference/billing.md).
 
 A balance's lock comes after node, allocation and claim, and before the quota; `tenants.depleted_at` is written under it alone.
 """

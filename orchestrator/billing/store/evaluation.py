@@ -1,4 +1,4 @@
-"""Judges a locked balance and tells its tenant what is news (docs/billing.md)."""
+"""Judges a locked balance and tells its tenant what is news (docs/reference/billing.md)."""
 
 from __future__ import annotations
 

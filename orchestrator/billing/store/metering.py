@@ -1,4 +1,4 @@
-"""Intervals that are metered, and how far metering is (docs/billing.md)."""
+"""Intervals that are metered, and how far metering is (docs/reference/billing.md)."""
 
 from __future__ import annotations
 

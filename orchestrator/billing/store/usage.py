@@ -1,7 +1,7 @@
 """What allocations were active for and what that costs, in parts: of a window, by allocation, by day (UTC), by tenant.
 
 It reads the allocations themselves, so it is as new as its snapshot; the ledger says the same of what has ended, as soon as
-metering comes to it, and `berth verify` holds them against each other (docs/billing.md).
+metering comes to it, and `berth verify` holds them against each other (docs/reference/billing.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of keys and values (docs/kv.md)."""
+"""Reads of keys and values (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of keys and values in one server-side call (migrations), and their versions in the log (docs/kv.md)."""
+"""Transactions of keys and values in one server-side call, and their versions in the log (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of the feed of events (docs/feed.md) and of the sockets that it feeds (docs/notifications.md)."""
+"""Bounds of the feed of events (docs/reference/feed.md) and of the sockets that it feeds (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ update dead_letters set state = 'discarded', settled_at = clock_timestamp(), ret
        row_version = row_version + 1
 where id = :id
 """
-# The members are those that the relay gives a message, so that one reader serves both (docs/events.md).
+# The members are those that the relay gives a message, so that one reader serves both (docs/reference/events.md).
 _DUE = """
 select d.id, d.version,
        case when l.version is not null then jsonb_build_object(

@@ -21,8 +21,8 @@ class Head:
 
     @property
     def is_accepted(self) -> bool:
-        """False from a failover until an operator's word (docs/events.md, "Making the stream anew"): until then versions
-        may still change.
+        """False from a failover until an operator accepts the new leader (docs/reference/events.md): until then versions may
+        still change.
         """
         return self.leader_id == self.accepted_leader_id
 

@@ -1,4 +1,4 @@
-"""Policies that keep the log from being truncated (docs/retention.md)."""
+"""Policies that keep the log from being truncated (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropping the log's oldest partition, and who keeps it from being dropped (docs/retention.md)."""
+"""Dropping the log's oldest partition, and who keeps it from being dropped (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

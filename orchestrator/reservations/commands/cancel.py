@@ -1,4 +1,4 @@
-"""The holder's cancel, or an operator's: whatever the reservation holds is free at once (docs/reservations.md)."""
+"""The holder's cancel, or an operator's: whatever the reservation holds is free at once (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

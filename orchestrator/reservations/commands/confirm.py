@@ -1,4 +1,4 @@
-"""The holder's confirm: a hold becomes a confirmed window, without a deadline (docs/reservations.md).
+"""The holder's confirm: a hold becomes a confirmed window, without a deadline (docs/reference/reservations.md).
 
 A list in, one answer each: the API combines confirms that arrive together, and one is the ordinary case.
 """

@@ -1,4 +1,4 @@
-"""An operator's confirm of a tenant's hold, audited; its event names him (docs/reservations.md)."""
+"""An operator's confirm of a tenant's hold, audited; its event names him (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

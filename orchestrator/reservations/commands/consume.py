@@ -1,4 +1,4 @@
-"""A reservation's claim becomes its tenant's allocation (docs/reservations.md, "From a reservation to an allocation")."""
+"""A reservation's claim becomes its tenant's allocation (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold units: named resources, or as many of a SKU as are wanted, all or nothing (docs/reservations.md, "Holding").
+"""Hold units: named resources, or as many of a SKU as are wanted, all or nothing (docs/reference/reservations.md, "Holding").
 
 One transaction holds: the reservation, its claims, its operation and its event. Losers look before they lock, so they are
 answered without waiting for anybody; their refusal is stored alone, as every refusal is (DESIGN §6).

@@ -1,4 +1,4 @@
-"""A reservation that was to start by itself waits for its silent node, for a bounded time (docs/reservations.md)."""
+"""A reservation that was to start by itself waits for its silent node, for a bounded time (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A confirmed reservation starts its allocation by itself, once its window has begun (docs/reservations.md)."""
+"""A confirmed reservation starts its allocation by itself, once its window has begun (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reservations.md).
+"""Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reference/reservations.md).
 
 `row_version` grows with every transition of a resource's state, also with those that come by mere passing of time: to what
 is stored it adds one for each step that an open claim has gone by itself, if nothing is on its units (`outgrow_claim`,

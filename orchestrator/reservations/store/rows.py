@@ -1,4 +1,4 @@
-"""Reservations as clients see them, and what is told of those whose row is gone (docs/reservations.md)."""
+"""Reservations as clients see them, and what is told of those whose row is gone (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ select exists (
 ) as due
 """
 _TIME = """to_char(l.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-# As the relay publishes it (docs/events.md); concat leaves out what is null. The same bytes at every attempt.
+# As the relay publishes it (docs/reference/events.md); concat leaves out what is null. The same bytes at every attempt.
 _DOCUMENT = f"""
 concat('{{"specversion":"1.0","id":"', l.event_id, '","source":"/berth/log","type":', to_json('berth.' || l.event_type),
        ',"time":"', {_TIME}, '","datacontenttype":"application/json","version":"', l.version, '","prevversion":"',
@@ -212,7 +212,7 @@ async def read_work(reading: Reading) -> Work:
 
 async def advance(tx: Transaction, *, batch: int, pending_max: int, webhooks_max: int) -> Advance:
     """Move the positions of webhooks on and write down what they are to deliver: of each, `batch` events at most, and
-    none while `pending_max` wait. Nothing moves while this Postgres is not accepted (docs/events.md).
+    none while `pending_max` wait. Nothing moves while this Postgres is not accepted (docs/reference/events.md).
     """
     values = {"batch": batch, "pending_max": pending_max, "webhooks_max": webhooks_max}
     return Advance(**(await tx.execute(_ADVANCE, values)).one()._mapping)
