@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from orchestrator.http.metrics import COMBINED, COMBINED_LIST_SIZE, COMBINING_QUEUE
-from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Overloaded, Problem, Unforeseen
 
@@ -36,7 +36,7 @@ class Combinable(Protocol):
 
 
 Item = TypeVar("Item", bound=Combinable)
-Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Later]]]
+Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Deferred]]]
 """Carries out a list and answers each, in order; what it raises is told to all of them."""
 
 
@@ -128,7 +128,7 @@ class Gatherer(Generic[Item]):
     async def _run(self, batch: list[_Waiting[Item]]) -> None:
         items = [one.item for one in batch]
         self._sizes.observe(len(items))
-        results: Sequence[Result | Later]
+        results: Sequence[Result | Deferred]
         try:
             results = await self._carry(items)
         except Problem as problem:
@@ -146,8 +146,8 @@ class Gatherer(Generic[Item]):
                 self._alone.add(one)
                 one.task = asyncio.create_task(self._run_alone(one, result))
 
-    async def _run_alone(self, one: _Waiting[Item], later: Later) -> None:
-        """What has to wait for somebody waits in no list's place, and a few at a time: the rest need connections too."""
+    async def _run_alone(self, one: _Waiting[Item], deferred: Deferred) -> None:
+        """Retry a deferred item outside of any batch; the number of concurrent retries is bounded."""
         result: Result
         try:
             async with asyncio.timeout(TURN_SECONDS_MAX):
@@ -156,7 +156,7 @@ class Gatherer(Generic[Item]):
             result = Overloaded(f"too many {self._kind} wait for what others hold; try again")
         else:
             try:
-                result = await later()
+                result = await deferred.retry_alone()
             except Exception as error:
                 log.error("a request failed", kind=self._kind, exc_info=error)
                 result = Unforeseen()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.log.head import LogHead
     from orchestrator.notifications.acknowledgements import Acknowledging
     from orchestrator.placement.store.placing import Create
-    from orchestrator.reservations.commands.hold import AskedHold
+    from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
 
@@ -36,7 +36,7 @@ class Services:
     catalogue: CatalogueCache
     gate: Gate
     creates: Gatherer[Create]
-    holds: Gatherer[AskedHold]
+    holds: Gatherer[HoldRequest]
     confirms: Gatherer[Confirm]
     commits: Gatherer[Commit]
     dispatcher: Dispatcher

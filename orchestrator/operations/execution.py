@@ -70,8 +70,13 @@ class Limits:
 
 Result = Answer | Problem
 """What became of one of a list: an answer to send, or a problem that leaves no record."""
-Later = Callable[[], Awaitable[Result]]
-"""One of a list that would have to wait for somebody: the rest need not wait with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """This item would block the batch; the caller retries it alone."""
+
+    retry_alone: Callable[[], Awaitable[Result]]
 
 
 class Gatekeeper(Protocol):
@@ -189,19 +194,19 @@ async def remembered(context: Context, operation: Operation, refusal: Problem, t
     return answer
 
 
-async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Result | Later]:
+async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Result | Deferred]:
     """Store refusals under their keys, each with its event; answers what each client is told.
 
-    They share a transaction; if somebody holds one of the keys, or there is no room for one of them, each is for the caller to
-    store alone, later, so that only that one waits or suffers; one that comes alone is stored now. Trouble with the database
-    is the answer to each and is not raised: whoever asks has others to answer, whose effects stand.
+    They share a transaction; if another request holds one of the keys, or there is no room for one of them, each is deferred,
+    so that only that one waits or fails; a single refusal is stored at once. A database error is returned for each item, not
+    raised, because the effects of the caller's other items are committed.
     """
     if len(refused) == 1:
         return [await _remember_alone(context, refused[0])]
     try:
         return [*(await _remember(context, refused) if refused else ())]
     except (OperationInProgress, OperationTableFull, SlotOverflow):
-        return [partial(_remember_alone, context, one) for one in refused]
+        return [Deferred(partial(_remember_alone, context, one)) for one in refused]
 
 
 async def _remember_alone(context: Context, refused: Refused) -> Result:

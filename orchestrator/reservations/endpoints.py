@@ -26,7 +26,7 @@ from orchestrator.problems import Invalid
 from orchestrator.reservations import queries as reservations
 from orchestrator.reservations.commands.cancel import cancel_reservation
 from orchestrator.reservations.commands.confirm_for_tenant import confirm_for_tenant
-from orchestrator.reservations.commands.hold import AskedHold, WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.schemas import (
     ByHolder,
     HoldGpus,
@@ -65,7 +65,7 @@ async def hold_for(
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
-    asked = AskedHold(held, _wanted(body))
+    asked = HoldRequest(held, _wanted(body))
     return await parts.gate.answer(held.operation, lambda: parts.holds.answer(asked))
 
 
@@ -76,11 +76,11 @@ def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
     return min(body.ttl_seconds, parts.settings.hold_seconds_max)
 
 
-def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
+def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | GpuRequest:
     if isinstance(body, HoldNamed):
         return tuple(body.resources)
     image = None if body.allocation is None else body.allocation.image
-    return WantedGpus(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
+    return GpuRequest(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
 
 
 def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:

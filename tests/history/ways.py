@@ -22,8 +22,8 @@ from orchestrator.placement.store.placing import Create
 from orchestrator.reservations import due_queries as find_due
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
-from orchestrator.reservations.commands.expire_overdue import end_overdue_holds
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
+from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.states import reservation_id
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
@@ -102,9 +102,9 @@ def at(days: float) -> datetime:
     return datetime.now(UTC) + days * DAY
 
 
-def metal(count: int = 1) -> WantedGpus:
+def metal(count: int = 1) -> GpuRequest:
     """Bare-metal nodes."""
-    return WantedGpus(METAL_SKU, SLOTS, REGION, count)
+    return GpuRequest(METAL_SKU, SLOTS, REGION, count)
 
 
 @way
@@ -205,13 +205,13 @@ async def expire(stage: Stage) -> None:
 @way
 async def end_overdue_holds_for_a_tenant_without_quota(stage: Stage) -> None:
     stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(end_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
+    assert await stage.counted(expire_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
 
 
 @way
 async def end_overdue_holds_of_a_full_pool(stage: Stage) -> None:
     stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(end_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
+    assert await stage.counted(expire_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
 
 
 async def _window_over(stage: Stage) -> UUID:

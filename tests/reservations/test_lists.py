@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from orchestrator.reservations.commands.hold import AskedHold, hold_resources
+from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.hold_requests import HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from tests.lifecycle.driving import rows_of
@@ -22,11 +23,11 @@ from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats, violations
 
 
-def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> AskedHold:
+def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> HoldRequest:
     """A hold of named resources, to be one of a list."""
     operation = desk.operation(desk.seeded.tenant_id, key)
     hold = Hold(operation, desk.seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid.uuid4())
-    return AskedHold(hold, names)
+    return HoldRequest(hold, names)
 
 
 def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: str | None = None) -> Confirm:
@@ -35,12 +36,12 @@ def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: s
     return Confirm(desk.operation(tenant_id, key, ending=True), tenant_id, reservation_id, holder)
 
 
-async def hold_all(desk: Desk, asked: Sequence[AskedHold]) -> list[Result | Later]:
+async def hold_all(desk: Desk, asked: Sequence[HoldRequest]) -> list[Result | Deferred]:
     """The list's way through the command."""
     return await hold_resources(desk.context, desk.catalogue, asked)
 
 
-def told(result: Result | Later) -> str:
+def told(result: Result | Deferred) -> str:
     """The code that a client would read, or `later`."""
     if isinstance(result, Problem):
         return result.code
@@ -49,15 +50,15 @@ def told(result: Result | Later) -> str:
     return "later"
 
 
-def held_id(result: Result | Later) -> UUID:
+def held_id(result: Result | Deferred) -> UUID:
     """The reservation of a hold that succeeded."""
     assert isinstance(result, Answer)
     return UUID(json.loads(result.body)["reservation_id"])
 
 
-async def settled(results: Sequence[Result | Later]) -> list[Result]:
+async def settled(results: Sequence[Result | Deferred]) -> list[Result]:
     """What became of all, those that had to wait included."""
-    return [one if isinstance(one, Answer | Problem) else await one() for one in results]
+    return [one if isinstance(one, Answer | Problem) else await one.retry_alone() for one in results]
 
 
 def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> None:
@@ -221,7 +222,7 @@ def test_lists_for_the_same_units_never_wait_for_each_other_in_a_circle(database
         names = [desk.slot(index, node) for index in range(3) for node in range(4)] + [f"seat-{n}" for n in range(4)]
         lists = [[ask(desk, *drawn.sample(names, 3)) for _ in range(6)] for _ in range(12)]
 
-        async def send(asked: Sequence[AskedHold]) -> list[str]:
+        async def send(asked: Sequence[HoldRequest]) -> list[str]:
             return [told(result) for result in await settled(await hold_all(desk, asked))]
 
         return [code for codes in await asyncio.gather(*(send(asked) for asked in lists)) for code in codes]

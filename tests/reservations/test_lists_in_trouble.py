@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
@@ -45,7 +45,7 @@ def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_o
     names = [row[0] for row in rows_of(database_url, LONG_NAMES)]
 
     async def scene(desk: Desk) -> None:
-        slots = replace(ask(desk, "seat-0"), wanted=WantedGpus(SLICE_SKU, 8, REGION, 129))
+        slots = replace(ask(desk, "seat-0"), wanted=GpuRequest(SLICE_SKU, 8, REGION, 129))
         asked = [ask(desk, "seat-0"), ask(desk, *names), slots, ask(desk, "seat-1")]
         results = await settled(await hold_all(desk, asked))
         assert [told(result) for result in results] == ["201", "invalid", "invalid", "201"]

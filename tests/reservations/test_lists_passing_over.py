@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.operations.execution import Later, Limits, Result
+from orchestrator.operations.execution import Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
@@ -30,10 +30,10 @@ def take_key(rival: psycopg.Connection[Any], tenant_id: UUID, key: str) -> None:
     rival.execute(TAKE_KEY, (tenant_id, key))
 
 
-async def told_now(result: Result | Later) -> str:
+async def told_now(result: Result | Deferred) -> str:
     """What one of a list becomes that had to go alone."""
     assert not isinstance(result, Answer | Problem)
-    return told(await result())
+    return told(await result.retry_alone())
 
 
 def test_a_locked_quota_delays_its_own_tenant_alone(database_url: str) -> None:

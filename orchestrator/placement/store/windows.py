@@ -41,6 +41,14 @@ select w.* from (select clock_timestamp() as now) t cross join lateral nodes_in_
     :pool, greatest(cast(:starts_at as timestamptz), t.now), cast(:ends_at as timestamptz), t.now,
     cast(:whole as integer), cast(:classes as smallint[]), :limit) w
 """
+# OFFSET keeps the planner from joining a few overdue holds with all open claims.
+_OVERDUE_HOLD = """
+select from reservations r
+where r.state = 'hold' and r.expires_at <= (select clock_timestamp()) and exists (
+    select from claims c where c.owner_id = r.id and c.closed_at is null
+    and (select n.pool_id from nodes n where n.id = c.node_id) = :pool_id offset 0)
+order by r.expires_at, r.position limit 1
+"""
 _IN_TIME = "select fixed, nodes, blocks from pools_in_time(cast(:pools as integer[]), :starts_at, :now)"
 
 
@@ -89,6 +97,11 @@ async def _nodes(reading: Reading, statement: str, values: dict[str, object]) ->
         FreeNode(row.node_id, row.unit_base, Layout(row.slot_count, row.half_slots), row.placement_rank, row.mask)
         for row in await reading.execute(statement, values)
     ]
+
+
+async def has_overdue_holds(reading: Reading, pool_id: int) -> bool:
+    """Whether a hold past its deadline still claims units of the pool."""
+    return (await reading.execute(_OVERDUE_HOLD, {"pool_id": pool_id})).first() is not None
 
 
 async def read_grounds(reading: Reading, pools: Sequence[int], starts_at: datetime, now: datetime) -> PackedGrounds:

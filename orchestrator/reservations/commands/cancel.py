@@ -33,7 +33,7 @@ async def cancel_reservation(
         if subject is None:
             raise await why_missing(tx, reservation_id, context.limits.shard)
         if subject.holder_id != holder_id:
-            raise HolderMismatch("the reservation is held by another holder")
+            raise HolderMismatch.of_reservation()
         if not subject.live and subject.state not in _ENDED_UNUSED:
             raise InvalidState(f"the reservation is {subject.state}; there is nothing to cancel", state=subject.state)
         result = Result.OK if subject.live and not subject.overdue else Result.NOOP

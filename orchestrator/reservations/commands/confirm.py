@@ -1,42 +1,42 @@
 """The holder's confirm: a hold becomes a confirmed window, without a deadline (docs/reservations.md).
 
-A list in, one answer each: the API combines confirms that arrive together, and one is the ordinary case.
+A list in, one answer each: the API batches confirms that arrive together; a list of one is the ordinary case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import assert_never
 
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remember_refusals, remembered
-from orchestrator.operations.store.operations import Answer, answer_of_call
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remember_refusals, remembered
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
-from orchestrator.problems import InvalidState, OperationInProgress, Overloaded, Problem
-from orchestrator.reservations.commands.expire_overdue import refuse_late_confirm
-from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.problems import OperationInProgress, Overloaded, Problem
+from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
+from orchestrator.reservations.overdue import refuse_late_confirm
 from orchestrator.reservations.store.confirming import Confirm, confirm_once, confirm_together
 from orchestrator.reservations.store.rows import why_missing
 
 
-async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Later]:
-    """What became of each: 200 with the reservation (`noop` if it is confirmed already), in order.
+async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Deferred]:
+    """Return one outcome per confirm, in input order: 200 with the reservation (`noop` if it is confirmed already).
 
-    Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`. A hold
-    past its deadline, by the clock after its locks, expires in the transaction that stores that its confirm was refused.
-    One transaction tries them together; they do not see each other. One whose reservation somebody has locked, or whose
-    deadline has passed, is for the caller to try alone, later. Keys within the list must be distinct per tenant; the caller
-    sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    Refusals, stored with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`. A hold past
+    its deadline, by the clock after its locks, expires in the transaction that stores the refusal of its confirm.
+    One transaction tries the list; items are independent. A confirm whose reservation is locked or overdue is `Deferred`.
+    Keys within the list must be distinct per tenant. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
     """
-    results: list[Result | Later] = []
+    results: list[Result | Deferred] = []
     refused: dict[int, Refused] = {}
-    for confirm, outcome in zip(confirms, await _try_together(context, confirms), strict=True):
-        if outcome["outcome"] in ("again", "overdue"):
-            results.append(partial(_alone, context, confirm))
+    for confirm, outcome in zip(confirms, await _try_batch(context, confirms), strict=True):
+        if isinstance(outcome, TryAgain | Overdue):
+            results.append(Deferred(partial(_confirm_alone, context, confirm)))
             continue
         try:
             results.append(await _settle(context, confirm, outcome))
@@ -49,7 +49,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     return results
 
 
-async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
+async def _try_batch(context: Context, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
     try:
         async with context.database.statement() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
@@ -57,12 +57,12 @@ async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[d
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
         return outcomes
     except (TransactionConflict, OperationInProgress, DBAPIError):
-        return [{"outcome": "again"}] * len(confirms)  # for the sake of one of them: each goes alone
+        return [TryAgain()] * len(confirms)  # one item made the batch fail: each is tried alone
 
 
-async def _alone(context: Context, confirm: Confirm) -> Result:
+async def _confirm_alone(context: Context, confirm: Confirm) -> Result:
     try:
-        return await _settle(context, confirm, {"outcome": "again"})
+        return await _settle(context, confirm, TryAgain())
     except Problem as refusal:
         try:
             return await remembered(context, confirm.operation, refusal, confirm.tenant_id)
@@ -70,33 +70,29 @@ async def _alone(context: Context, confirm: Confirm) -> Result:
             return problem
 
 
-async def _settle(context: Context, confirm: Confirm, outcome: dict[str, Any]) -> Answer:
-    """The answer to one, tried alone while it is told `again`. Raises its refusal."""
+async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -> Answer:
+    """The answer to one confirm; on `TryAgain` it is tried alone, a bounded number of times. Raises its refusal."""
     for _ in range(1 + TRIES_MAX):
-        match outcome["outcome"]:
-            case "ok" | "noop" | "existing":
-                return answer_of_call(confirm.operation, outcome)
-            case "in_progress":
-                raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
-            case "missing":
+        match outcome:
+            case Confirmed(body):
+                return Answer(200, body, kept_seconds=confirm.operation.retention_seconds)
+            case StoredResponse():
+                return replay(confirm.operation, outcome)
+            case Overdue():
+                return await refuse_late_confirm(context, confirm)
+            case Missing():
                 async with context.database.glance() as reading:
                     raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
-            case "holder":
-                raise HolderMismatch("the reservation is held by another holder")
-            case "state":
-                raise InvalidState(
-                    f"the reservation is {outcome['state']}; there is nothing to confirm", state=outcome["state"]
-                )
-            case "overdue":
-                return await refuse_late_confirm(context, confirm)
-            case "again":
-                outcome = await _try_alone(context, confirm)
-            case word:
-                raise ValueError(f"{word} is not an outcome of a confirm")
-    raise Overloaded("rivals for the same reservation kept this from running; try again")
+            case TryAgain():
+                outcome = await _try_once(context, confirm)
+            case Problem():
+                raise outcome
+            case _:
+                assert_never(outcome)
+    raise Overloaded(f"concurrent requests for this reservation rolled this one back {TRIES_MAX} times; retry")
 
 
-async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
+async def _try_once(context: Context, confirm: Confirm) -> ConfirmOutcome:
     """Under the reservation's lock alone, in one call."""
     try:
         async with context.database.statement() as tx:
@@ -105,4 +101,4 @@ async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
         return outcome
     except TransactionConflict:
-        return {"outcome": "again"}
+        return TryAgain()

@@ -10,7 +10,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState
-from orchestrator.reservations.commands.expire_overdue import expire_for_confirm
+from orchestrator.reservations.overdue import expire_for_confirm
 from orchestrator.reservations.refusals import HolderMismatch
 from orchestrator.reservations.states import ReservationState, Result
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
@@ -30,7 +30,7 @@ async def confirm_for_tenant(
         if subject is None:
             raise await why_missing(tx, reservation_id, context.limits.shard)
         if subject.holder_id != holder_id:
-            raise HolderMismatch("the reservation is held by another holder")
+            raise HolderMismatch.of_reservation()
         if subject.overdue:
             return await expire_for_confirm(tx, operation, actor, tenant_id, reservation_id, context.limits)
         if not subject.live:

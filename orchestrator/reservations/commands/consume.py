@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 from uuid import UUID
 
 import orjson
 
 from orchestrator.allocations.states import Actor
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.placement.admission import AdmittedUse, admit_use
 from orchestrator.placement.inventory import Catalogue
-from orchestrator.problems import (
-    Forbidden,
-    Invalid,
-    InvalidState,
-    Overloaded,
-    SkuUnavailable,
-    SshKeyNotFound,
-    UnavailableReason,
-)
+from orchestrator.placement.outcomes import StaleCatalogue
+from orchestrator.problems import Invalid, InvalidState, Overloaded, Problem, SkuUnavailable, UnavailableReason
+from orchestrator.reservations.outcomes import TurnedOver
 from orchestrator.reservations.refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import (
@@ -80,7 +74,7 @@ async def consume_reservation(
             if subject is None:
                 raise await why_missing(tx, consume.reservation_id, context.limits.shard)
             if subject.holder_id != consume.holder_id:
-                raise HolderMismatch("the reservation is held by another holder")
+                raise HolderMismatch.of_reservation()
             if subject.overdue or subject.over:
                 return await _end(context, tx, subject, operation, actor)
             _require_begun(subject)
@@ -149,15 +143,14 @@ async def _turn_over(
     limits = context.limits
     bounds = StartBounds(limits.requested_seconds_max, limits.units_seconds_max)
     outcome = await turn_over_claim(tx, subject, claim, admitted, consume.start, bounds, actor)
-    match outcome["outcome"]:
-        case "stale":
+    match outcome:
+        case TurnedOver(allocation_id, body, last):
+            if last:
+                await consume_with_last_claim(tx, subject, consume.start, limits.reservation_retention_seconds, actor)
+            return Done(201, orjson.loads(body), allocation_id)
+        case StaleCatalogue():
             raise _CatalogueMoved
-        case "ssh_key":
-            raise SshKeyNotFound("one of ssh_key_ids is not a key of this tenant")
-        case "tenant":
-            raise Forbidden("this tenant is suspended")
-        case "depleted":
-            raise BalanceDepleted.of_tenant()
-    if outcome["last"]:
-        await consume_with_last_claim(tx, subject, consume.start, limits.reservation_retention_seconds, actor)
-    return Done(201, orjson.loads(outcome["body"]), UUID(outcome["allocation_id"]))
+        case Problem():
+            raise outcome
+        case _:
+            assert_never(outcome)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import assert_never
 from uuid import UUID, uuid4
 
 from orchestrator.allocations.states import Actor, ActorKind
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, transact
 from orchestrator.placement.admission import admit_use
 from orchestrator.placement.inventory import Catalogue
-from orchestrator.problems import Forbidden, Overloaded, Problem, SshKeyNotFound
+from orchestrator.placement.outcomes import StaleCatalogue
+from orchestrator.problems import Overloaded, Problem
+from orchestrator.reservations.outcomes import TurnedOver
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import (
     ReservationChange,
@@ -88,19 +90,18 @@ async def _start(
     bounds = StartBounds(limits.requested_seconds_max, limits.units_seconds_max)
     start = _start_of(subject, claim)
     outcome = await turn_over_claim(tx, subject, claim, admitted, start, bounds, _ACTOR)
-    match outcome["outcome"]:
-        case "stale":
+    match outcome:
+        case TurnedOver(last=True):
+            await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)
+            return Started.LAST
+        case TurnedOver():
+            return Started.ONE
+        case StaleCatalogue():
             raise _CatalogueMoved
-        case "ssh_key":
-            return await _fail(context, tx, subject, SshKeyNotFound("one of its SSH keys does not exist any more"))
-        case "tenant":
-            return await _fail(context, tx, subject, Forbidden("its tenant is suspended"))
-        case "depleted":
-            return await _fail(context, tx, subject, BalanceDepleted("its tenant's prepaid balance is used up"))
-    if not outcome["last"]:
-        return Started.ONE
-    await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)
-    return Started.LAST
+        case Problem():
+            return await _fail(context, tx, subject, outcome)
+        case _:
+            assert_never(outcome)
 
 
 def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:
