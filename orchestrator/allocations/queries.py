@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import due
 from orchestrator.allocations.store import rows as allocation_rows
+from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
 from orchestrator.database.transactions import Database
+from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 
 
@@ -57,3 +61,31 @@ async def list_timeline(
             raise NotFound(f"there is no allocation {allocation_id}")
         rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
     return [Placed(row.id, timeline_entry(row)) for row in rows]
+
+
+async def find_overdue_allocations(context: Context, grace_seconds: float, limit: int) -> list[Overdue]:
+    """At most `limit` allocations whose wait ended more than `grace_seconds` ago, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_overdue(reading, grace_seconds, limit)
+
+
+async def find_waiters(
+    context: Context, *, consumer: str, patience_seconds: float, after: tuple[datetime, UUID], limit: int
+) -> list[Waiter]:
+    """At most `limit` waits older than `patience_seconds`, in the order of their deadlines, from `after` on."""
+    async with context.database.reading() as reading:
+        return await due.find_waiters(
+            reading, consumer=consumer, patience_seconds=patience_seconds, after=after, limit=limit
+        )
+
+
+async def find_ended(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` allocations whose time is over, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_ended(reading, limit)
+
+
+async def find_ending(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` allocations that end within the notice and whose tenants have not been told, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_ending(reading, context.limits.ending_notice_seconds, limit)

@@ -6,23 +6,27 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from orchestrator.allocations.states import AllocationState
-from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.http.documents import Actor, Failure, Waits
+from orchestrator.http.fields import (
+    INT32_MAX,
+    VARIANT,
+    WHOLE,
+    Id,
+    Labels,
+    Printable,
+    Request,
+    Sentence,
+    SshKeyIds,
+    UserData,
+)
 from orchestrator.http.moments import Moment
 from orchestrator.http.paging import Cursor, PageQuery
+from orchestrator.reservations.schemas import HolderId, StartedAllocation
 
-LABELS_MAX = 64
-SSH_KEYS_MAX = 64
-USER_DATA_LENGTH_MAX = 65_536
 TIMELINE_LIMIT_MAX = 1_000
-
-LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
-LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[
-    dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra={"additionalProperties": False})
-]
 
 
 class CreateAllocation(Request):
@@ -32,15 +36,34 @@ class CreateAllocation(Request):
     gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
     region: Printable
     image: Printable | None = None
-    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    ssh_key_ids: SshKeyIds
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
-    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+    user_data: UserData | None = None
     ends_at: Moment | None = Field(None, description="when it is released by itself; default: never")
 
     def content(self) -> dict[str, Any]:
         """What a retry must repeat. Members that came later are told only where they are given: keys outlive an upgrade."""
         return self.model_dump(mode="json", exclude={"ends_at"} if self.ends_at is None else None)
+
+
+class ConsumeReservation(StartedAllocation):
+    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
+
+    reservation_id: Id
+    holder_id: HolderId
+    sku: Printable | None = None
+
+
+def _create_variant(value: Any) -> str:
+    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
+    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
+
+
+CreateOrConsume = Annotated[
+    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
+    Discriminator(_create_variant),
+]
 
 
 class CreatedAllocation(BaseModel):
@@ -68,24 +91,6 @@ class Connection(BaseModel):
     port: int
     user: str
     host_key: str
-
-
-class Failure(BaseModel):
-    """What went wrong, and what a person does next (docs/failures.md)."""
-
-    code: str
-    detail: str | None
-    next_step: str | None
-
-
-class Waits(BaseModel):
-    """What it waits for (P9)."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    for_: str = Field(alias="for")
-    since: datetime
-    until: datetime | None
 
 
 class Allocation(BaseModel):
@@ -121,13 +126,6 @@ class Allocation(BaseModel):
     failed_at: datetime | None
 
 
-class Actor(BaseModel):
-    """Who caused something."""
-
-    kind: str
-    id: str | None
-
-
 class TimelineEntry(BaseModel):
     """One line of an allocation's story."""
 
@@ -143,14 +141,6 @@ class TimelineEntry(BaseModel):
     next_step: str | None
     actor: Actor
     fence: int | None
-
-
-class TenantQuery(BaseModel):
-    """Whose allocation it is."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
 class AllocationQuery(PageQuery):

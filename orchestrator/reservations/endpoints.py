@@ -10,9 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from orchestrator.allocations.read_endpoints import tenant_meant
 from orchestrator.allocations.rules import fault_labels
-from orchestrator.allocations.schemas import TenantQuery
 from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
@@ -20,6 +18,7 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response, content_of, operation_in
 from orchestrator.http.paging import Page, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
+from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
 from orchestrator.http.writes import AnyWrite, TenantWrite
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid
@@ -99,7 +98,7 @@ def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, objec
 async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The tenant's reservations, newest last."""
     after, limit = numbered_page(query, "reservations")
-    tenant_id = tenant_meant(caller, query.tenant_id)
+    tenant_id = scoped_tenant(caller, query.tenant_id)
     found = await reservations.list_reservations(
         parts.context.database, tenant_id, state=query.state, after=after, limit=limit
     )
@@ -110,7 +109,7 @@ async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, 
 @router.get("/{reservation_id}", response_model=Reservation)
 async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """One reservation; 410 once its record is not kept any more."""
-    tenant_id = tenant_meant(caller, query.tenant_id)
+    tenant_id = scoped_tenant(caller, query.tenant_id)
     context = parts.context
     return json_response(
         await reservations.find_reservation(context.database, reservation_id, tenant_id, context.limits.shard)
@@ -122,7 +121,7 @@ async def confirm(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
     """Make a hold a confirmed window; repeating it is harmless."""
-    tenant_id = tenant_meant(write.caller, query.tenant_id)
+    tenant_id = scoped_tenant(write.caller, query.tenant_id)
     scope = write.request.scope
     return answer_response(
         await confirm_held(write.parts, scope, write.caller, tenant_id, reservation_id, body, write.key)
@@ -153,7 +152,7 @@ async def cancel(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
     """End a hold or a confirmed window; repeating it is harmless."""
-    tenant_id, operation = tenant_meant(write.caller, query.tenant_id), write.operation(body)
+    tenant_id, operation = scoped_tenant(write.caller, query.tenant_id), write.operation(body)
     return answer_response(
         await cancel_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
     )

@@ -6,10 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Database
+from orchestrator.operations.execution import Context
 from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import parse_resource
 from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store import resources
+from orchestrator.reservations.store import overdue, resources, starting
 from orchestrator.reservations.store import rows as reservation_rows
 from orchestrator.reservations.store.resources import Resource, ResourceKind
 
@@ -46,3 +47,39 @@ async def list_resources(
     """Up to `limit` resources after this place in the order of unit numbers."""
     async with database.glance() as reading:
         return await resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit)
+
+
+async def find_due_starts(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` confirmed reservations whose allocation is to start by itself by now, the earliest first."""
+    async with context.database.reading() as reading:
+        return await starting.find_due_starts(reading, limit)
+
+
+async def find_late_starts(context: Context, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """At most `limit` reservations whose start waits for a node, by position, those beyond `after`; with the positions."""
+    async with context.database.reading() as reading:
+        return await starting.find_late_starts(reading, after, limit)
+
+
+async def find_stranded(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` reservations of a SKU that have begun and hold units of nodes out of service."""
+    async with context.database.reading() as reading:
+        return await starting.find_stranded(reading, limit)
+
+
+async def find_nodes_to_start(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` nodes with allocations that wait for units which nobody occupies."""
+    async with context.database.reading() as reading:
+        return await starting.find_nodes_to_start(reading, limit)
+
+
+async def find_overdue_holds(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` holds past their deadline, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue.find_overdue_holds(reading, limit)
+
+
+async def find_windows_over(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` confirmed windows that have passed, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue.find_windows_over(reading, limit)

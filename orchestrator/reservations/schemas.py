@@ -8,8 +8,18 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from orchestrator.allocations.schemas import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, CreateAllocation, Labels, Waits
-from orchestrator.http.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.http.documents import Waits
+from orchestrator.http.fields import (
+    INT32_MAX,
+    VARIANT,
+    WHOLE,
+    Labels,
+    Printable,
+    Request,
+    Sentence,
+    SshKeyIds,
+    UserData,
+)
 from orchestrator.http.moments import Moment
 from orchestrator.http.paging import PageQuery
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
@@ -36,10 +46,10 @@ class StartedAllocation(Request):
     """The allocation that starts by itself at `starts_at`."""
 
     image: Printable | None = None
-    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    ssh_key_ids: SshKeyIds
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
-    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+    user_data: UserData | None = None
 
 
 class HoldNamed(_Hold):
@@ -78,25 +88,6 @@ class ByHolder(Request):
     """Who holds the reservation; compared exactly."""
 
     holder_id: HolderId
-
-
-class ConsumeReservation(StartedAllocation):
-    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
-
-    reservation_id: Id
-    holder_id: HolderId
-    sku: Printable | None = None
-
-
-def _create_variant(value: Any) -> str:
-    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
-    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
-
-
-CreateOrConsume = Annotated[
-    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
-    Discriminator(_create_variant),
-]
 
 
 class ReservationFailure(BaseModel):

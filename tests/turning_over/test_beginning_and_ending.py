@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.allocations.commands.release import release_at_end
 from orchestrator.operations.execution import Limits
@@ -248,7 +248,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         assert datetime.fromisoformat(told_[0][1]["ends_at"]) == ends_at
         assert not await release_at_end(desk.context, far)
         await until(ends_at)
-        assert not await tell_ending(desk.context, near)
+        assert not await notify_expiry(desk.context, near)
         await asyncio.gather(*(sweep_ended(desk.context, 10) for _ in range(3)))
         assert transitions_of(database_url, near)[-1] == "releasing"
         actor = row_of(
@@ -320,6 +320,6 @@ def test_far_ends_are_told_when_they_come_near(database_url: str) -> None:
     async def way(desk: Desk) -> None:
         for seconds, told_ in ((120, False), (50, True), (40, False)):
             execute(database_url, "update allocations set ends_at = %s where id = %s", soon(seconds), made)
-            assert await tell_ending(desk.context, made) is told_
+            assert await notify_expiry(desk.context, made) is told_
 
     at_desk(database_url, seeded, way, limits=Limits(ending_notice_seconds=60))

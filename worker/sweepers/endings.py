@@ -7,11 +7,11 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.allocations.queries import find_ended, find_ending
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
-from orchestrator.reservations.due_queries import find_ended, find_ending
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()
@@ -24,7 +24,7 @@ async def sweep_ended(context: Context, limit: int) -> None:
 
 async def sweep_ending(context: Context, limit: int) -> None:
     """Tell of at most `limit` allocations that they are about to end, the earliest first; each is told once."""
-    await _each(await find_ending(context, limit), lambda one: tell_ending(context, one), "ending_told")
+    await _each(await find_ending(context, limit), lambda one: notify_expiry(context, one), "ending_told")
 
 
 async def _each(found: Sequence[UUID], act: Callable[[UUID], Awaitable[bool]], kind: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.allocations.neglected_queries import find_expired_tasks
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from orchestrator.tasks.commands.results import expire_task
+from orchestrator.tasks.queries import find_expired_tasks
 from worker.metrics import RESCUED, SWEEP_FAILURES
 
 log = structlog.get_logger()

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.allocations.neglected_queries import find_overdue_holds, find_windows_over
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
+from orchestrator.reservations.queries import find_overdue_holds, find_windows_over
 from worker.metrics import SWEEP_FAILURES, SWEPT
 
 log = structlog.get_logger()

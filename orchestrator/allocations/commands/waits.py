@@ -10,13 +10,13 @@ from orchestrator.allocations.states import Actor, ActorKind, AllocationState
 from orchestrator.allocations.store import claims
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
-from orchestrator.allocations.store.due import Waiter, hand_over
+from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
-from orchestrator.log.store import dead_letters
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.store.tasks import hand_over
 
 
 async def fail_unstarted(context: Context, allocation_id: UUID) -> Code | None:
@@ -88,8 +88,3 @@ async def take_over_wait(context: Context, seen: Waiter, workflow_id: str) -> bo
         return True
 
     return await transact(context, work)
-
-
-async def settle_retry(context: Context, dead_letter_id: UUID, failure: tuple[str, str] | None = None) -> bool:
-    """Retried if there was no failure (reason, detail), else dead as before. False if it was settled meanwhile."""
-    return await transact(context, lambda tx: dead_letters.settle_retry(tx, dead_letter_id, failure))

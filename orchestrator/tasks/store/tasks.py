@@ -163,3 +163,11 @@ async def supersede_live_tasks(tx: Transaction, allocation_id: UUID) -> None:
 async def expire_task(tx: Transaction, task_id: UUID) -> None:
     """End a task whose time is up."""
     await tx.execute(_EXPIRE, {"id": task_id})
+
+
+_HAND_OVER = "update node_tasks set notify = :notify where id = :id"
+
+
+async def hand_over(tx: Transaction, task_id: UUID, notify: str) -> None:
+    """Make `notify` the workflow to wake at the task's end."""
+    await tx.execute(_HAND_OVER, {"id": task_id, "notify": notify})
