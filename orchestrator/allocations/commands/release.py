@@ -1,4 +1,4 @@
-"""The tenant's (or billing's, or an admin's) release: from requested, provisioning, active or release_failed."""
+"""Release by the tenant or an admin, and at `ends_at`: from requested, provisioning, active or release_failed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.waits import Wait
-from orchestrator.audit import store as audit
-from orchestrator.billing.store.balances import is_depleted
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -69,30 +67,6 @@ async def release_at_end(context: Context, allocation_id: UUID) -> bool:
             return False
         order = ReleaseOrder(REASON, context.limits.requested_seconds_max)
         await order_release(tx, subject, order, Actor(ActorKind.TENANT, REASON))
-        return True
-
-    return await transact(context, work)
-
-
-REASON_RELEASE_FOR_BILLING = "balance_depleted"
-_ACTOR = Actor(ActorKind.BILLING, REASON_RELEASE_FOR_BILLING)
-
-
-async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
-    """Release it if it is active and its tenant's balance is still used up, judged under both locks; whether it did.
-
-    It is on the record. A top-up that was committed before keeps it. What is not active yet is released when it has become so.
-    """
-
-    async def work(tx: Transaction) -> bool:
-        subject = await lock_allocation(tx, allocation_id)
-        if subject is None or subject.state is not AllocationState.ACTIVE:
-            return False
-        if not await is_depleted(tx, subject.tenant_id):
-            return False
-        order = ReleaseOrder(REASON_RELEASE_FOR_BILLING, context.limits.requested_seconds_max)
-        await order_release(tx, subject, order, _ACTOR)
-        await audit.record(tx, _ACTOR, "allocation.release", subject.name, {"tenant_id": subject.tenant_id}, None)
         return True
 
     return await transact(context, work)
