@@ -53,8 +53,8 @@ admin_router = APIRouter(prefix="/allocations", tags=["admin: allocations"], res
 async def create_allocation(
     body: CreateOrConsume, request: Request, caller: TenantCaller, parts: Parts, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Ask for GPUs, or for what a reservation holds. The answer comes as soon as they are the tenant's for certain; they are
-    usable once `active`.
+    """Create an allocation from free GPUs, or from a claim of a reservation. 201 means that the units are the tenant's; they
+    are usable once `active`.
     """
     if isinstance(body, CreateAllocation):
         return answer_response(await place_create(parts, request.scope, caller, body, idempotency_key))
@@ -64,7 +64,7 @@ async def create_allocation(
 async def place_create(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: CreateAllocation, key: str | None
 ) -> Answer:
-    """The answer to a create of a tenant's. Raises the `Problem` that it met."""
+    """The response to a tenant's create. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     _require_permitted_labels(parts, body)
     correlation_id = uuid.uuid4()
@@ -97,7 +97,7 @@ async def place_create(
 async def consume(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: ConsumeReservation, key: str | None
 ) -> Answer:
-    """The answer to a create from what a reservation of the tenant's holds. Raises the `Problem` that it met."""
+    """The response to a create from a reservation. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     _require_permitted_labels(parts, body)
     correlation_id = uuid.uuid4()
@@ -132,10 +132,10 @@ async def consume(
 
 
 def _require_permitted_labels(parts: Services, body: CreateAllocation | ConsumeReservation) -> None:
-    """Labels that throw fault switches are refused where the deployment does not allow them, rather than ignored."""
+    """Refuse fault labels if the deployment does not allow them. Raises `Invalid`."""
     refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.labels)
     if refused:
-        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        message = "fault labels are disabled in this deployment (BERTH_FAULT_LABELS_ALLOWED); remove the label"
         errors = [{"field": f"labels.{name}", "message": message} for name in refused]
         raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)
 
@@ -163,7 +163,7 @@ async def find(allocation_id: UUID, query: Annotated[TenantQuery, Query()], call
 async def list_timeline(
     allocation_id: UUID, query: Annotated[TimelineQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:
-    """What happened to it, oldest first."""
+    """The timeline of an allocation, oldest first."""
     kind = f"timeline of {allocation_id}"
     after, limit = numbered_page(query, kind)
     tenant_id = scoped_tenant(caller, query.tenant_id)
@@ -176,7 +176,7 @@ async def list_timeline(
 async def release(
     allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
 ) -> Response:
-    """End an allocation, or cancel it before it has begun; repeating it is harmless."""
+    """Release an allocation, or cancel it before it is active. Safe to repeat."""
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
     return answer_response(await write.in_story("POST /api/v1/allocations/{id}/release", releasing))
@@ -184,7 +184,7 @@ async def release(
 
 @admin_router.get("", response_model=Page[Allocation])
 async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
-    """Allocations across tenants, newest last."""
+    """Allocations of all tenants, newest last."""
     after, limit = identified_page(query, "all allocations")
     found = await allocations.list_allocations(
         parts.context.database, query.tenant_id, state=query.state, label=label_of(query), after=after, limit=limit
@@ -195,14 +195,14 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
 
 @admin_router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
-    """Release from any state that is not over, also one that is stuck; on the record."""
+    """Release from any state that is not final, also a stuck one; audited."""
     releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
     return answer_response(await write.in_story("POST /api/v1/admin/allocations/{id}/force-release", releasing))
 
 
 @admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation)
 async def clean_up_by_force(allocation_id: UUID, body: ForceCleanup, write: AdminWrite) -> Response:
-    """Free the units on an operator's word that nothing is left on them; on the record."""
+    """Free the units by an operator's statement that nothing remains on them; audited."""
     return answer_response(
         await force_cleanup(write.context, write.operation(body), write.actor, allocation_id, body.reason)
     )

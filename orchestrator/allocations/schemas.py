@@ -1,4 +1,4 @@
-"""Allocations as tenants ask for them and see them."""
+"""Requests and responses of allocations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIMELINE_LIMIT_MAX = 1_000
 
 
 class CreateAllocation(Request):
-    """What is wanted: so many GPUs of a SKU in a region, with whose keys to log in."""
+    """A request for GPUs of a SKU in a region; `ssh_key_ids` are the keys that may log in."""
 
     sku: Printable
     gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
@@ -40,15 +40,15 @@ class CreateAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
-    ends_at: Moment | None = Field(None, description="when it is released by itself; default: never")
+    ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
 
     def content(self) -> dict[str, Any]:
-        """What a retry must repeat. Members that came later are told only where they are given: keys outlive an upgrade."""
+        """The content that the fingerprint covers. Newer members are left out if absent, so that a key survives an upgrade."""
         return self.model_dump(mode="json", exclude={"ends_at"} if self.ends_at is None else None)
 
 
 class ConsumeReservation(StartedAllocation):
-    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
+    """A request to turn one claim of a reservation into an allocation. `sku` is required if the reservation names resources."""
 
     reservation_id: Id
     holder_id: HolderId
@@ -67,7 +67,7 @@ CreateOrConsume = Annotated[
 
 
 class CreatedAllocation(BaseModel):
-    """The answer to a create."""
+    """The response to a create."""
 
     allocation_id: UUID
     status: Literal["requested"]
@@ -85,7 +85,7 @@ class CreatedAllocation(BaseModel):
 
 
 class Connection(BaseModel):
-    """Where the tenant logs in."""
+    """The SSH endpoint of the allocation."""
 
     host: str
     port: int
@@ -94,7 +94,7 @@ class Connection(BaseModel):
 
 
 class Allocation(BaseModel):
-    """What a tenant runs on."""
+    """An allocation."""
 
     allocation_id: UUID
     tenant_id: UUID
@@ -127,7 +127,7 @@ class Allocation(BaseModel):
 
 
 class TimelineEntry(BaseModel):
-    """One line of an allocation's story."""
+    """One entry of an allocation's timeline."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -144,7 +144,7 @@ class TimelineEntry(BaseModel):
 
 
 class AllocationQuery(PageQuery):
-    """Which allocations to list."""
+    """Filters of a list of allocations."""
 
     state: AllocationState | None = None
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}=[^\x00-\x1f\x7f]{0,255}$")] | None = Field(
@@ -154,7 +154,7 @@ class AllocationQuery(PageQuery):
 
 
 def label_of(query: AllocationQuery) -> tuple[str, str] | None:
-    """The label asked for, as key and value; a value may contain `=`."""
+    """Key and value of the label filter; a value may contain `=`."""
     if query.label is None:
         return None
     key, _, value = query.label.partition("=")
@@ -162,7 +162,7 @@ def label_of(query: AllocationQuery) -> tuple[str, str] | None:
 
 
 class TimelineQuery(PageQuery):
-    """Which part of the timeline."""
+    """A page of the timeline."""
 
     limit: int = Field(TIMELINE_LIMIT_MAX, ge=1, le=TIMELINE_LIMIT_MAX)
     cursor: Cursor = None
@@ -170,20 +170,20 @@ class TimelineQuery(PageQuery):
 
 
 def _stated(value: Any) -> Any:
-    # Python holds 1 for equal to true; a statement on the record does not.
+    # Python treats 1 as equal to True; an audited statement must be true itself.
     if value is not True:
-        raise ValueError("must be true: whoever calls has looked and found nothing left")
+        raise ValueError("must be true: it states that an operator verified that nothing remains on the units")
     return value
 
 
 class ForceCleanup(Request):
-    """An operator's statement that nothing of the allocation is left on its units, and why; on the record."""
+    """An operator's statement that nothing of the allocation remains on its units, with the reason; audited."""
 
     runtime_verified_absent: Annotated[Literal[True], BeforeValidator(_stated)]
     reason: Sentence
 
 
 class ForceRelease(Request):
-    """An operator's reason, on the record."""
+    """An operator's reason; audited."""
 
     reason: Sentence

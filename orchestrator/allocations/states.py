@@ -1,4 +1,4 @@
-"""The states of an allocation and the only transitions between them (DESIGN §4; reference: Allocation lifecycle)."""
+"""States of allocations, tasks, nodes and slots, and the allowed transitions of allocations (DESIGN §4). Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from uuid import UUID
 
 
 class Shape(StrEnum):
-    """What is rented: a whole node, or some of its GPUs."""
+    """The shape of a SKU: a whole node, or some of its GPUs."""
 
     BAREMETAL = "baremetal"
     GPU_SLICE = "gpu_slice"
 
 
 class AllocationState(StrEnum):
-    """Where an allocation stands."""
+    """The state of an allocation."""
 
     REQUESTED = "requested"
     PROVISIONING = "provisioning"
@@ -30,7 +30,7 @@ FINAL_STATES = frozenset({AllocationState.RELEASED, AllocationState.FAILED})
 
 
 class ActorKind(StrEnum):
-    """Who causes a change."""
+    """The kind of actor that causes a change."""
 
     TENANT = "tenant"
     ADMIN = "admin"
@@ -58,12 +58,12 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationState], frozenset[ActorKind]]
 
 
 def allowed(from_state: AllocationState, to_state: AllocationState, actor: ActorKind) -> bool:
-    """Whether `actor` may take an allocation from one state to the other."""
+    """Whether `actor` may make this transition."""
     return actor in TRANSITIONS.get((from_state, to_state), frozenset())
 
 
 class TaskState(StrEnum):
-    """Where a node task stands (DESIGN §9)."""
+    """The state of a node task (DESIGN §9)."""
 
     QUEUED = "queued"
     DISPATCHED = "dispatched"
@@ -77,7 +77,7 @@ LIVE_TASK_STATES = frozenset({TaskState.QUEUED, TaskState.DISPATCHED})
 
 
 class NodeState(StrEnum):
-    """What an operator wants of a node. Whether it answers is told by `online`."""
+    """The state that operators give a node. Whether its agent responds is `online`, beside it."""
 
     REGISTERED = "registered"
     ACTIVE = "active"
@@ -87,9 +87,9 @@ class NodeState(StrEnum):
 
 
 class SlotState(StrEnum):
-    """What a slot is now, derived from claims and node; each slot is exactly one of these.
+    """The state of a slot, derived from its claims and node.
 
-    A claim goes before everything: a held slot of an offline node is held.
+    A claim takes precedence: a held slot of an offline node is held.
     """
 
     FREE = "free"
@@ -101,7 +101,7 @@ class SlotState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who causes a change: the kind, and which one."""
+    """The cause of a change: its kind, and its id within the kind."""
 
     kind: ActorKind
     id: str
@@ -109,7 +109,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller of the public API. `id` is its API key's, or that of its token's subject."""
+    """An authenticated caller of the public API. `id` is that of its API key, or of its token's subject."""
 
     role: str
     id: UUID
@@ -117,11 +117,11 @@ class Principal:
 
     @property
     def actor(self) -> Actor:
-        """The principal as the cause of a change."""
+        """The principal as an actor."""
         kind = ActorKind.ADMIN if self.role == "admin" else ActorKind.TENANT
         return Actor(kind, str(self.id))
 
     @property
     def scope(self) -> UUID:
-        """Where this principal's operation keys live: its tenant, or for an admin itself (DESIGN §6)."""
+        """The scope of its idempotency keys: its tenant, or for an admin the principal itself (DESIGN §6)."""
         return self.tenant_id if self.tenant_id is not None else self.id

@@ -1,4 +1,4 @@
-"""The warning that an allocation is about to end: event `reservation.ending`, once (docs/events.md)."""
+"""Notification that an allocation is about to end: event `reservation.ending`, once (docs/events.md)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ NOTE = "ending"
 
 
 async def notify_expiry(context: Context, allocation_id: UUID) -> bool:
-    """Tell it if its end is nearer than the notice, and not past, judged after its locks; answers whether it did."""
+    """Emit the event if the end is within the notice and not past, evaluated after the locks; return whether it did."""
 
     async def work(tx: Transaction) -> bool:
         subject = await lock_allocation(tx, allocation_id)
         if subject is None or not await note_notified_if_ending(tx, subject.id, context.limits.ending_notice_seconds):
             return False
         ends_at = rfc3339(subject.ends_at)
-        await note(tx, subject.id, Actor(ActorKind.SYSTEM, "ends_at"), NOTE, f"it ends at {ends_at}", subject.fence)
+        await note(
+            tx, subject.id, Actor(ActorKind.SYSTEM, "ends_at"), NOTE, f"the allocation ends at {ends_at}", subject.fence
+        )
         payload = {
             "allocation_id": str(subject.id),
             "reservation_id": None if subject.reservation_id is None else str(subject.reservation_id),

@@ -25,11 +25,10 @@ async def release_allocation(
     allocation_id: UUID,
     reason: str = "requested",
 ) -> Answer:
-    """Answer 202 with the allocation, now releasing (released, if it still waited for its units). Releasing or released
-    already: the same answer, nothing changes.
+    """Return 202 with the allocation, now releasing (released, if it still waited for its units). A repetition changes nothing.
 
-    Metered time ends here. A running task is worthless from now on. Refusals, remembered with the key: `NotFound` for
-    an unknown allocation or another tenant's (no `tenant_id` means any), `InvalidState` for a failed one.
+    Metered time ends here, and a running task is superseded. Refusals, stored with the key: `NotFound` for an unknown
+    allocation or another tenant's (`tenant_id` None means any tenant), `InvalidState` for a failed one.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -37,7 +36,7 @@ async def release_allocation(
         if subject is None:
             raise NotFound(f"there is no allocation {allocation_id}")
         if subject.state is AllocationState.FAILED:
-            raise InvalidState("the allocation has failed; there is nothing to release", state=subject.state)
+            raise InvalidState("the allocation has failed; it cannot be released", state=subject.state)
         if subject.state not in (AllocationState.RELEASING, AllocationState.RELEASED):
             wait_seconds = context.limits.requested_seconds_max
             order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
@@ -54,9 +53,9 @@ _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, A
 
 
 async def release_at_end(context: Context, allocation_id: UUID) -> bool:
-    """Release it if its `ends_at` has come, judged after its locks, however long ago; answers whether it did.
+    """Release an allocation at or past its `ends_at`, evaluated after its locks; return whether it was released.
 
-    One that still waits for its units is left to its deadline, which fails it.
+    An allocation that still waits for its units is left out: the deadline of that wait fails it.
     """
 
     async def work(tx: Transaction) -> bool:

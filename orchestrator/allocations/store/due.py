@@ -91,11 +91,10 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """An allocation that waits for a workflow or for a task that one issued, and by which names that one would go.
+    """An allocation that waits for a workflow or a task, with the ids that its workflow can have.
 
-    `notify`: the workflow that issued the newest task, which has ended a while ago if `task_ended`. The event is the one
-    that bears the claim's newest fence, if there is one; `position`: every event of the log up to it has been handed to
-    Temporal.
+    `notify`: the workflow that issued the newest task; `task_ended`: that task ended longer ago than the patience. The
+    event is the one with the claim's newest fence, if there is one; `position`: the events up to it were handed to Temporal.
     """
 
     allocation_id: UUID
@@ -114,12 +113,12 @@ class Waiter:
 
 
 async def find_ended(reading: Reading, limit: int) -> list[UUID]:
-    """Allocations that nobody has released although their time is over."""
+    """Allocations past their `ends_at` that are not released."""
     return list((await reading.execute(_ENDED, {"limit": limit})).scalars())
 
 
 async def find_ending(reading: Reading, notice_seconds: float, limit: int) -> list[UUID]:
-    """Allocations whose end is nearer than `notice_seconds`, and whose tenant has not been told."""
+    """Allocations whose end is within `notice_seconds`, without a notification yet."""
     return list((await reading.execute(_ENDING, {"notice_seconds": notice_seconds, "limit": limit})).scalars())
 
 
@@ -130,7 +129,7 @@ async def note_notified_if_ending(tx: Transaction, allocation_id: UUID, notice_s
 
 
 async def find_overdue(reading: Reading, grace_seconds: float, limit: int) -> list[Overdue]:
-    """Allocations that have waited longer than their deadline and `grace_seconds` more."""
+    """Allocations whose wait is past its deadline by more than `grace_seconds`."""
     rows = await reading.execute(_OVERDUE, {"grace_seconds": grace_seconds, "limit": limit})
     return [Overdue(row.id, AllocationState(row.state)) for row in rows]
 
