@@ -1,4 +1,4 @@
-"""Holding, confirming, cancelling and seeing reservations. Operators name the tenant whose reservations they mean."""
+"""HTTP of reservations: hold, read, confirm and cancel (tenant zone; operators name the tenant)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROB
 
 @router.post("", status_code=201, response_model=Reservation)
 async def hold(body: HoldResources, write: TenantWrite) -> Response:
-    """Hold resources, or GPUs of a SKU, from now on or in a window to come. It lasts until its deadline, or its confirm."""
+    """Hold resources, or GPUs of a SKU, from now on or in a future window. A hold expires at its deadline unless confirmed."""
     return answer_response(await hold_for(write.parts, write.request.scope, write.caller, body, write.key))
 
 
 async def hold_for(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: HoldNamed | HoldGpus, key: str | None
 ) -> Answer:
-    """The answer to a tenant's hold. Raises the `Problem` that it met."""
+    """The response to a tenant's hold. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     held = Hold(
         operation=operation_in(
@@ -69,7 +69,7 @@ async def hold_for(
 
 
 def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
-    """What was asked for; who asks for none gets the default, or the longest that this deployment offers."""
+    """The requested TTL; without one the default, bounded by the deployment's maximum."""
     if "ttl_seconds" in body.model_fields_set:
         return body.ttl_seconds
     return min(body.ttl_seconds, parts.settings.hold_seconds_max)
@@ -83,12 +83,12 @@ def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | GpuRequest:
 
 
 def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:
-    """The allocation that starts by itself; labels that throw fault switches only where the deployment allows them."""
+    """The template of the allocation that starts at `starts_at`. Raises `Invalid` for fault labels that are disabled."""
     if isinstance(body, HoldNamed) or body.allocation is None:
         return None
     refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.allocation.labels)
     if refused:
-        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        message = "fault labels are disabled in this deployment (BERTH_FAULT_LABELS_ALLOWED); remove the label"
         errors = [{"field": f"allocation.labels.{name}", "message": message} for name in refused]
         raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)
     return body.allocation.model_dump(mode="json")
@@ -108,7 +108,7 @@ async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, 
 
 @router.get("/{reservation_id}", response_model=Reservation)
 async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """One reservation; 410 once its record is not kept any more."""
+    """One reservation; 410 once its record was deleted after the retention."""
     tenant_id = scoped_tenant(caller, query.tenant_id)
     context = parts.context
     return json_response(
@@ -120,7 +120,7 @@ async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], cal
 async def confirm(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
-    """Make a hold a confirmed window; repeating it is harmless."""
+    """Confirm a hold. Safe to repeat."""
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     scope = write.request.scope
     return answer_response(
@@ -137,7 +137,7 @@ async def confirm_held(
     body: ByHolder,
     key: str | None,
 ) -> Answer:
-    """The answer to a confirm of that tenant's reservation. Raises the `Problem` that it met."""
+    """The response to a confirm of the tenant's reservation. Raises a `Problem` for what is not stored."""
     operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
     if caller.tenant_id is None:
         return await confirm_for_tenant(
@@ -151,7 +151,7 @@ async def confirm_held(
 async def cancel(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
-    """End a hold or a confirmed window; repeating it is harmless."""
+    """Cancel a hold or a confirmed window. Safe to repeat."""
     tenant_id, operation = scoped_tenant(write.caller, query.tenant_id), write.operation(body)
     return answer_response(
         await cancel_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)

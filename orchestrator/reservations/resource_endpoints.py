@@ -24,12 +24,14 @@ router = APIRouter(prefix="/resources", tags=["resources"], responses=PROBLEM_RE
 admin_router = APIRouter(prefix="/resources", tags=["admin: resources"], responses=PROBLEM_RESPONSES)
 
 ResourcePath = Annotated[str, Path(max_length=200, pattern=r"^[A-Za-z0-9._:-]+$")]
-RegisteredPath = Annotated[str, Path(pattern=RESOURCE_ID_PATTERN, description="a registered one; nodes are cordoned")]
+RegisteredPath = Annotated[
+    str, Path(pattern=RESOURCE_ID_PATTERN, description="a registered resource; nodes are cordoned instead")
+]
 
 
 @router.get("", response_model=Page[Resource])
 async def list_all(query: Annotated[ResourceQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """Nodes, slots and what operators registered, in the order in which they came."""
+    """Nodes, slots and registered resources, by unit number."""
     after, limit = numbered_page(query, "resources")
     found = await reservations.list_resources(
         parts.context.database, caller.tenant_id, kind=query.kind, after=after, limit=limit
@@ -47,18 +49,18 @@ async def find(resource_id: ResourcePath, caller: Caller, parts: Parts) -> Respo
 
 @admin_router.post("", status_code=201, response_model=Resource)
 async def create(body: CreateResource, write: AdminWrite) -> Response:
-    """Register a resource under an id of the operator's own."""
+    """Register a resource under an id that the operator chooses."""
     return answer_response(await create_resource(write.context, write.operation(body), write.actor, body.id))
 
 
 @admin_router.post("/{resource_id}/out-of-service", response_model=Resource)
 async def take_out(resource_id: RegisteredPath, body: TakeOutOfService, write: AdminWrite) -> Response:
-    """Let nobody new have it; who holds it keeps it."""
+    """Take a resource out of service: new holds are refused, its holder keeps it."""
     taken = take_out_resource(write.context, write.operation(body), write.actor, resource_id, reason=body.reason)
     return answer_response(await taken)
 
 
 @admin_router.post("/{resource_id}/in-service", response_model=Resource)
 async def put_back(resource_id: RegisteredPath, write: AdminWrite, body: Nothing | None = None) -> Response:
-    """Let it be held again."""
+    """Put a resource back into service."""
     return answer_response(await put_back_resource(write.context, write.operation(), write.actor, resource_id))

@@ -1,4 +1,4 @@
-"""The holder's cancel, or an operator's: whatever the reservation holds is free at once (docs/reservations.md)."""
+"""Cancel by the holder or an operator: the reservation's units are free at once (docs/reservations.md)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ENDED_UNUSED = frozenset({ReservationState.CANCELLED, ReservationState.EXPIRED}
 async def cancel_reservation(
     context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
 ) -> Answer:
-    """Answer 200 with the reservation; `noop` if it was cancelled or had expired already, or expires here and now.
+    """Return 200 with the reservation; `noop` if it was cancelled or had expired already, or expires now.
 
-    An operator's cancel is audited, and its event names him. Refusals, remembered with the key: `ReservationNotFound`,
-    `ReservationRetired`, `HolderMismatch`, and `InvalidState` for one that was used or whose window is over.
+    An operator's cancel is audited, and its event contains the operator's id. Refusals, stored with the key:
+    `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, and `InvalidState` if it was consumed or its window ended.
     """
     by_operator = actor.kind is ActorKind.ADMIN
 
@@ -35,7 +35,10 @@ async def cancel_reservation(
         if subject.holder_id != holder_id:
             raise HolderMismatch.of_reservation()
         if not subject.live and subject.state not in _ENDED_UNUSED:
-            raise InvalidState(f"the reservation is {subject.state}; there is nothing to cancel", state=subject.state)
+            raise InvalidState(
+                f"the reservation is {subject.state}; only a hold or a confirmed window can be cancelled",
+                state=subject.state,
+            )
         result = Result.OK if subject.live and not subject.overdue else Result.NOOP
         if subject.live:
             change = ReservationChange(

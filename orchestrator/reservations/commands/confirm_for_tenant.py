@@ -1,4 +1,4 @@
-"""An operator's confirm of a tenant's hold, audited; its event names him (docs/reservations.md)."""
+"""An operator's confirm of a tenant's hold; audited, and its event contains the operator's id (docs/reservations.md)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from orchestrator.reservations.store.rows import read_reservation, why_missing
 async def confirm_for_tenant(
     context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
 ) -> Answer:
-    """Answer 200 with the reservation; refusals are those of its holder's confirm, remembered with the operator's key.
+    """Return 200 with the reservation; refusals are those of the holder's confirm, stored with the operator's key.
 
-    Judged under every lock, as it may expire here.
+    Takes the locks of all its claims, because an overdue hold expires here.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -34,7 +34,7 @@ async def confirm_for_tenant(
         if subject.overdue:
             return await expire_for_confirm(tx, operation, actor, tenant_id, reservation_id, context.limits)
         if not subject.live:
-            raise InvalidState(f"the reservation is {subject.state}; there is nothing to confirm", state=subject.state)
+            raise InvalidState(f"the reservation is {subject.state}; only a hold can be confirmed", state=subject.state)
         result = Result.OK if subject.state is ReservationState.HOLD else Result.NOOP
         if result is Result.OK:
             change = ReservationChange(

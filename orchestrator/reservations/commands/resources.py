@@ -1,4 +1,4 @@
-"""Register something that can be reserved beside nodes and slots: a licence seat, an address, an InfiniBand partition."""
+"""Registers resources beside nodes and slots (licence seats, addresses, InfiniBand partitions) and changes their service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.reservations.store.resources import insert_resource, read_reso
 
 
 async def create_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
-    """201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not remembered."""
+    """Return 201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not stored."""
 
     async def effect(tx: Transaction) -> Done:
         await require_new_resource(tx, resource_id)
@@ -39,14 +39,14 @@ async def create_resource(context: Context, operation: Operation, actor: Actor, 
         subject = f"resources/{resource_id}"
         await audit.record(tx, actor, "resource.create", subject, {"unit": unit}, operation.request_id)
         made = await read_resource(tx, resource_id, None)
-        assert made is not None, "it has just been made"
+        assert made is not None, "the resource was inserted"
         return Done(201, made.document)
 
     return await run_once(context, operation, effect, None)
 
 
 async def put_back_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
-    """200 with the resource, which can be held again. Repeating it changes nothing. Refusal: `ResourceNotFound`."""
+    """Return 200 with the resource, back in service. A repetition changes nothing. Refusal: `ResourceNotFound`."""
 
     async def effect(tx: Transaction) -> Done:
         return Done(200, await change_service(tx, resource_id, None, actor, operation))
@@ -57,9 +57,9 @@ async def put_back_resource(context: Context, operation: Operation, actor: Actor
 async def take_out_resource(
     context: Context, operation: Operation, actor: Actor, resource_id: str, *, reason: str
 ) -> Answer:
-    """200 with the resource; who holds it keeps it, new holds are refused with the reason.
+    """Return 200 with the resource, out of service: its holder keeps it, new holds are refused with the reason.
 
-    Repeating it changes nothing; another reason takes the place of the first. Refusal: `ResourceNotFound`.
+    A repetition changes nothing; another reason replaces the first. Refusal: `ResourceNotFound`.
     """
 
     async def effect(tx: Transaction) -> Done:

@@ -1,4 +1,4 @@
-"""A confirmed reservation starts its allocation by itself, once its window has begun (docs/reservations.md)."""
+"""Starts the allocation of a confirmed reservation's template once its window has begun (docs/reservations.md)."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ _ACTOR = Actor(ActorKind.TENANT, "starts_at")
 
 
 class Started(StrEnum):
-    """What became of it."""
+    """The outcome of a start."""
 
     ONE = "one"
-    """One allocation exists now; more may follow."""
+    """One allocation was created; more claims are left."""
     LAST = "last"
-    """The reservation is consumed."""
+    """The last claim was turned over; the reservation is consumed."""
     FAILED = "failed"
-    """It cannot become what it was to become, whatever its node: it has ended, and `reservation.failed` says why."""
+    """The template cannot start on any node; the reservation ended, and `reservation.failed` contains the reason."""
     STOPPED = "stopped"
-    """Its units are out of service; nothing was done."""
+    """Its units are out of service; nothing was changed."""
     NOT_DUE = "not_due"
-    """Nothing is to be started (any more)."""
+    """There is nothing to start, or not yet."""
 
 
 class _CatalogueMoved(Exception):
-    """An operator changed the SKU or the image since it was read; read it again."""
+    """An operator changed the SKU or the image since it was read; read the catalogue again."""
 
 
 async def start_reservation(context: Context, catalogue: CatalogueCache, reservation_id: UUID) -> Started:
-    """Turn one of its claims over to the allocation of its template, judged after its locks; answers what became of it."""
+    """Turn one claim over to an allocation of its template, evaluated after its locks."""
     for _ in range(TRIES_MAX):
         offered = await catalogue.before_refusing()
 
@@ -74,14 +74,14 @@ async def start_reservation(context: Context, catalogue: CatalogueCache, reserva
             return await transact(context, work)
         except _CatalogueMoved:
             catalogue.forget()
-    raise Overloaded("operators kept changing what is to be started; try again")
+    raise Overloaded(f"the catalogue changed in each of {TRIES_MAX} attempts; retry")
 
 
 async def _start(
     context: Context, tx: Transaction, offered: Catalogue, subject: ReservationSubject, claim: HeldClaim
 ) -> Started:
-    assert subject.sku is not None, "only reservations of a SKU start by themselves"
-    assert subject.template is not None, "the caller looked"
+    assert subject.sku is not None, "only reservations of a SKU have a template"
+    assert subject.template is not None, "the caller checked it"
     try:
         admitted = admit_use(offered, subject.sku, claim, subject.template["image"], sold=True)
     except Problem as refusal:

@@ -1,4 +1,4 @@
-"""The one door through which operators change whether a registered resource is in service: row, event and audit together."""
+"""SQL that takes a registered resource out of service or back: row, event and audit change together."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ _SET = "update resources set state = :state, reason = :reason, row_version = row
 async def change_service(
     tx: Transaction, resource_id: str, reason: str | None, actor: Actor, operation: Operation
 ) -> dict[str, Any]:
-    """The resource as clients see it, out of service for this reason, or in service if there is none.
+    """Take the resource out of service with a reason, or back into service without one; return its document.
 
-    Whoever holds it keeps it. A repetition is audited, but changes and tells nothing. Raises `ResourceNotFound`.
+    Its holder keeps it. A repetition is audited, but changes and emits nothing. Raises `ResourceNotFound`.
     """
     before = (await tx.execute(_LOCK, {"id": resource_id})).first()
     if before is None:
-        raise ResourceNotFound(f"there is no registered resource {resource_id!r}", resources=[resource_id])
+        raise ResourceNotFound(
+            f"there is no registered resource {resource_id!r}; GET /api/v1/resources?kind=registered lists them",
+            resources=[resource_id],
+        )
     state = IN_SERVICE if reason is None else OUT_OF_SERVICE
     said = {"from": before.state, "to": state, **({} if reason is None else {"reason": reason})}
     subject = f"resources/{resource_id}"

@@ -1,8 +1,7 @@
-"""Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reservations.md).
+"""SQL for resources (nodes, slots, registered ones) and their states, derived from claims (docs/reservations.md).
 
-`row_version` grows with every transition of a resource's state, also with those that come by mere passing of time: to what
-is stored it adds one for each step that an open claim has gone by itself, if nothing is on its units (`outgrow_claim`,
-migrations).
+`row_version` grows with every change of a resource's state, also with those that only time causes: each step that an open
+claim made by time alone adds one to the stored value, if nothing occupies its units (`outgrow_claim`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ ResourceKind = Literal["node", "slot", "registered"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource now. `reason` when out of service; `reservation_id` of the caller's reservation that covers now.
+    """A resource now. `reason`: why it is out of service. `reservation_id`: the caller's reservation whose window includes now.
 
-    `place` is its place in lists: by unit number, a node before its first slot.
+    `place`: its position in lists, by unit number, a node before its first slot.
     """
 
     id: str
@@ -36,7 +35,7 @@ class Resource:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As clients see it."""
+        """Its JSON."""
         return {name: getattr(self, name) for name in Resource.__slots__ if name != "place"}
 
 
@@ -111,13 +110,13 @@ _LIST_OF_ALL = _SHOW.format(
 
 
 async def require_new_resource(tx: Transaction, resource_id: str) -> None:
-    """Nothing is registered under this id so far. Raises `AlreadyExists`."""
+    """Raise `AlreadyExists` if the id is registered."""
     if (await tx.execute(_FIND, {"id": resource_id})).first() is not None:
         raise _already_there(resource_id)
 
 
 async def insert_resource(tx: Transaction, resource_id: str) -> int:
-    """A registered resource, in service; answers its unit number. Raises `AlreadyExists`."""
+    """Register a resource, in service; return its unit number. Raises `AlreadyExists`."""
     await tx.execute(_LOCK_UNITS)
     unit: int | None = (await tx.execute(_INSERT, {"id": resource_id})).scalar_one_or_none()
     if unit is None:
@@ -126,11 +125,13 @@ async def insert_resource(tx: Transaction, resource_id: str) -> int:
 
 
 def _already_there(resource_id: str) -> AlreadyExists:
-    return AlreadyExists(f"there is already a resource called {resource_id!r}", existing_id=resource_id)
+    return AlreadyExists(
+        f"a resource {resource_id!r} is registered already; choose another id", existing_id=resource_id
+    )
 
 
 async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | None) -> Resource | None:
-    """One resource as this tenant may see it, or as operators do if none is named; None if there is none."""
+    """One resource for a tenant, or for operators if `tenant_id` is None; None if there is none."""
     if isinstance(name, UUID):
         found = await reading.execute(_SHOW_NODE, {"node_id": name, "tenant_id": tenant_id})
     elif isinstance(name, Slot):
@@ -145,7 +146,7 @@ async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | 
 async def list_resources(
     reading: Reading, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
 ) -> list[Resource]:
-    """Up to `limit` resources after this place, of one kind if named."""
+    """Up to `limit` resources after this position, of one kind if given."""
     sql = _LIST_OF_ALL if kind is None else _LIST_OF_KIND[kind]
     # A node's place is twice its first unit, a unit's own is one more than that.
     values = {"tenant_id": tenant_id, "last_node": after // 2, "next_unit": (after + 1) // 2, "limit": limit}
