@@ -25,6 +25,7 @@ from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orpha
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
 from orchestrator.operations import endpoints as operations
+from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
@@ -49,6 +50,7 @@ def public_routers() -> list[APIRouter]:
             reservations.router,
             resources.router,
             catalogue.router,
+            availability.router,
             ssh_key_endpoints.router,
             usage.router,
             balance.router,

@@ -19,7 +19,7 @@ from orchestrator.database.transactions import Database
 from orchestrator.placement.admission import Wanted, admit_units
 from orchestrator.placement.earliest import Asked, Found, Grounds, find_earliest
 from orchestrator.placement.inventory import Catalogue
-from orchestrator.placement.store.availability import Availability, Offer, read_offers
+from orchestrator.placement.store.availability import Availability, Offer, read_availability, read_offers
 from orchestrator.placement.store.windows import PackedGrounds, micros, moment_of, read_grounds, unpack_grounds
 from orchestrator.problems import NotFound, SkuUnavailable, UnavailableReason
 from orchestrator.reservations.rules import Window, judge_window
@@ -53,6 +53,14 @@ class WindowAvailability(Availability):
     available: int
     earliest_at: datetime | None
     reason: str | None
+
+
+async def list_availability(
+    database: Database, *, sku: str | None, region: str | None, after: tuple[str, str], limit: int
+) -> list[Availability]:
+    """Up to `limit` offers after this SKU and region, with their free GPUs now."""
+    async with database.reading() as reading:
+        return await read_availability(reading, sku=sku, region=region, after=after, limit=limit)
 
 
 async def find_availability(

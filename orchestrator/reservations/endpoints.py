@@ -24,7 +24,7 @@ from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid
 from orchestrator.reservations import queries as reservations
 from orchestrator.reservations.commands.cancel import cancel_reservation
-from orchestrator.reservations.commands.confirm_for_tenant import confirm_for_tenant
+from orchestrator.reservations.commands.confirm import confirm_for_tenant
 from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.schemas import (
     ByHolder,

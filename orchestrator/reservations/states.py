@@ -46,7 +46,7 @@ RESERVATION_TRANSITIONS = frozenset(
 )
 
 
-class Result(StrEnum):
+class WriteResult(StrEnum):
     """The result of a successful write: it changed something, or there was nothing to change."""
 
     OK = "ok"

@@ -11,7 +11,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState
 from orchestrator.reservations.refusals import HolderMismatch
-from orchestrator.reservations.states import ReservationState, Result
+from orchestrator.reservations.states import ReservationState, WriteResult
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.rows import read_reservation, why_missing
 
@@ -39,7 +39,7 @@ async def cancel_reservation(
                 f"the reservation is {subject.state}; only a hold or a confirmed window can be cancelled",
                 state=subject.state,
             )
-        result = Result.OK if subject.live and not subject.overdue else Result.NOOP
+        result = WriteResult.OK if subject.live and not subject.overdue else WriteResult.NOOP
         if subject.live:
             change = ReservationChange(
                 ReservationState.EXPIRED if subject.overdue else ReservationState.CANCELLED,

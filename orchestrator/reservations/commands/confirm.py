@@ -1,6 +1,7 @@
-"""The holder's confirm: a hold becomes a confirmed window, without a deadline (docs/reservations.md).
+"""Confirm by the holder or an operator: a hold becomes a confirmed window, without a deadline (docs/reservations.md).
 
-A list in, one answer each: the API batches confirms that arrive together; a list of one is the ordinary case.
+The holder's confirm is a list in, one answer each: the API batches confirms that arrive together; a list of one is the
+ordinary case. An operator's confirm is audited, and its event contains the operator's id.
 """
 
 from __future__ import annotations
@@ -8,20 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
+from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.allocations.states import Actor
+from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remember_refusals, remembered
+from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.operations.execution import (
+    TRIES_MAX,
+    Context,
+    Deferred,
+    Done,
+    Result,
+    remember_refusals,
+    remembered,
+    run_once,
+)
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
-from orchestrator.operations.store.operations import Answer, replay
+from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.operations.store.refusals import Refused
-from orchestrator.problems import OperationInProgress, Overloaded, Problem
+from orchestrator.problems import InvalidState, OperationInProgress, Overloaded, Problem
 from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
-from orchestrator.reservations.overdue import refuse_late_confirm
+from orchestrator.reservations.overdue import expire_for_confirm, refuse_late_confirm
+from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.reservations.states import ReservationState, WriteResult
 from orchestrator.reservations.store.confirming import Confirm, confirm_once, confirm_together
-from orchestrator.reservations.store.rows import why_missing
+from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.reservations.store.rows import read_reservation, why_missing
 
 
 async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Deferred]:
@@ -102,3 +118,37 @@ async def _try_once(context: Context, confirm: Confirm) -> ConfirmOutcome:
         return outcome
     except TransactionConflict:
         return TryAgain()
+
+
+async def confirm_for_tenant(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Return 200 with the reservation; refusals are those of the holder's confirm, stored with the operator's key.
+
+    Takes the locks of all its claims, because an overdue hold expires here.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_reservation(tx, reservation_id, tenant_id)
+        if subject is None:
+            raise await why_missing(tx, reservation_id, context.limits.shard)
+        if subject.holder_id != holder_id:
+            raise HolderMismatch.of_reservation()
+        if subject.overdue:
+            return await expire_for_confirm(tx, operation, actor, tenant_id, reservation_id, context.limits)
+        if not subject.live:
+            raise InvalidState(f"the reservation is {subject.state}; only a hold can be confirmed", state=subject.state)
+        result = WriteResult.OK if subject.state is ReservationState.HOLD else WriteResult.NOOP
+        if result is WriteResult.OK:
+            change = ReservationChange(
+                ReservationState.CONFIRMED,
+                context.limits.reservation_retention_seconds,
+                payload={"actor_id": actor.id},
+                operation_key=operation.key,
+                request_id=operation.request_id,
+            )
+            await advance_reservation_if(tx, subject, change, actor)
+        await audit.record(tx, actor, "reservation.confirm", subject.name, {"result": result}, operation.request_id)
+        return Done(200, await read_reservation(tx, reservation_id, None, result), reservation_id, code=result)
+
+    return await run_once(context, operation, effect, None)

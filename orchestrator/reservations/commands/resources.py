@@ -13,8 +13,12 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.reservations.states import ResourceState
-from orchestrator.reservations.store.resource_service import change_service
-from orchestrator.reservations.store.resources import insert_resource, read_resource, require_new_resource
+from orchestrator.reservations.store.resources import (
+    change_service,
+    insert_resource,
+    read_resource,
+    require_new_resource,
+)
 
 
 async def create_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
