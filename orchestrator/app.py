@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
-from orchestrator.database.transactions import Database, connect_database
+from orchestrator.database.transactions import connect_database
 from orchestrator.edge import health_endpoints as health
-from orchestrator.edge.batching import Gatherer
+from orchestrator.edge.batching import Batcher
 from orchestrator.edge.edge import PUBLIC_ZONE, Edge
-from orchestrator.edge.fast_path import Lane
+from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
 from orchestrator.edge.routes import node_router, public_routers
 from orchestrator.http import openapi as documents
@@ -29,8 +31,9 @@ from orchestrator.http.services import Services
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
+from orchestrator.log.wanted_versions import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority
-from orchestrator.notifications.acknowledgements import Acknowledging
+from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.confirm import confirm_reservation
@@ -57,30 +60,31 @@ def build_services(settings: Settings) -> Services:
     database.when_lost(gate.forget)
     database.when_lost(log_head.forget)
     context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
+    confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
     return Services(
         settings=settings,
         context=context,
-        credentials=Credentials(database, settings.credential_cache_seconds, _bearer_tokens(settings, database)),
+        credentials=Credentials(settings.credential_cache_seconds, _bearer_tokens(settings)),
         catalogue=catalogue,
         gate=gate,
-        creates=Gatherer(
+        creates=Batcher(
             "creates",
             lambda creates: create_allocations(context, catalogue, creates),
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        holds=Gatherer(
+        holds=Batcher(
             "holds",
             lambda holds: hold_resources(context, catalogue, holds),
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        confirms=Gatherer(
-            "confirms", lambda confirms: confirm_reservation(context, confirms), queue_max=None, **combined
+        confirms=Batcher(
+            "confirms", lambda confirms: confirm_reservation(confirming, confirms), queue_max=None, **combined
         ),
-        commits=Gatherer(
+        commits=Batcher(
             "commits",
             lambda commits: commit_transactions(context, commits),
             queue_max=settings.combining_queue_max,
@@ -91,7 +95,7 @@ def build_services(settings: Settings) -> Services:
         ),
         log_head=log_head,
         feed=_feed(settings),
-        acknowledging=Acknowledging(
+        acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
         authority=load_authority(settings),
@@ -111,7 +115,7 @@ def _feed(settings: Settings) -> Feed:
     return Feed(database, limits)
 
 
-def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | None:
+def _bearer_tokens(settings: Settings) -> BearerTokens | None:
     if settings.oidc_issuer is None:
         return None
     assert settings.oidc_audience is not None, "the settings require it with an issuer"
@@ -130,7 +134,6 @@ def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | Non
     )
     return BearerTokens(
         keys,
-        database,
         TokenRules(settings.oidc_issuer, settings.oidc_audience, settings.oidc_leeway_seconds),
         ClaimRules(
             settings.oidc_issuer, settings.oidc_tenant_claim, settings.oidc_role_claim, settings.oidc_admin_role
@@ -139,9 +142,9 @@ def _bearer_tokens(settings: Settings, database: Database) -> BearerTokens | Non
     )
 
 
-def _application(services: Services, title: str, lifespan: object = None) -> FastAPI:
+def _application(services: Services, title: str, lifespan: object = None, docs_url: str | None = None) -> FastAPI:
     app = FastAPI(
-        title=title, version="1", docs_url=None, redoc_url=None,
+        title=title, version="1", docs_url=docs_url, redoc_url=None,
         redirect_slashes=False,  # its Location repeats whatever Host the request named
         lifespan=lifespan,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -170,7 +173,7 @@ def public_application(services: Services) -> FastAPI:
         async with services.feed.running(), tokens.keys.running() if tokens is not None else nullcontext():
             yield
 
-    app = _application(services, "Berth", lifespan)
+    app = _application(services, "Berth", lifespan, "/docs" if services.settings.docs_ui else None)
     for router in (*public_routers(), health.router):
         app.include_router(router)
     return app
@@ -178,7 +181,23 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    return _edge(Lane(public_application(services), services), PUBLIC_ZONE, services.settings)
+    listener = _edge(FastPath(public_application(services), services), PUBLIC_ZONE, services.settings)
+    if not services.settings.cors_origins:
+        return listener
+    return CORSMiddleware(
+        listener,
+        allow_origins=services.settings.cors_origins,
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=[
+            "authorization",
+            "content-type",
+            "idempotency-key",
+            "last-event-id",
+            MIN_VERSION_HEADER,
+            "x-request-id",
+        ],
+        expose_headers=["berth-version", "idempotent-replayed", "retry-after", "x-request-id"],
+    )
 
 
 def node_application(services: Services) -> FastAPI:

@@ -52,6 +52,14 @@ class Settings(BaseSettings):
     node_certificate_seconds: float = Field(86_400.0, gt=0, description="life of a node certificate")
     enrolment_token_seconds: float = Field(600.0, gt=0, description="default life of an enrolment token")
 
+    cors_origins: list[str] = Field(
+        [],
+        description="origins (JSON list) whose pages may call the public listener from a browser; default: none, no CORS",
+    )
+    docs_ui: bool = Field(
+        False, description="serve Swagger UI at /docs on the public listener; its scripts come from a public CDN"
+    )
+
     body_bytes_max: int = Field(262_144, ge=1024, description="largest request body")
     body_seconds_max: float = Field(10.0, gt=0, description="longest time for a request's body to come whole")
     min_version_seconds_max: float = Field(

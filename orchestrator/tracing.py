@@ -76,7 +76,7 @@ def traceparent(correlation_id: UUID) -> str:
     return f"00-{correlation_id.hex}-{correlation_id.int & _HALF:016x}-01"
 
 
-def begin_story(
+def start_trace(
     correlation_id: UUID, name: str, attributes: Attributes, callers_headers: RawHeaders = ()
 ) -> AbstractContextManager[Span | None]:
     """The first span of an allocation's trace, linked to the caller's own if it sent one. What it raises marks it."""
@@ -122,7 +122,7 @@ def _add(
         yield span
 
 
-def tell_story(correlation_id: UUID, name: str, began: datetime, ended: datetime, attributes: Attributes) -> None:
+def record_span(correlation_id: UUID, name: str, began: datetime, ended: datetime, attributes: Attributes) -> None:
     """Add what has happened elsewhere between two instants, such as a node's task."""
     if _tracer is None:
         return

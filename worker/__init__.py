@@ -1,5 +1,5 @@
-"""The worker: consumes the log, runs one workflow per allocation's provisioning and release, sweeps up what is overdue.
+"""The worker: consumes the log, runs a workflow per provisioning and release, delivers webhooks, meters, and sweeps.
 
-Imports run one way: commands <- activities <- workflows <- consumers. Every activity calls one command; the database's row
-is the fact, events and signals are hints that something is worth a look.
+Imports run one way: commands <- activities <- workflows <- consumers, sweepers. An activity runs one command. The row in
+PostgreSQL is authoritative; events and signals only cause it to be read.
 """

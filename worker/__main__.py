@@ -1,6 +1,6 @@
-"""`python -m worker`: reads the settings, works until SIGTERM or SIGINT, leaves in order.
+"""`python -m worker`: reads the settings, runs until SIGTERM or SIGINT, and shuts down in order.
 
-Exit status: 0 after an orderly stop, 1 with one sentence on standard error otherwise.
+Exit status: 0 after an orderly shutdown, otherwise 1 with one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = structlog.get_logger()
 
 
 STOP_SECONDS_MAX = 5.0
-"""How long everything but the commands under way may take to end."""
+"""How long everything except the running commands may take to end."""
 
 
 async def work(settings: Settings) -> None:
-    """Run until a signal asks to stop; what has not ended in time is then left as a kill would leave it."""
+    """Run until a signal arrives; work that does not end in time is abandoned, as a kill would."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def begin_to_stop() -> None:
+    def begin_shutdown() -> None:
         if not stop.is_set():
             stop.set()
-            loop.call_later(settings.worker_graceful_stop_seconds + STOP_SECONDS_MAX, _leave_what_hangs)
+            loop.call_later(settings.worker_graceful_stop_seconds + STOP_SECONDS_MAX, _exit_at_once)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, begin_to_stop)
+        loop.add_signal_handler(number, begin_shutdown)
     health = Health()
     stop_tracing = start_tracing("worker", settings.otlp_endpoint, settings.trace_sample_ratio)
     with served(settings.metrics_host, settings.metrics_port, health):
@@ -51,9 +51,9 @@ async def work(settings: Settings) -> None:
     log.info("worker_stopped")
 
 
-def _leave_what_hangs() -> None:
-    """End the process and say where it was: whatever it had in hand comes again (P8)."""
-    sys.stderr.write("worker: these did not end in time and are left:\n")
+def _exit_at_once() -> None:
+    """Print the stacks of the remaining tasks and exit; unacknowledged work is delivered again (P14)."""
+    sys.stderr.write("worker: these tasks did not end in time and are abandoned:\n")
     for task in asyncio.all_tasks():
         task.print_stack(file=sys.stderr)
     sys.stderr.flush()
@@ -61,9 +61,9 @@ def _leave_what_hangs() -> None:
 
 
 def main() -> int:
-    """The process's exit status."""
+    """Run the process and return its exit status."""
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     try:
         settings = Settings()
     except ValidationError as error:
@@ -81,10 +81,10 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         status = main()
-    except BaseException:  # noqa: BLE001 - nothing may pass by the exit below
+    except BaseException:  # noqa: BLE001 - every exception must reach the exit below
         traceback.print_exc()
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # temporalio can crash while the interpreter shuts down (TRAPS): everything is closed, so leave at once.
+    # temporalio 1.35 can crash during interpreter shutdown; everything is closed, so exit at once.
     os._exit(status)

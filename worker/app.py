@@ -1,10 +1,9 @@
-"""The only place where the worker's things are constructed and supervised."""
+"""Constructs the worker's objects and supervises its loops. No other module constructs them."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.direct_connection import connect_directly
 from orchestrator.database.transactions import connect_database
 from orchestrator.heap import settle_heap
@@ -25,30 +23,16 @@ from orchestrator.webhooks.keys import WebhookKeys
 from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
+from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
-from worker.consumers.giving_up import GivingUp
 from worker.consumers.pulling import Puller
-from worker.consumers.retrying import retry_dead_letters
 from worker.health import Health
 from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
 from worker.problems import CannotRun
 from worker.settings import Settings
-from worker.sweepers.balances import sweep_balances
-from worker.sweepers.beginnings import Beginnings
-from worker.sweepers.census import CensusTaker
-from worker.sweepers.endings import sweep_ended, sweep_ending
-from worker.sweepers.expired_tasks import sweep_expired_tasks
-from worker.sweepers.lost_workflows import LostWorkflows
-from worker.sweepers.metering import measure_metering
-from worker.sweepers.overdue import sweep_overdue
-from worker.sweepers.reconciliation import Reconciler
-from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
-from worker.sweepers.retirement import sweep_deleted_keys, sweep_operations
-from worker.sweepers.rounds import sweep_for_ever
-from worker.sweepers.silence import sweep_silent_nodes
-from worker.sweepers.truncation import LogTruncator
-from worker.sweepers.webhooks import WebhookSweeper
+from worker.sweepers.runner import SweepRunner
+from worker.sweepers.table import make_sweepers
 from worker.webhooks.destinations import Resolver
 from worker.webhooks.dispatching import Dispatcher as WebhookDispatcher
 from worker.webhooks.sending import Sender
@@ -58,12 +42,11 @@ from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
 
-CATALOGUE_CACHE_SECONDS = 1.0
 CANCEL_AGAIN_SECONDS = 1.0
 
 
 def make_context(settings: Settings) -> Context:
-    """What commands work with. Raises `CannotRun` if the signing key cannot be read."""
+    """The context of all commands. Raises `CannotRun` if the signing key cannot be read."""
     try:
         signer = load_signer(settings.task_signing_key_file)
     except (OSError, ValueError) as error:
@@ -80,7 +63,7 @@ def make_context(settings: Settings) -> Context:
 
 
 def sandbox() -> SandboxedWorkflowRunner:
-    """The sandbox stays on; only what is pure is passed through, so that it need not be loaded for every run."""
+    """The determinism sandbox. Modules that workflows only refer to are loaded once, not for every run."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules("worker.activities", "worker.metrics")
     return SandboxedWorkflowRunner(restrictions=restrictions)
 
@@ -99,7 +82,7 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
             activities.finish_release,
         ],
         workflow_runner=sandbox(),
-        # Every activity is local, so nobody need ask the server for remote ones.
+        # Every activity is local, so the worker need not poll for remote ones.
         no_remote_activities=True,
         max_cached_workflows=settings.worker_workflows_cached_max,
         max_concurrent_local_activities=settings.worker_commands_in_flight_max,
@@ -109,7 +92,7 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
 
 
 async def run_worker(settings: Settings, health: Health, stop: asyncio.Event) -> None:
-    """Work until `stop` is set, then end in order. Raises `CannotRun` when a server is missing or a loop dies."""
+    """Run until `stop` is set, then shut down in order. Raises `CannotRun` if a server is missing or a loop ends."""
     context = make_context(settings)
     try:
         await await_database(context.database, settings)
@@ -131,77 +114,18 @@ async def _supervise(
     nats_connection: NatsClient,
     client: TemporalClient,
 ) -> None:
+    """Run every loop until `stop` is set. Raises `CannotRun` when a loop ends."""
     starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds)
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
-    puller = Puller(
-        nats_connection,
-        stream=settings.log_stream_name,
-        consumer=settings.worker_consumer_name,
-        messages_max=settings.worker_events_in_flight_max,
-        heartbeat_seconds=settings.worker_pull_heartbeat_seconds,
-        bind=durable.bind,
-    )
-    consumer = EventConsumer(
-        puller,
-        starter,
-        GivingUp(
-            context,
-            settings.worker_consumer_name,
-            tries_max=settings.worker_event_tries_max,
-            pause_seconds=settings.worker_retry_event_seconds,
-            pause_seconds_max=settings.worker_retry_event_seconds_max,
-        ),
-        in_flight_max=settings.worker_events_in_flight_max,
-    )
-    batch, grace = settings.sweep_batch_max, settings.sweep_grace_seconds
-    lost_workflows = LostWorkflows(
-        context, starter, consumer=settings.worker_consumer_name, patience_seconds=settings.rescue_patience_seconds,
-        seconds=settings.rescue_seconds, limit=batch,
-    )  # fmt: skip
-    reconciler = Reconciler(
-        context, seconds=settings.reconcile_seconds, nodes_max=settings.reconcile_nodes_max, limit=batch,
-        inventories_min=settings.missing_inventories_min,
-    )  # fmt: skip
-    beginnings = Beginnings(context, CatalogueCache(context.database, CATALOGUE_CACHE_SECONDS), batch)
-    truncator = LogTruncator(
-        context, seconds=settings.log_truncation_seconds, age_seconds=settings.log_age_seconds_min,
-        versions_min=settings.log_versions_min,
-    )  # fmt: skip
-    sweepers: dict[str, Callable[[], Awaitable[None]]] = {
-        "balances": lambda: sweep_balances(context, batch),
-        "allocations_ended": lambda: sweep_ended(context, batch),
-        "due_starts": beginnings.start_due,
-        "late_starts": beginnings.start_late,
-        "stranded_reservations": beginnings.move_stranded,
-        "units_to_start": beginnings.start_waiting,
-        "ending_notices": lambda: sweep_ending(context, batch),
-        "overdue": lambda: sweep_overdue(context, starter, grace, batch),
-        "expired_tasks": lambda: sweep_expired_tasks(context, grace, batch),
-        "lost_workflows": lost_workflows.sweep,
-        "reconciliation": reconciler.sweep,
-        "silent_nodes": lambda: sweep_silent_nodes(context, settings.node_silent_seconds, batch),
-        "overdue_holds": lambda: sweep_overdue_holds(context, batch),
-        "windows_over": lambda: sweep_windows_over(context, batch),
-        "retired_reservations": lambda: sweep_retired_reservations(context, batch),
-        "operations": lambda: sweep_operations(context),
-        "deleted_keys": lambda: sweep_deleted_keys(context),
-        "dead_letters": lambda: retry_dead_letters(
-            context, starter, settings.worker_consumer_name, batch, settings.worker_dead_letter_retention_seconds
-        ),
-        "metering": lambda: measure_metering(context),
-        "log": truncator.sweep,
-        "webhooks": WebhookSweeper(
-            context, seconds=settings.webhook_delivery_retention_seconds, kept=settings.webhook_deliveries_kept_max
-        ).sweep,
-        "census": CensusTaker(context, settings.census_seconds).take,
-    }
+    consumer = make_consumer(nats_connection, durable, starter, context, settings)
+    runner = SweepRunner(make_sweepers(context, starter, settings), settings.sweep_seconds)
     async with make_worker(client, context, settings):
         loops = {
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
             asyncio.create_task(_deliver(context, settings), name="webhooks"),
-            asyncio.create_task(sweep_for_ever(sweepers, settings.sweep_seconds), name="sweepers"),
+            asyncio.create_task(runner.run(), name="sweepers"),
         }
         stopping = asyncio.create_task(stop.wait(), name="stop")
         settle_heap()
@@ -215,8 +139,34 @@ async def _supervise(
         await durable.save_position()
 
 
+def make_consumer(
+    nats_connection: NatsClient,
+    durable: DurableConsumer,
+    starter: WorkflowStarter,
+    context: Context,
+    settings: Settings,
+) -> EventConsumer:
+    """The consumer of the log, not running yet."""
+    puller = Puller(
+        nats_connection,
+        stream=settings.log_stream_name,
+        consumer=settings.worker_consumer_name,
+        messages_max=settings.worker_events_in_flight_max,
+        heartbeat_seconds=settings.worker_pull_heartbeat_seconds,
+        bind=durable.bind,
+    )
+    failed_events = FailedEvents(
+        context,
+        settings.worker_consumer_name,
+        tries_max=settings.worker_event_tries_max,
+        pause_seconds=settings.worker_retry_event_seconds,
+        pause_seconds_max=settings.worker_retry_event_seconds_max,
+    )
+    return EventConsumer(puller, starter, failed_events, in_flight_max=settings.worker_events_in_flight_max)
+
+
 async def end_all(tasks: set[asyncio.Task[Any]], cancel_again_seconds: float = CANCEL_AGAIN_SECONDS) -> None:
-    """Cancel until all have ended: a wait that is over at that very moment swallows the cancellation (cpython 86296)."""
+    """Cancel tasks until all have ended: a wait that completes at that moment swallows the cancellation (cpython 86296)."""
     while tasks:
         for task in tasks:
             task.cancel()
@@ -242,7 +192,7 @@ async def _meter(context: Context, settings: Settings) -> None:
 
 
 async def _deliver(context: Context, settings: Settings) -> None:
-    assert context.signer is not None, "the worker has one"
+    assert context.signer is not None, "make_context loads the signer"
     resolver = Resolver(settings.webhook_attempts_max)
     sender = Sender(
         resolver.resolve,
@@ -258,7 +208,7 @@ async def _deliver(context: Context, settings: Settings) -> None:
 
 
 def _require_alive(loops: set[asyncio.Task[None]]) -> None:
-    """A loop that ended, however, is the end of the process: nobody may believe that it still works."""
+    """Raise `CannotRun` if a loop has ended: the process must not look alive without it."""
     for task in loops:
         if task.done():
             error = task.exception()

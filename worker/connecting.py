@@ -1,4 +1,4 @@
-"""Waits for the servers at start: bounded, saying for what (issue: servers not up yet)."""
+"""Waits at start until PostgreSQL, NATS and Temporal are available, for a bounded time."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ PAUSE_SECONDS = 0.3
 T = TypeVar("T")
 
 
-async def _patiently(
-    what: str, seconds_max: float, connect: Callable[[], Awaitable[T]], passing: tuple[type[Exception], ...]
+async def _retry(
+    what: str, seconds_max: float, connect: Callable[[], Awaitable[T]], temporary: tuple[type[Exception], ...]
 ) -> T:
-    """Try until it works. Raises `CannotRun` with the last reason when the time is up."""
+    """Retry on `temporary` errors. Raises `CannotRun` with the last error after `seconds_max`."""
     deadline = time.monotonic() + seconds_max
-    said = ""
+    logged = ""
     while True:
         try:
             return await connect()
-        except passing as error:
+        except temporary as error:
             why = str(error) or type(error).__name__
             if time.monotonic() > deadline:
                 raise CannotRun(f"waited {seconds_max:.0f} s for {what}: {why}") from error
-            if why != said:
+            if why != logged:
                 log.info("waiting", for_what=what, why=why)
-                said = why
+                logged = why
         await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def await_database(database: Database, settings: Settings) -> None:
-    """Return when the database answers and has a schema."""
-    await _patiently("the database", settings.startup_seconds_max, lambda: require_schema(database), (Problem, OSError))
+    """Return when the database answers and has the schema."""
+    await _retry("the database", settings.startup_seconds_max, lambda: require_schema(database), (Problem, OSError))
 
 
 async def connect_nats(settings: Settings) -> NatsClient:
-    """A connection that comes back by itself, for ever, once it was made."""
+    """A connection that reconnects without limit after it was first made."""
 
     async def connect() -> NatsClient:
         return await nats.connect(
@@ -66,24 +66,24 @@ async def connect_nats(settings: Settings) -> NatsClient:
             connect_timeout=2,
             ping_interval=5,
             max_outstanding_pings=2,
-            error_cb=_say_nats_error,
+            error_cb=_log_nats_error,
         )
 
-    async def first() -> NatsClient:
-        # A server that is not there yet is tried for as long as we say, not for as long as the client likes.
+    async def connect_once() -> NatsClient:
+        # The client would retry its first connection without limit; `_retry` bounds it instead.
         async with asyncio.timeout(3):
             return await connect()
 
-    passing = (nats.errors.Error, OSError, TimeoutError)
-    return await _patiently(f"NATS at {settings.nats_url}", settings.startup_seconds_max, first, passing)
+    temporary = (nats.errors.Error, OSError, TimeoutError)
+    return await _retry(f"NATS at {settings.nats_url}", settings.startup_seconds_max, connect_once, temporary)
 
 
-async def _say_nats_error(error: Exception) -> None:
-    log.warning("nats_trouble", why=str(error) or type(error).__name__)
+async def _log_nats_error(error: Exception) -> None:
+    log.warning("nats_error", why=str(error) or type(error).__name__)
 
 
 async def connect_temporal(settings: Settings) -> TemporalClient:
-    """A client of the namespace; Temporal's SDK connects again by itself."""
+    """A client of the namespace; the SDK reconnects by itself."""
 
     def connect() -> Awaitable[TemporalClient]:
         return TemporalClient.connect(
@@ -91,11 +91,11 @@ async def connect_temporal(settings: Settings) -> TemporalClient:
         )
 
     what = f"Temporal at {settings.temporal_address}"
-    return await _patiently(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
+    return await _retry(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
 
 
 def _interceptors() -> list[Interceptor]:
-    """Workflows and their commands join the trace that they were started in, if traces are wanted."""
+    """Continue the trace in which a workflow was started, if tracing is enabled."""
     tracer = tracing.tracer()
     if tracer is None:
         return []

@@ -1,7 +1,7 @@
-"""Why the worker cannot go on."""
+"""The error that ends the worker's process."""
 
 from __future__ import annotations
 
 
 class CannotRun(Exception):
-    """The process must end; the message is one sentence that says why and what to do."""
+    """The process must end; the message states the reason in one sentence."""

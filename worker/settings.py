@@ -26,7 +26,9 @@ class Settings(BaseSettings):
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
-    metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65_535, description="port of the metrics and health listener; default: no listener"
+    )
     startup_seconds_max: float = Field(60.0, gt=0, description="how long to wait for each server at start")
     otlp_endpoint: str | None = Field(None, description="http(s):// address of an OTLP collector; default: no traces")
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")
@@ -39,93 +41,101 @@ class Settings(BaseSettings):
         description="durable JetStream consumer, shared by all workers",
     )
     worker_events_in_flight_max: int = Field(32, ge=1, le=1_000, description="events handled at once by a process")
-    worker_ack_wait_seconds: float = Field(10.0, gt=0, description="after this an unacknowledged event comes again")
-    worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before an event that failed comes again")
+    worker_ack_wait_seconds: float = Field(10.0, gt=0, description="an event unacknowledged for so long is redelivered")
+    worker_retry_event_seconds: float = Field(1.0, gt=0, description="pause before a failed event is redelivered")
     worker_retry_event_seconds_max: float = Field(
-        30.0, gt=0, description="longest such pause for an event that is refused for good; it doubles with each try"
+        30.0, gt=0, description="longest such pause for an event that is refused; the pause doubles with each try"
     )
     worker_event_tries_max: int = Field(
-        5, ge=1, le=100, description="tries of an event that is refused for good before it becomes a dead letter"
+        5, ge=1, le=100, description="tries of an event that is refused before it becomes a dead letter"
     )
     worker_dead_letter_retention_seconds: float = Field(
-        30 * 86_400.0, gt=0, description="how long a dead letter is kept once it was retried or discarded"
+        30 * 86_400.0, gt=0, description="how long a dead letter is kept after it was retried or discarded"
     )
     worker_pull_heartbeat_seconds: float = Field(
         2.0,
         ge=0.5,
         le=15,
-        description="NATS's sign of life on an idle pull; after 2.5 of these without one, a new pull",
+        description="interval of NATS's heartbeats on an idle pull; after 2.5 intervals without one, a new pull",
     )
-    worker_position_seconds: float = Field(3.0, gt=0, description="how often the position is saved")
+    worker_position_seconds: float = Field(3.0, gt=0, description="how often the consumer saves its position")
     worker_sticky_seconds: float = Field(
-        5.0, gt=0, description="how long a workflow waits for the worker that has it in memory"
+        5.0, gt=0, description="how long a workflow task waits for the worker that caches its workflow"
     )
     worker_step_seconds: float = Field(
-        5.0, ge=1, le=60, description="how long a step of a killed worker waits before another worker takes it"
+        5.0, ge=1, le=60, description="how long a workflow task of a killed worker waits before another worker takes it"
     )
     worker_workflows_cached_max: int = Field(2_000, ge=10, description="workflows kept in memory")
     worker_commands_in_flight_max: int = Field(64, ge=1, description="commands run at once by a process")
     worker_graceful_stop_seconds: float = Field(10.0, ge=0, description="how long commands may run on after SIGTERM")
 
-    metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering looks for new events")
+    metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering reads new events")
     metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
 
-    webhook_tick_seconds: float = Field(0.5, gt=0, description="how often is looked for what webhooks are to deliver")
+    webhook_tick_seconds: float = Field(0.5, gt=0, description="how often due webhook deliveries are searched")
     webhook_pending_max: int = Field(
         5_000,
         ge=1,
         le=100_000,
-        description="deliveries of a webhook that wait for an attempt; beyond it its position waits",
+        description="most pending deliveries of a webhook; at the bound its position does not advance",
     )
     webhook_timeout_seconds: float = Field(
-        20.0, gt=0, le=60, description="longest attempt to deliver, from name to answer"
+        20.0, gt=0, le=60, description="longest delivery attempt, from name resolution to response"
     )
-    webhook_attempts_max: int = Field(64, ge=1, le=1_000, description="attempts to deliver under way in a process")
-    webhook_tenant_attempts_max: int = Field(16, ge=1, le=1_000, description="of them for one tenant")
-    webhook_endpoint_attempts_max: int = Field(4, ge=1, le=1_000, description="of them for one webhook")
+    webhook_attempts_max: int = Field(64, ge=1, le=1_000, description="delivery attempts in flight in a process")
+    webhook_tenant_attempts_max: int = Field(
+        16, ge=1, le=1_000, description="delivery attempts in flight for one tenant"
+    )
+    webhook_endpoint_attempts_max: int = Field(
+        4, ge=1, le=1_000, description="delivery attempts in flight for one webhook"
+    )
     webhook_failing_seconds_max: float = Field(
-        5 * 86_400.0, gt=0, description="a webhook of which every attempt failed for so long is disabled"
+        5 * 86_400.0, gt=0, description="a webhook whose every attempt failed for so long is disabled"
     )
     webhook_delivery_retention_seconds: float = Field(
-        7 * 86_400.0, gt=0, le=3_153_600_000, description="how long a delivery that has ended can be read and replayed"
+        7 * 86_400.0, gt=0, le=3_153_600_000, description="how long a finished delivery can be read and replayed"
     )
     webhook_deliveries_kept_max: int = Field(
-        100_000, ge=1, description="deliveries of a webhook that are kept, however young; more when more wait"
+        100_000,
+        ge=1,
+        description="most deliveries kept for a webhook, whatever their age; pending ones are always kept",
     )
-    webhook_http_allowed: bool = Field(
-        False, description="whether webhooks may have http:// URLs; for trying things out"
-    )
+    webhook_http_allowed: bool = Field(False, description="whether webhooks may have http:// URLs; for tests only")
     webhook_private_addresses_allowed: bool = Field(
-        False, description="whether webhooks may be sent to addresses that are not of the public internet"
+        False, description="whether webhooks may be sent to private addresses"
     )
 
-    sweep_seconds: float = Field(5.0, gt=0, description="pause between sweeps")
-    sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper steps in")
-    sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most objects of one sweep")
+    sweep_seconds: float = Field(5.0, gt=0, description="default interval of sweepers")
+    sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper acts")
+    sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most items of one sweep")
     rescue_patience_seconds: float = Field(
-        30.0, ge=0, description="a wait older than this is looked after before its deadline: does its workflow live?"
+        30.0, ge=0, description="a wait older than this is checked before its deadline: does its workflow still run?"
     )
-    rescue_seconds: float = Field(15.0, ge=0, description="how often Temporal is asked about such waits")
-    reconcile_seconds: float = Field(15.0, ge=0, description="how often inventories of nodes are compared")
+    rescue_seconds: float = Field(15.0, ge=0, description="how often such waits are checked with Temporal")
+    reconcile_seconds: float = Field(15.0, ge=0, description="how often inventories of nodes are compared with claims")
     reconcile_nodes_max: int = Field(500, ge=1, le=10_000, description="nodes compared in one round")
     missing_inventories_min: int = Field(
-        3, ge=2, description="complete inventories in a row without an active allocation before that is told"
+        3,
+        ge=2,
+        description="consecutive complete inventories without an active allocation before it is reported missing",
     )
-    census_seconds: float = Field(15.0, gt=0, description="how often the gauges of what lives are renewed")
-    log_truncation_seconds: float = Field(
-        60.0, ge=0, description="how often is looked whether the log can be truncated"
+    census_seconds: float = Field(
+        15.0, gt=0, description="how often the gauges of allocations, tasks, nodes and GPUs are set"
     )
+    log_truncation_seconds: float = Field(60.0, ge=0, description="how often log truncation is attempted")
     log_age_seconds_min: float = Field(
-        30 * 86_400.0, ge=0, le=3_153_600_000, description="what is younger is never dropped from the log"
+        30 * 86_400.0, ge=0, le=3_153_600_000, description="versions younger than this are never dropped from the log"
     )
     log_versions_min: int = Field(
-        1_000_000, ge=1, le=2**62, description="so many of the newest versions are never dropped from the log"
+        1_000_000, ge=1, le=2**62, description="number of newest versions that are never dropped from the log"
     )
-    node_silent_seconds: float = Field(30.0, gt=0, description="a node not heard of for so long is offline")
+    node_silent_seconds: float = Field(30.0, gt=0, description="a node without a heartbeat for so long is offline")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
-    provision_attempts_max: int = Field(3, ge=1, le=1_000, description="provision attempts, where a failure may pass")
+    provision_attempts_max: int = Field(
+        3, ge=1, le=1_000, description="provision attempts after failures that may be temporary"
+    )
     provision_retry_first_seconds: float = Field(
         2.0, gt=0, description="pause after the first such failure; doubles with each"
     )
@@ -140,23 +150,23 @@ class Settings(BaseSettings):
         10.0, ge=0, le=3_600, description="how long a guest may take to stop before it is destroyed"
     )
     reservation_retention_seconds: float = Field(
-        604_800.0, ge=0, le=3_153_600_000, description="how long a reservation that has ended can be read"
+        604_800.0, ge=0, le=3_153_600_000, description="how long an ended reservation can be read"
     )
     units_seconds_max: float = Field(
         3_600.0,
         gt=0,
         le=31_536_000,
-        description="longest wait of a start for units that an allocation that overran is still on, or for a silent node",
+        description="longest wait of a start for units still occupied by an overrunning allocation, or for a silent node",
     )
     ending_notice_seconds: float = Field(
-        900.0, ge=0, le=31_536_000, description="how long before an allocation's end `reservation.ending` is told"
+        900.0, ge=0, le=31_536_000, description="how long before an allocation's end `reservation.ending` is emitted"
     )
     fault_labels_allowed: bool = Field(
-        False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
+        False, description="whether labels `berth.fault/...` inject faults into the sandbox driver; never in production"
     )
 
     def webhook_bounds(self) -> Bounds:
-        """The bounds that the dispatcher of webhooks obeys."""
+        """The bounds of the webhook dispatcher."""
         return Bounds(
             tick_seconds=self.webhook_tick_seconds,
             timeout_seconds=self.webhook_timeout_seconds,
@@ -168,7 +178,7 @@ class Settings(BaseSettings):
         )
 
     def limits(self) -> Limits:
-        """The bounds that commands obey."""
+        """The bounds of commands."""
         return Limits(
             requested_seconds_max=self.requested_seconds_max,
             provision_seconds_max=self.provision_seconds_max,

@@ -85,7 +85,7 @@ async def place_create(
         ends_at=body.ends_at,
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
-    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+    with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
         answer = await parts.gate.answer(create.operation, lambda: parts.creates.answer(create))
         if span is not None:
             span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
@@ -120,7 +120,7 @@ async def consume(
         ),
     )
     asked: tracing.Attributes = {"berth.reservation_id": str(body.reservation_id)}
-    with tracing.begin_story(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
+    with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
         answer = await consume_reservation(
             parts.context, parts.catalogue, operation, caller.actor, caller.tenant_id, wanted
         )
@@ -179,7 +179,7 @@ async def release(
     """Release an allocation, or cancel it before it is active. Safe to repeat."""
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
-    return answer_response(await write.in_story("POST /api/v1/allocations/{id}/release", releasing))
+    return answer_response(await write.traced("POST /api/v1/allocations/{id}/release", releasing))
 
 
 @admin_router.get("", response_model=Page[Allocation])
@@ -197,7 +197,7 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
     """Release from any state that is not final, also a stuck one; audited."""
     releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
-    return answer_response(await write.in_story("POST /api/v1/admin/allocations/{id}/force-release", releasing))
+    return answer_response(await write.traced("POST /api/v1/admin/allocations/{id}/force-release", releasing))
 
 
 @admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation)

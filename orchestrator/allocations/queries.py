@@ -28,7 +28,7 @@ class ListItem:
 
 async def find_allocation(database: Database, allocation_id: UUID, tenant_id: UUID | None) -> dict[str, Any]:
     """One allocation of the tenant, or of any tenant if None. Raises `NotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
     if row is None:
         raise NotFound(f"there is no allocation {allocation_id}")
@@ -45,7 +45,7 @@ async def list_allocations(
     limit: int,
 ) -> Sequence[ListItem]:
     """Up to `limit` allocations after this id, oldest first; of all tenants if `tenant_id` is None."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         rows = await allocation_rows.list_allocations(
             reading, tenant_id, state=state, label=label, after=after, limit=limit
         )

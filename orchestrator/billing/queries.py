@@ -35,7 +35,7 @@ async def find_running_allocations(context: Context, tenant_id: UUID, limit: int
 
 async def find_late_seconds(context: Context) -> float:
     """How long ago the balance that is most overdue was to be looked at; not positive if none is."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await balances.find_late_seconds(reading)
 
 
@@ -75,11 +75,11 @@ def _month_of(end: datetime) -> datetime:
 
 async def find_metering_lag(context: Context) -> Lag:
     """In versions, and in seconds."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await read_lag(reading)
 
 
 async def find_trusted_head(context: Context) -> int | None:
     """The newest version; None while versions may still change, because nobody has accepted this Postgres yet."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await read_trusted_head(reading)

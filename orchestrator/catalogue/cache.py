@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from orchestrator.catalogue.inventory_store import read_catalogue
-from orchestrator.database.response_versions import AsOf, as_of, note_version
+from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Database
 from orchestrator.placement.inventory import Catalogue
 
@@ -28,38 +28,38 @@ class CatalogueCache:
         """At most `cache_seconds` old."""
         return await self._not_older_than(self._cache_seconds)
 
-    async def before_refusing(self) -> Catalogue:
-        """Nearly fresh: nobody is refused because of what an operator changed a moment ago."""
-        return await self._not_older_than(REFUSAL_AGE_SECONDS_MAX)
+    async def before_refusing(self, response_version: ResponseVersion | None = None) -> Catalogue:
+        """At most 50 ms old, so that an operator's change of a moment ago is not the reason of a refusal.
+
+        `response_version`: where the version of the copy is noted, which is at least the one the client asked for.
+        """
+        return await self._not_older_than(REFUSAL_AGE_SECONDS_MAX, response_version)
 
     def forget(self) -> None:
         """Read again at the next use: called by the process that changes the catalogue."""
         self._read_at = float("-inf")
 
-    async def _not_older_than(self, age_seconds: float) -> Catalogue:
-        if not self._is_good(age_seconds):
+    async def _not_older_than(self, age_seconds: float, response_version: ResponseVersion | None = None) -> Catalogue:
+        version_min = 0 if response_version is None else response_version.at_least
+        if not self._is_good(age_seconds, version_min):
             async with self._reading:
-                if not self._is_good(age_seconds):
+                if not self._is_good(age_seconds, version_min):
                     await self._read()
         assert self._catalogue is not None
-        note_version(self._version)
+        if response_version is not None:
+            response_version.note(self._version)
         return self._catalogue
 
-    def _is_good(self, age_seconds: float) -> bool:
-        """Whether the copy is young enough, and as new as the answer has to be that it serves."""
-        asked = as_of.get()
-        new_enough = asked is None or self._version >= asked.at_least
+    def _is_good(self, age_seconds: float, version_min: int) -> bool:
+        """Whether the copy is young enough, and includes `version_min`."""
+        new_enough = self._version >= version_min
         return self._catalogue is not None and new_enough and time.monotonic() - self._read_at <= age_seconds
 
     async def _read(self) -> None:
         began = time.monotonic()
-        own = AsOf()
-        before = as_of.set(own)
-        try:
-            async with self._database.reading() as reading:
-                self._catalogue = await read_catalogue(reading)
-        finally:
-            as_of.reset(before)
-        assert own.version is not None
-        self._version = own.version
+        read_at = ResponseVersion()
+        async with self._database.for_request(read_at).reading() as reading:
+            self._catalogue = await read_catalogue(reading)
+        assert read_at.version is not None
+        self._version = read_at.version
         self._read_at = began

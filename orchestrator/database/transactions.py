@@ -11,16 +11,15 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
 import psycopg
 import sqlalchemy.exc
-from sqlalchemy import CursorResult, Executable, Result, TextClause, event, text
+from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from orchestrator.database.response_versions import HEAD, AsOf, as_of, with_head, without_head
+from orchestrator.database.response_versions import HEAD, ResponseVersion
 from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
 
@@ -65,24 +64,13 @@ Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class Reading:
-    """A read-only transaction: one snapshot for everything asked through it.
+    """A read-only transaction: one snapshot for every statement executed through it."""
 
-    Where an answer tells its version (`told_versions`), the first statement brings it along.
-    """
-
-    def __init__(self, connection: AsyncConnection, asked: AsOf | None = None) -> None:
+    def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._asked = asked
 
-    async def execute(self, statement: Executable | str, parameters: Values = None) -> Result[Any]:
+    async def execute(self, statement: Executable | str, parameters: Values = None) -> CursorResult[Any]:
         """Run one statement; text is taken as SQL with :name parameters."""
-        asked, self._asked = self._asked, None
-        if asked is None:
-            return await self._run(statement, parameters)
-        assert isinstance(statement, str), "ours are text"
-        return without_head(await self._run(with_head(statement), parameters), asked)
-
-    async def _run(self, statement: Executable | str, parameters: Values) -> CursorResult[Any]:
         sql = _parsed(statement) if isinstance(statement, str) else statement
         return await self._connection.execute(sql, parameters)
 
@@ -95,26 +83,22 @@ class Transaction(Reading):
 
     tells_operation: bool = False
 
-    async def execute(self, statement: Executable | str, parameters: Values = None) -> CursorResult[Any]:
-        """Run one statement; text is taken as SQL with :name parameters."""
-        return await self._run(statement, parameters)
+    def __init__(self, connection: AsyncConnection, response_version: ResponseVersion | None = None) -> None:
+        super().__init__(connection)
+        self._response_version = response_version
 
-    async def tell_version(self) -> None:
-        """If the answer tells its version, it is the head's now: what is read after this shows at least as much."""
-        asked = as_of.get()
-        if asked is not None:
-            asked.note((await self._run(HEAD, None)).scalar_one())
-
-
-ending: ContextVar[str] = ContextVar("ending", default="")
-"""How what runs here ends something (release, cancel, confirm, a task's result), if it does: it is never shed (P13)."""
+    async def note_version(self) -> None:
+        """Note the head as the version of the response: statements after this one read at least as much."""
+        if self._response_version is not None:
+            self._response_version.note((await self.execute(HEAD)).scalar_one())
 
 
-class Database:
-    """Connections to Postgres: a pool for all, and a few beside it that only what ends something may take.
+class Pools:
+    """Connections to PostgreSQL: a pool for every request, and a small reserve that only ending verbs may take.
 
-    However many requests wait for the pool, a release finds a connection at once: also while others flood the process with
-    confirms, say, as no one verb may take all of the few. That needs two.
+    Ending verbs (release, cancel, confirm, a task's result) are never shed (P13): when the pool is exhausted they take a
+    connection of the reserve. No verb may take the whole reserve, so a flood of confirms leaves a connection for a
+    release; that needs a reserve of two.
     """
 
     def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int, reserve_size: int) -> None:
@@ -127,26 +111,20 @@ class Database:
         self._wanted = 0
         self._lost: list[Callable[[], None]] = []
 
-    def when_lost(self, tell: Callable[[], None]) -> None:
-        """Call this whenever a connection turns out to be lost: what answers next may be another server (a failover)."""
-        self._lost.append(tell)
+    def when_lost(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever a connection turns out to be lost: the next server may be another one (a failover)."""
+        self._lost.append(notify)
 
     def note_loss(self) -> None:
         """A connection was lost."""
-        for tell in self._lost:
-            tell()
-
-    def _meaning(self, error: Exception, *, committing: bool) -> Exception:
-        """What the failure means for the caller."""
-        if isinstance(error, sqlalchemy.exc.DBAPIError) and _is_loss(error):
-            self.note_loss()
-        return _meaning(error, committing)
+        for notify in self._lost:
+            notify()
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection]:
-        verb = ending.get()
-        if verb and self._wanted >= self._pool_size:
-            async with self._share_of_reserve(verb), self._reserve.connect() as connection:
+    async def connection(self, ending_verb: str) -> AsyncIterator[AsyncConnection]:
+        """A connection of the pool, or of the reserve for an ending verb while the pool is exhausted."""
+        if ending_verb and self._wanted >= self._pool_size:
+            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
                 yield connection
             return
         self._wanted += 1
@@ -168,6 +146,43 @@ class Database:
         finally:
             self._shares[verb].release()
 
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
+        await self._reserve.dispose()
+
+
+class Database:
+    """Transactions on behalf of one process, or of one request (`for_request`).
+
+    `response_version`: where the reads of a request note the head, if its response carries a version.
+    `ending_verb`: what the request ends (release, cancel, confirm ...), if it does; such requests are never shed.
+    """
+
+    def __init__(self, pools: Pools, response_version: ResponseVersion | None = None, ending_verb: str = "") -> None:
+        self._pools = pools
+        self.response_version = response_version
+        self.ending_verb = ending_verb
+
+    def for_request(self, response_version: ResponseVersion | None = None, ending_verb: str = "") -> Database:
+        """The same pools, on behalf of a request."""
+        return Database(self._pools, response_version, ending_verb)
+
+    def note_version(self, version: int) -> None:
+        """Note the version of a part of the response that was not read through this object."""
+        if self.response_version is not None:
+            self.response_version.note(version)
+
+    def when_lost(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever a connection turns out to be lost."""
+        self._pools.when_lost(notify)
+
+    def _meaning(self, error: Exception, *, committing: bool) -> Exception:
+        """What the failure means for the caller."""
+        if isinstance(error, sqlalchemy.exc.DBAPIError) and _is_loss(error):
+            self._pools.note_loss()
+        return _meaning(error, committing)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """A read-write transaction that commits at the end of the block, or rolls back on any exception.
@@ -178,10 +193,10 @@ class Database:
         """
         committing = False
         try:
-            async with self._connection() as connection:
+            async with self._pools.connection(self.ending_verb) as connection:
                 transaction = await connection.begin()
                 try:
-                    yield Transaction(connection)
+                    yield Transaction(connection, self.response_version)
                 except BaseException:
                     if not connection.invalidated:
                         await transaction.rollback()
@@ -192,7 +207,7 @@ class Database:
             raise self._meaning(error, committing=committing) from error
 
     @asynccontextmanager
-    async def statement(self) -> AsyncIterator[Transaction]:
+    async def autocommit(self) -> AsyncIterator[Transaction]:
         """A transaction of exactly one statement: one round trip instead of three, as BEGIN and COMMIT are implied.
 
         The price: when the connection is lost nobody knows whether it committed, so that is always `OutcomeUnknown`.
@@ -200,10 +215,10 @@ class Database:
         """
         sent = False
         try:
-            async with self._connection() as connection:
+            async with self._pools.connection(self.ending_verb) as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 sent = True
-                yield Transaction(connection)
+                yield Transaction(connection, self.response_version)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=sent) from error
 
@@ -211,27 +226,31 @@ class Database:
     async def reading(self) -> AsyncIterator[Reading]:
         """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
         try:
-            async with self._connection() as connection:
+            async with self._pools.connection(self.ending_verb) as connection:
                 await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
-                    yield Reading(connection, as_of.get())
+                    yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=False) from error
 
     @asynccontextmanager
-    async def glance(self) -> AsyncIterator[Reading]:
+    async def read_one(self) -> AsyncIterator[Reading]:
         """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
         try:
-            async with self._connection() as connection:
+            async with self._pools.connection(self.ending_verb) as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                yield Reading(connection, as_of.get())
+                yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=False) from error
 
+    async def _noting_head(self, reading: Reading) -> Reading:
+        if self.response_version is not None:
+            self.response_version.note((await reading.execute(HEAD)).scalar_one())
+        return reading
+
     async def close(self) -> None:
         """Close every connection."""
-        await self._engine.dispose()
-        await self._reserve.dispose()
+        await self._pools.close()
 
 
 def _meaning(error: Exception, committing: bool) -> Exception:
@@ -304,10 +323,10 @@ def connect_database(
         return engine
 
     engines = pool(pool_size), pool(reserve_size)
-    database = Database(*engines, pool_size, reserve_size)
+    pools = Pools(*engines, pool_size, reserve_size)
     for engine in engines:
-        _ping_after_idling(engine, database.note_loss)
-    return database
+        _ping_after_idling(engine, pools.note_loss)
+    return Database(pools)
 
 
 def _ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:

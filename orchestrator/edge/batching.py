@@ -55,7 +55,7 @@ class _Waiting(Generic[Item]):
         return self.item.operation.scope, self.item.operation.key
 
 
-class Gatherer(Generic[Item]):
+class Batcher(Generic[Item]):
     """The queue between an endpoint and a command that takes a list.
 
     Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for what ends something (P13).

@@ -15,12 +15,13 @@ import uuid
 import structlog
 from starlette.datastructures import Headers
 
-from orchestrator.database.response_versions import AsOf, as_of
-from orchestrator.database.transactions import ending
+from orchestrator.database.response_versions import ResponseVersion
+from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.problem_documents import problem_response
+from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION
 from orchestrator.log.wanted_versions import VERSION_HEADER, asked_version
 from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 
@@ -61,6 +62,8 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope, receive, send = as_get(scope, receive, send)
         started = time.perf_counter()
         headers = Headers(scope=scope)
         request_id = headers.get("x-request-id") or uuid.uuid4().hex
@@ -75,7 +78,7 @@ class Edge:
                     message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
             await send(message)
 
-        asked: AsOf | None = None
+        asked: ResponseVersion | None = None
         refusal: Problem | None = None
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
@@ -86,20 +89,18 @@ class Edge:
                 asked = asked_version(scope, headers) if self._zone == PUBLIC_ZONE else None
             except Problem as problem:
                 refusal = problem
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope.setdefault("state", {}).update(
+            {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
+        )
         counted = scope["path"] not in LASTING
         self._in_flight += counted
         self._gauge.inc(counted)
-        version = as_of.set(asked)
-        ends = ending.set(_ending(scope))
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
             else:
                 await self._serve(scope, receive, send_on)
         finally:
-            ending.reset(ends)
-            as_of.reset(version)
             self._in_flight -= counted
             self._gauge.dec(counted)
             elapsed = time.perf_counter() - started if counted else 0.0

@@ -1,4 +1,4 @@
-"""A short way for the few requests that come by the thousand: creates, holds and confirms that are in order.
+"""A short route for the few requests that come by the thousand: creates, holds and confirms that are in order.
 
 The framework's routing, dependencies and parsing cost more than such a request costs in this process
 (docs/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
@@ -23,7 +23,7 @@ from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import problem_response
-from orchestrator.http.services import Services
+from orchestrator.http.services import Services, services_for
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer
@@ -39,7 +39,7 @@ Serve = Callable[[Services, Scope, Principal, Any, str | None], Awaitable[Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """What a request must look like to be in order, and who answers it."""
 
     body: TypeAdapter[Any]
@@ -52,15 +52,15 @@ async def _confirm(parts: Services, scope: Scope, caller: Principal, body: ByHol
     return await confirm_held(parts, scope, caller, caller.tenant_id, reservation_id, body, key)
 
 
-WAYS = {
-    "/api/v1/allocations": Way(TypeAdapter(CreateAllocation), place_create),
-    "/api/v1/reservations": Way(TypeAdapter(HoldResources), hold_for),
-    "/v1/commit": Way(TypeAdapter(CommitTransaction), commit_for),
+ROUTES = {
+    "/api/v1/allocations": Route(TypeAdapter(CreateAllocation), place_create),
+    "/api/v1/reservations": Route(TypeAdapter(HoldResources), hold_for),
+    "/v1/commit": Route(TypeAdapter(CommitTransaction), commit_for),
 }
-CONFIRM = Way(TypeAdapter(ByHolder), _confirm)
+CONFIRM = Route(TypeAdapter(ByHolder), _confirm)
 
 
-class Lane:
+class FastPath:
     """Wraps the public application, inside the edge: problems are raised, as endpoints do."""
 
     def __init__(self, app: App, services: Services) -> None:
@@ -69,8 +69,8 @@ class Lane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that is in order, of a tenant's; pass on everything else."""
-        way = _way(scope)
-        if way is None:
+        route = _route(scope)
+        if route is None:
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, str] = {}
@@ -78,16 +78,18 @@ class Lane:
             if name in READ_HEADERS:
                 headers.setdefault(name, value.decode("latin-1"))  # the first of several counts, as everywhere
         received = await _receive_all(receive)
-        body = _body_in_order(way, headers, received)
+        body = _body_in_order(route, headers, received)
         if body is None:
             await self._app(scope, _again(received, receive), send)
             return
         try:
-            caller = await principal_behind(self._services.credentials, headers.get(b"authorization", ""))
+            services = services_for(self._services, scope)
+            database = services.context.database
+            caller = await principal_behind(services.credentials, database, headers.get(b"authorization", ""))
             if caller.tenant_id is None:
                 await self._app(scope, _again(received, receive), send)
                 return
-            answer = await way.serve(self._services, scope, caller, body, headers.get(b"idempotency-key"))
+            answer = await route.serve(services, scope, caller, body, headers.get(b"idempotency-key"))
         except Problem:
             raise
         except Exception as error:
@@ -97,12 +99,12 @@ class Lane:
         await answer_response(answer)(scope, receive, send)
 
 
-def _way(scope: Scope) -> Way | None:
-    """The way that a request may go, by its method and path."""
+def _route(scope: Scope) -> Route | None:
+    """The route that a request may go, by its method and path."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
     path = scope["path"]
-    return WAYS.get(path) or (CONFIRM if CONFIRM_PATH.fullmatch(path) else None)
+    return ROUTES.get(path) or (CONFIRM if CONFIRM_PATH.fullmatch(path) else None)
 
 
 async def _receive_all(receive: Receive) -> list[Message]:
@@ -113,12 +115,12 @@ async def _receive_all(receive: Receive) -> list[Message]:
     return received
 
 
-def _body_in_order(way: Way, headers: dict[bytes, str], received: list[Message]) -> Any:
+def _body_in_order(route: Route, headers: dict[bytes, str], received: list[Message]) -> Any:
     """The body, if the endpoint would accept it and the headers beside it; else None."""
     if received[-1]["type"] != "http.request" or headers.get(b"content-type") != "application/json":
         return None
     try:
-        return way.body.validate_json(b"".join(message.get("body", b"") for message in received))
+        return route.body.validate_json(b"".join(message.get("body", b"") for message in received))
     except ValidationError:
         return None
 

@@ -14,10 +14,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
 from orchestrator.http.asgi import App
+from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
+from orchestrator.problems import Malformed
 from orchestrator.settings import Settings
 
 HEAD_SECONDS_MAX = 10.0
 """From the first byte of a connection or request to the end of its headers; clients that are slower are not clients."""
+
+
+UNREADABLE = "the request is not HTTP/1.1: check the request line and headers for control characters"
 
 
 class PromptProtocol(HttpToolsProtocol):
@@ -45,6 +50,13 @@ class PromptProtocol(HttpToolsProtocol):
         """They have come."""
         self._forget_head()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no HTTP request (a control character in a header, say) with a problem document."""
+        body = bytes(problem_response(Malformed(UNREADABLE)).body)
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (MEDIA_TYPE.encode(), len(body)) + body)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is due any more."""

@@ -29,8 +29,8 @@ from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
+from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
-from orchestrator.tenants import api_key_endpoints, ssh_key_endpoints
 from orchestrator.webhooks import endpoints as webhooks
 
 
@@ -51,6 +51,7 @@ def public_routers() -> list[APIRouter]:
             resources.router,
             catalogue.router,
             availability.router,
+            account_endpoints.router,
             ssh_key_endpoints.router,
             usage.router,
             balance.router,

@@ -11,12 +11,12 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from orchestrator.allocations.states import Principal
-from orchestrator.database.response_versions import as_of
 from orchestrator.database.transactions import Database
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.tokens import is_token
 from orchestrator.http.query_parameters import refuse_unknown_parameters
-from orchestrator.http.single_flight import Remembered
+from orchestrator.http.services import services_for
+from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Unauthenticated
 from orchestrator.tenants.queries import find_principal
 
@@ -29,21 +29,17 @@ class Credentials:
     `tokens` is None where no issuer is configured; then a token is an unknown key.
     """
 
-    def __init__(self, database: Database, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
+    def __init__(self, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
         self.tokens = tokens
+        self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(find_principal, cache_seconds)
 
-        async def ask(digest: bytes) -> Principal | None:
-            return await find_principal(database, digest)
-
-        self._keys: Remembered[bytes, Principal | None] = Remembered(ask, cache_seconds)
-
-    async def principal_of(self, bearer: str) -> Principal:
+    async def principal_of(self, database: Database, bearer: str) -> Principal:
         """The principal of a live key or a good token. Raises `Unauthenticated` or what `BearerTokens` raises."""
         if self.tokens is not None and is_token(bearer):
-            return await self.tokens.principal_of(bearer)
+            return await self.tokens.principal_of(database, bearer)
         if not bearer or len(bearer) > KEY_LENGTH_MAX:
             raise Unauthenticated("send `Authorization: Bearer <API key>`")
-        principal = await self._keys.answer_for(hashlib.sha256(bearer.encode()).digest())
+        principal = await self._keys.answer_for(database, hashlib.sha256(bearer.encode()).digest())
         if principal is None:
             raise Unauthenticated("this API key is unknown or revoked")
         return principal
@@ -55,10 +51,10 @@ class Credentials:
             self.tokens.forget()
 
 
-async def principal_behind(credentials: Credentials, header: str) -> Principal:
-    """Whose an Authorization header is. Raises `Unauthenticated`, or what a token's check raises."""
+async def principal_behind(credentials: Credentials, database: Database, header: str) -> Principal:
+    """The principal of an Authorization header. Raises `Unauthenticated`, or what a token's check raises."""
     scheme, _, bearer = header.partition(" ")
-    return await credentials.principal_of(bearer.strip() if scheme.lower() == "bearer" else "")
+    return await credentials.principal_of(database, bearer.strip() if scheme.lower() == "bearer" else "")
 
 
 def tenants_own(principal: Principal) -> Principal:
@@ -79,10 +75,11 @@ async def authenticate(request: Request) -> Principal:
 
 async def admit(request: Request, authorization: str) -> Principal:
     """As `authenticate`, whatever header or parameter the credential came in."""
-    services = request.app.state.services
-    principal = await principal_behind(services.credentials, authorization)
+    services = services_for(request.app.state.services, request.scope)
+    database = services.context.database
+    principal = await principal_behind(services.credentials, database, authorization)
     refuse_unknown_parameters(request)
-    asked = as_of.get()
+    asked = database.response_version
     if asked is not None and asked.at_least > 0:
         await services.log_head.reach(asked.at_least)
     return principal

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from orchestrator.http.operation_ids import operation_id
 from orchestrator.log import wanted_versions
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
@@ -71,6 +72,36 @@ _IDEMPOTENCY_KEY_SCHEMA: Final = {
     "pattern": IDEMPOTENCY_KEY_PATTERN,
     "description": "Printable ASCII, 1 to 255 characters, quoted or bare.",
 }
+_INFO: Final = {
+    "description": "The control plane of a GPU cloud: allocations, reservations, the log of events, billing.",
+    "contact": {"name": "The operators of this installation"},
+    "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+}
+_SERVERS: Final = [{"url": "/", "description": "The server that returned this document"}]
+_TAGS: Final = {
+    "account": "The caller: principal, tenant, role and limits",
+    "allocations": "What a tenant's workload runs on",
+    "reservations": "Holds and confirmed windows",
+    "resources": "Named sets of units",
+    "catalogue": "SKUs, regions, images and availability",
+    "ssh keys": "Public keys of a tenant's users",
+    "usage": "Usage lines and the balance",
+    "webhooks": "Events sent to a tenant's URLs",
+    "operations": "The outcome of a write, by its idempotency key",
+    "log": "Versions, the feed, keys and values, retention, notifications",
+    "node": "Enrolment and the API of node agents",
+    "health": "Health and metrics",
+    "admin: tenants": "Tenants and quotas",
+    "admin: balances": "Prepaid balances and payments",
+    "admin: API keys": "API keys of tenants and operators",
+    "admin: catalogue": "Regions, SKUs and images",
+    "admin: nodes": "The fleet, its certificates and orphans",
+    "admin: resources": "Registered resources",
+    "admin: allocations": "All tenants' allocations, force-release and force-cleanup",
+    "admin: audit": "The record of operators' commands",
+    "admin: dead letters": "Events that a consumer gave up on",
+    "admin: consumers": "Consumers of the log",
+}
 _OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/api/v1/nodes/enroll"})
 
 
@@ -88,6 +119,10 @@ def install(app: FastAPI) -> None:
 
 
 def _complete(document: dict[str, Any]) -> None:
+    document["info"] |= _INFO
+    document["servers"] = _SERVERS
+    used = {tag for operations in document["paths"].values() for of in operations.values() for tag in of["tags"]}
+    document["tags"] = [{"name": tag, "description": about} for tag, about in _TAGS.items() if tag in used]
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     schemas["Problem"] = PROBLEM_SCHEMA
@@ -96,6 +131,7 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = _SECURITY_SCHEMES
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
+            operation["operationId"] = operation_id(method, path)
             operation["security"] = _security(path)
             if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
                 wanted_versions.describe(operation, path)

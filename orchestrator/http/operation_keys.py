@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
 from orchestrator.allocations.states import Principal
-from orchestrator.database.transactions import ending
+from orchestrator.http.services import ENDING_VERB
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Malformed
 
@@ -57,7 +57,7 @@ def operation_in(
         retention_seconds=retention_seconds,
         request_id=scope["state"]["request_id"],
         key_is_ours=key is None,
-        ending=bool(ending.get()),
+        ending=bool(scope["state"].get(ENDING_VERB)),
     )
 
 

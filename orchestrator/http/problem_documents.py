@@ -104,7 +104,10 @@ def _methods_of(request: Request) -> str:
     def allowed(method: str) -> bool:
         return any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)
 
-    return ", ".join(filter(allowed, METHODS))
+    found = list(filter(allowed, METHODS))
+    if "GET" in found:
+        found.insert(1, "HEAD")  # served as a GET without its body (orchestrator/edge/head_requests.py)
+    return ", ".join(found)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

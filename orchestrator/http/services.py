@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request
 
@@ -13,13 +14,13 @@ from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.catalogue.cache import CatalogueCache
-    from orchestrator.edge.batching import Gatherer
+    from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
     from orchestrator.http.authentication import Credentials
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
-    from orchestrator.notifications.acknowledgements import Acknowledging
+    from orchestrator.notifications.acknowledgements import AcknowledgementWriter
     from orchestrator.placement.store.placing import Create
     from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
@@ -35,21 +36,35 @@ class Services:
     credentials: Credentials
     catalogue: CatalogueCache
     gate: Gate
-    creates: Gatherer[Create]
-    holds: Gatherer[HoldRequest]
-    confirms: Gatherer[Confirm]
-    commits: Gatherer[Commit]
+    creates: Batcher[Create]
+    holds: Batcher[HoldRequest]
+    confirms: Batcher[Confirm]
+    commits: Batcher[Commit]
     dispatcher: Dispatcher
     log_head: LogHead
     feed: Feed
-    acknowledging: Acknowledging
+    acknowledging: AcknowledgementWriter
     authority: NodeAuthority | None
 
 
+RESPONSE_VERSION: Final = "response_version"
+ENDING_VERB: Final = "ending_verb"
+"""Members of a request's state that the edge sets (orchestrator/edge/edge.py)."""
+
+
+def services_for(services: Services, scope: MutableMapping[str, Any]) -> Services:
+    """The process's parts on behalf of the request of this ASGI scope: its reads note the response's version."""
+    state = scope.get("state", {})
+    version, verb = state.get(RESPONSE_VERSION), state.get(ENDING_VERB, "")
+    if version is None and not verb:
+        return services
+    context = services.context
+    return replace(services, context=replace(context, database=context.database.for_request(version, verb)))
+
+
 async def services_of(request: Request) -> Services:
-    """The parts of the process that serves this request. Async, because FastAPI runs plain functions in a thread."""
-    services: Services = request.app.state.services
-    return services
+    """The parts of the process, on behalf of this request. Async, because FastAPI runs plain functions in a thread."""
+    return services_for(request.app.state.services, request.scope)
 
 
 Parts = Annotated[Services, Depends(services_of)]

@@ -1,4 +1,4 @@
-"""Remembers answers for a short time, and asks once for all who want the same one meanwhile."""
+"""Caches answers of the database for a short time and coalesces the requests that miss the same key (single-flight)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from orchestrator.database.response_versions import as_of
-from orchestrator.database.transactions import ending
+from orchestrator.database.transactions import Database
 
 ENTRIES_MAX = 10_000
 
@@ -17,34 +16,33 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Remembered(Generic[Key, Value]):
-    """What `ask` answered, trusted for `seconds` from when it was asked. At most `ENTRIES_MAX` answers are kept."""
+class SingleFlightCache(Generic[Key, Value]):
+    """Answers of `ask`, trusted for `seconds` from when they were asked for. At most `ENTRIES_MAX` are kept."""
 
-    def __init__(self, ask: Callable[[Key], Awaitable[Value]], seconds: float) -> None:
+    def __init__(self, ask: Callable[[Database, Key], Awaitable[Value]], seconds: float) -> None:
         self._ask = ask
         self._seconds = seconds
         self._known: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
         self._asking: dict[tuple[Key, str], asyncio.Task[tuple[float, Value]]] = {}
 
-    async def answer_for(self, key: Key) -> Value:
-        """The answer, at most `seconds` old. Raises what `ask` raises, which is not remembered."""
+    async def answer_for(self, database: Database, key: Key) -> Value:
+        """The answer, at most `seconds` old, asked for through `database`. Raises what `ask` raises, uncached."""
         found = self._known.get(key)
         if found is not None and found[0] > time.monotonic():
             return found[1]
-        # What ends something has connections of its own, so it does not join a question that waits for another (P13).
-        question = (key, ending.get())
+        # Ending verbs have reserved connections, so they do not join a question that waits for the pool (P13).
+        question = (key, database.ending_verb)
         asking = self._asking.get(question)
         if asking is None:
-            # One question for all who come with this key meanwhile; it goes on when the first of them goes away.
-            asking = asyncio.create_task(self._put(key))
+            # The question continues when the request that began it is cancelled: others wait for the same answer.
+            asking = asyncio.create_task(self._put(database.for_request(ending_verb=database.ending_verb), key))
             self._asking[question] = asking
             asking.add_done_callback(lambda ended: self._asked(question, ended))
         return (await asyncio.shield(asking))[1]
 
-    async def _put(self, key: Key) -> tuple[float, Value]:
-        as_of.set(None)  # in this task: what is remembered is no answer's content
+    async def _put(self, database: Database, key: Key) -> tuple[float, Value]:
         asked_at = time.monotonic()
-        return asked_at + self._seconds, await self._ask(key)
+        return asked_at + self._seconds, await self._ask(database, key)
 
     def _asked(self, question: tuple[Key, str], ended: asyncio.Task[tuple[float, Value]]) -> None:
         """Remember the answer, unless `forget` was called since the question was put."""

@@ -54,13 +54,13 @@ class Write:
             self.parts.settings.operation_retention_seconds,
         )
 
-    async def in_story(self, name: str, answering: Awaitable[Answer]) -> Answer:
+    async def traced(self, name: str, answering: Awaitable[Answer]) -> Answer:
         """The awaited answer; its time is told in the trace of the allocation that the answer shows."""
         began = datetime.now(UTC)
         answer = await answering
         if tracing.tracer() is not None and answer.status < 400:
             correlation_id = UUID(orjson.loads(answer.body)["correlation_id"])
-            tracing.tell_story(correlation_id, name, began, datetime.now(UTC), {"berth.replayed": answer.replayed})
+            tracing.record_span(correlation_id, name, began, datetime.now(UTC), {"berth.replayed": answer.replayed})
         return answer
 
     def sealer(self) -> Sealer:

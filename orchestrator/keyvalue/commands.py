@@ -90,7 +90,7 @@ async def _commit_alone(context: Context, commit: Commit) -> Answer:
 
 
 async def _try(context: Context, commits: Sequence[Commit], *, alone: bool) -> tuple[int, list[dict[str, Any]]]:
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         reach(CrashPoint.COMMIT_TRANSACTIONS_BEFORE_COMMIT)
         done = await commit_all(tx, commits, alone=alone)
     reach(CrashPoint.COMMIT_TRANSACTIONS_AFTER_COMMIT)
@@ -149,7 +149,7 @@ async def _versions(context: Context, head: int, settled: Sequence[Settled]) -> 
     found: dict[str, tuple[int, str]] = {}
     for _ in range(CALLS_MAX):
         try:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 moved, found = await give_versions(tx, events, after, SEQUENCED_MAX)
         except TransactionConflict:
             continue

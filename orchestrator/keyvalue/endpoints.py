@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
@@ -16,7 +16,7 @@ from orchestrator.http.paging import cursor_after, place_after
 from orchestrator.http.services import Parts, Services
 from orchestrator.keyvalue import schemas
 from orchestrator.keyvalue.commit_endpoints import namespace_of
-from orchestrator.keyvalue.queries import Found, find_key, find_range
+from orchestrator.keyvalue.queries import Found, find_key, find_range, with_versions
 from orchestrator.keyvalue.rules import RangeInvalid
 from orchestrator.keyvalue.store.keys import Entry
 from orchestrator.problems import NotFound
@@ -41,11 +41,11 @@ async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Call
     if end is not None and begin >= end:
         raise RangeInvalid("the end of a range must be beyond its begin")
     begin = place_after(query.cursor, KEYS, lambda text: _decoded(text) + b"\0", begin)
+    namespace = namespace_of(caller)
     found = await _sequenced(
         parts,
-        lambda: find_range(
-            parts.context.database, namespace_of(caller), begin, end, limit=query.limit, bytes_max=PAGE_BYTES_MAX
-        ),
+        namespace,
+        await find_range(parts.context.database, namespace, begin, end, limit=query.limit, bytes_max=PAGE_BYTES_MAX),
     )
     last = urlsafe_b64encode(found.entries[-1].key).decode() if found.more and found.entries else None
     return json_response(
@@ -61,20 +61,20 @@ async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Call
 @router.get("/{key}", response_model=schemas.KeyRead)
 async def read(key: KeyPath, caller: Caller, parts: Parts) -> Response:
     """One key. That there is none is 404, which names the version at which that is so."""
-    found = await _sequenced(parts, lambda: find_key(parts.context.database, namespace_of(caller), _decoded(key)))
+    namespace = namespace_of(caller)
+    found = await _sequenced(parts, namespace, await find_key(parts.context.database, namespace, _decoded(key)))
     at = {"read_version": found.snapshot.version, "leader_id": found.snapshot.leader_id}
     if not found.entries:
         raise NotFound("there is no such key", **at)
     return json_response({**_shown(found.entries[0]), **at})
 
 
-async def _sequenced(parts: Services, find: Callable[[], Awaitable[Found]]) -> Found:
-    """What is found; once more if something of it has no version yet: a commit that reads at the version told would fail."""
-    found = await find()
-    if found.waits:
-        await parts.log_head.fresh()
-        found = await find()
-    return found
+async def _sequenced(parts: Services, namespace: UUID, found: Found) -> Found:
+    """The same content with its versions: commits that it includes, deletes among them, may not be sequenced yet."""
+    if found.snapshot.pending_mark is None:
+        return found
+    await parts.log_head.fresh()
+    return await with_versions(parts.context.database, namespace, found)
 
 
 def _decoded(text: str) -> bytes:

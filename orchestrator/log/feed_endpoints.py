@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from orchestrator.allocations.states import Principal
-from orchestrator.database.response_versions import note_version
 from orchestrator.http.authentication import admit, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
@@ -69,7 +68,7 @@ async def subscribe(
     subscriber = await _subscriber(parts, audience, after, request)
 
     async def recheck() -> Principal:
-        return await principal_behind(parts.credentials, bearer)
+        return await principal_behind(parts.credentials, parts.context.database, bearer)
 
     return EventStream(parts.feed, subscriber, recheck)
 
@@ -79,7 +78,7 @@ async def _subscriber(parts: Services, audience: Audience, after: int | None, re
     head = await parts.log_head.fresh()
     if not head.is_accepted:
         raise LeaderUnaccepted("another Postgres answers than the log was written by; versions may still change")
-    note_version(head.version)
+    parts.context.database.note_version(head.version)
     if after is None:
         after = head.version
     if after > head.version:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
 
 from orchestrator.database.transactions import Database
 from orchestrator.log.commands.sequence import sequence_events
@@ -33,8 +32,7 @@ class LogHead:
         Who comes while a question is under way shares the next one. Raises what `sequence_events` raises.
         """
         if self._next is None:
-            # In a context of its own: it is nobody's request.
-            self._next = asyncio.create_task(self._ask_after(self._asking), context=Context())
+            self._next = asyncio.create_task(self._ask_after(self._asking))
             self._next.add_done_callback(_retrieve)
         return await asyncio.shield(self._next)
 

@@ -24,7 +24,7 @@ SCANNED_MAX = 20_000
 async def read_feed(database: Database, after: int, head: int, tenant_id: UUID | None, chosen: Filter) -> Scan:
     """What follows `after`, bounded; look again behind `scanned_to` for the rest."""
     until = head if chosen.takes_all else min(head, after + SCANNED_MAX)
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await read_events(
             reading, after, until, tenant_id=tenant_id, chosen=chosen, limit=EVENTS_MAX, bytes_max=BYTES_MAX
         )
@@ -32,13 +32,13 @@ async def read_feed(database: Database, after: int, head: int, tenant_id: UUID |
 
 async def find_kept(database: Database, after: int, tenant_id: UUID | None) -> tuple[int, bool]:
     """The lowest version kept, and whether a subscriber that has seen up to `after` would miss some of its events."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await find_truncation(reading, after, tenant_id)
 
 
 async def list_consumers(database: Database) -> Sequence[LogConsumer]:
     """All of them, who is the furthest behind first."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await consumer_positions.list_consumers(reading)
 
 
@@ -58,31 +58,31 @@ async def list_dead_letters(
 
 async def find_dead_letter(database: Database, dead_letter_id: UUID) -> DeadLetter:
     """One dead letter. Raises `NotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await dead_letters.read_dead_letter(reading, dead_letter_id)
 
 
 async def find_due_retries(context: Context, consumer: str, limit: int) -> list[DueRetry]:
     """Up to `limit` of a consumer's dead letters that are to be handled again, with their events."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await dead_letters.find_due_retries(reading, consumer, limit)
 
 
 async def count_dead(context: Context, consumer: str) -> int:
     """How many of a consumer's are dead."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await dead_letters.count_dead(reading, consumer)
 
 
 async def find_policy(database: Database, scope: UUID, policy_id: str) -> Policy:
     """One policy. Raises `NotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await retention.read_policy(reading, scope, policy_id)
 
 
 async def list_policies(database: Database, scope: UUID) -> Sequence[Policy]:
     """Those of a tenant, or of the operators, by id."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await retention.list_policies(reading, scope)
 
 

@@ -6,7 +6,6 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from orchestrator.database.response_versions import note_version
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -26,5 +25,5 @@ class Version(BaseModel):
 async def version(caller: Caller, parts: Parts) -> Response:
     """The newest version and the leader. It sequences what is waiting."""
     head = await parts.log_head.fresh()
-    note_version(head.version)
+    parts.context.database.note_version(head.version)
     return json_response({"version": head.version, "leader_id": head.leader_id})

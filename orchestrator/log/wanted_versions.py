@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from starlette.datastructures import Headers
 
-from orchestrator.database.response_versions import AsOf
+from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.problems import Invalid
 
 VERSION_HEADER: Final = b"berth-version"
@@ -23,7 +23,7 @@ OWN_MEANING: Final = frozenset({"/v1/status"})
 """Where `min_version` is a parameter of the endpoint's own; the header means the same everywhere."""
 
 
-def asked_version(scope: Any, headers: Headers) -> AsOf | None:
+def asked_version(scope: Any, headers: Headers) -> ResponseVersion | None:
     """Where to note the version of the answer, and which it must include; None for what is no read.
 
     Takes `min_version` out of the query. Raises `Invalid` for one that is no version, or two of them.
@@ -38,10 +38,10 @@ def asked_version(scope: Any, headers: Headers) -> AsOf | None:
         wanted += [value for _, value in parse_qsl("&".join(meant), keep_blank_values=True)]
         scope["query_string"] = "&".join(part for part in parts if part not in meant).encode("latin-1")
     if not wanted:
-        return AsOf()
+        return ResponseVersion()
     if len(wanted) > 1:
         raise _invalid("name one version, once")
-    return AsOf(at_least=_version(wanted[0]))
+    return ResponseVersion(at_least=_version(wanted[0]))
 
 
 def _version(text: str) -> int:

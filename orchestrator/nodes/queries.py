@@ -34,7 +34,7 @@ async def list_nodes(
 
 async def find_standing(database: Database, node_id: UUID, serial: str) -> Standing:
     """The node behind a verified certificate. Raises `Unauthenticated` if it no longer counts."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await node_certificates.require_standing(reading, node_id, serial)
 
 

@@ -12,7 +12,7 @@ Positions = Mapping[Key, int]
 Store = Callable[[Sequence[tuple[UUID, str, int]]], Awaitable[Positions]]
 
 
-class Acknowledging:
+class AcknowledgementWriter:
     """Who comes while a write is under way shares the next one. `store` writes positions and answers where each stands."""
 
     def __init__(self, store: Store) -> None:

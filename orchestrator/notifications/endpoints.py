@@ -13,7 +13,6 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from orchestrator.allocations.states import Principal
-from orchestrator.database.response_versions import as_of
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -65,12 +64,11 @@ async def notifications(socket: WebSocket) -> None:
     A refusal is an HTTP answer, as everywhere, but for who brings its credential as a subprotocol: a browser tells its
     page nothing about a refused upgrade, so it is told in the first message, and the socket is closed.
     """
-    as_of.set(None)
     parts: Services = socket.app.state.services
     credential, spoken = _offered(socket)
     try:
         bearer = credential or socket.headers.get("authorization", "")
-        caller = await principal_behind(parts.credentials, bearer)
+        caller = await principal_behind(parts.credentials, parts.context.database, bearer)
         question = _question(socket)
         async with parts.feed.place(caller.tenant_id):
             subscriber, place = await _beginning(socket, parts, caller, question)
@@ -81,7 +79,7 @@ async def notifications(socket: WebSocket) -> None:
                 parts.feed,
                 subscriber,
                 parts.acknowledging,
-                lambda: principal_behind(parts.credentials, bearer),
+                lambda: principal_behind(parts.credentials, parts.context.database, bearer),
                 parts.settings.socket_limits(),
                 place,
             )

@@ -12,5 +12,5 @@ from orchestrator.notifications.store import Subscription
 
 async def list_subscriptions(database: Database, scope: UUID) -> Sequence[Subscription]:
     """Those of a tenant, or of the operators, by name."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await subscriptions.list_subscriptions(reading, scope)

@@ -20,7 +20,7 @@ from orchestrator.log.feed.limits import SocketLimits
 from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.refusals import MessageRefused, TooManyMessages
 from orchestrator.notifications import messages
-from orchestrator.notifications.acknowledgements import Acknowledging
+from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.problems import Forbidden, NotFound, Problem, Unauthenticated
 
 log = structlog.get_logger("orchestrator.notifications")
@@ -43,7 +43,7 @@ class NotificationSocket:
         socket: WebSocket,
         feed: Feed,
         subscriber: Subscriber,
-        acknowledging: Acknowledging,
+        acknowledging: AcknowledgementWriter,
         recheck: Callable[[], Awaitable[object]],
         limits: SocketLimits,
         place: Place | None,

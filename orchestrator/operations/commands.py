@@ -46,7 +46,7 @@ async def ask_operation(context: Context, question: Question) -> Told:
     """
 
     async def work(tx: Transaction) -> Told | None:
-        await tx.tell_version()
+        await tx.note_version()
         return await _ask(tx, question, context.limits.operation_retention_seconds)
 
     for _ in range(TRIES_MAX):

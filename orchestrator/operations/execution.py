@@ -187,14 +187,14 @@ async def remembered(context: Context, operation: Operation, refusal: Problem, t
     """
     if not refusal.business:
         raise refusal
-    (answer,) = await remember_refusals(context, [Refused(operation, refusal, tenant_id)])
+    (answer,) = await store_refusals_of(context, [Refused(operation, refusal, tenant_id)])
     if isinstance(answer, Problem):
         raise answer from refusal
     assert isinstance(answer, Answer), "one alone is stored at once"
     return answer
 
 
-async def remember_refusals(context: Context, refused: Sequence[Refused]) -> list[Result | Deferred]:
+async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> list[Result | Deferred]:
     """Store refusals under their keys, each with its event; answers what each client is told.
 
     They share a transaction; if another request holds one of the keys, or there is no room for one of them, each is deferred,

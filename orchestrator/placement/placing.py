@@ -49,7 +49,7 @@ async def _place_batch(context: Context, requests: Sequence[PlacementRequest]) -
     quota_first = False
     for _ in range(TRIES_MAX):
         try:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
                 outcomes = await place_all(tx, requests, quota_first=quota_first)
             reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)
@@ -63,7 +63,7 @@ async def _place_batch(context: Context, requests: Sequence[PlacementRequest]) -
 
 async def _skip_locked_quotas(context: Context, requests: Sequence[PlacementRequest]) -> list[PlacementOutcome]:
     """Place the requests whose quota no other transaction holds; the rest, or all if a key was held, are to try alone."""
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         locked = await find_locked_quotas(tx, {request.create.tenant_id for request in requests})
     outcomes: list[PlacementOutcome] = [TryAgain()] * len(requests)
     rest = [n for n, request in enumerate(requests) if request.create.tenant_id not in locked]

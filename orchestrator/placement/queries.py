@@ -77,7 +77,7 @@ async def find_availability(
     Raises `WindowInvalid`, `NotFound` for an unknown region, and `SkuUnavailable` for an unknown SKU, or one that the region
     or the number of GPUs excludes.
     """
-    _require_offered(await catalogue.before_refusing(), asked)
+    _require_offered(await catalogue.before_refusing(database.response_version), asked)
     async with database.reading() as reading:
         now = await read_clock(reading)
         window = judge_window(asked.starts_at, asked.ends_at, now=now, seconds_max=window_seconds_max)

@@ -44,7 +44,7 @@ async def place_in_windows(context: Context, requests: Mapping[int, PlacementReq
 
 
 async def _has_overdue_holds(context: Context, pool_id: int) -> bool:
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         return await has_overdue_holds(reading, pool_id)
 
 
@@ -62,7 +62,7 @@ async def _place(context: Context, request: PlacementRequest) -> PlacementOutcom
 
 async def _try(context: Context, request: PlacementRequest) -> PlacementOutcome:
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
             outcome = await place_picked(tx, request, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)

@@ -25,7 +25,7 @@ _RIVAL = Actor(ActorKind.SYSTEM, "rival")
 
 async def expire_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
     """Expire at most 32 overdue holds, of a tenant or with units of a pool if given; return how many expired."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         found = await find_overdue_holds(reading, EXPIRED_MAX, tenant_id=tenant_id, pool_id=pool_id)
     return sum([await _expire(context, reservation_id) for reservation_id in found])
 

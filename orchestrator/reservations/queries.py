@@ -28,13 +28,13 @@ async def list_reservations(
     database: Database, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
 ) -> list[tuple[int, dict[str, Any]]]:
     """Up to `limit` reservations after this position, oldest first, each with its position."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await reservation_rows.list_reservations(reading, tenant_id, state=state, after=after, limit=limit)
 
 
 async def find_resource(database: Database, name: str, tenant_id: UUID | None) -> Resource:
     """One resource, with the tenant's own reservation of it. Raises `ResourceNotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         found = await resources.read_resource(reading, parse_resource(name), tenant_id)
     if found is None:
         raise ResourceNotFound.named([name])
@@ -45,7 +45,7 @@ async def list_resources(
     database: Database, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
 ) -> list[Resource]:
     """Up to `limit` resources after this position, by unit number."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit)
 
 

@@ -45,11 +45,11 @@ async def list_ssh_keys(database: Database, tenant_id: UUID, *, after: UUID, lim
 
 async def find_principal(database: Database, digest: bytes) -> Principal | None:
     """The principal of a live key, by the key's SHA-256."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await principals.find_principal(reading, digest)
 
 
 async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:
     """Whether a token may act for this tenant."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await principals.is_tenant_active(reading, tenant_id)

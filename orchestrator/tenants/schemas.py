@@ -46,6 +46,34 @@ class Tenant(BaseModel):
     row_version: int
 
 
+class AccountTenant(BaseModel):
+    """The tenant that a caller acts for."""
+
+    id: UUID
+    name: str
+    state: TenantState
+
+
+class AccountLimits(BaseModel):
+    """Bounds of a tenant; `gpus_limit` null: none."""
+
+    gpus_limit: int | None
+    gpus_used: int
+    subscribers_max: int
+    webhooks_max: int
+    hold_seconds_max: float
+    window_seconds_max: float
+
+
+class Account(BaseModel):
+    """The caller. `tenant` and `limits` are null for an operator."""
+
+    principal_id: UUID
+    role: Literal["tenant", "admin"]
+    tenant: AccountTenant | None
+    limits: AccountLimits | None
+
+
 class CreateTenantKey(Request):
     """A key that acts for one tenant."""
 

@@ -15,13 +15,13 @@ from orchestrator.webhooks.store.webhooks import Webhook
 
 async def find_webhook(database: Database, tenant_id: UUID | None, webhook_id: UUID) -> Webhook:
     """One of the tenant's, or of the operators'. Raises `NotFound`."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await webhooks.read_webhook(reading, tenant_id, webhook_id)
 
 
 async def list_webhooks(database: Database, tenant_id: UUID | None, *, after: UUID, limit: int) -> list[Webhook]:
     """Those of the tenant, or of the operators, in the order in which they were made."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await webhooks.list_webhooks(reading, tenant_id, after, limit)
 
 
@@ -43,11 +43,11 @@ async def find_delivery(database: Database, tenant_id: UUID | None, webhook_id: 
 
 async def find_standing(database: Database) -> Standing:
     """How all of them are doing."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await webhook_dispatch.read_standing(reading)
 
 
 async def find_work(database: Database) -> Work:
     """What there is for a dispatcher to do."""
-    async with database.glance() as reading:
+    async with database.read_one() as reading:
         return await webhook_dispatch.read_work(reading)

@@ -12,7 +12,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.edge.batching import Gatherer
+from orchestrator.edge.batching import Batcher
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Overloaded, Problem
@@ -22,7 +22,9 @@ LISTS_MAX = 2
 BATCH_MAX = 5
 Way = tuple[str, str]
 """What a list, and going alone, does with a request: answers it, refuses it, leaves it, fails."""
-WAYS = st.tuples(st.sampled_from(["answer", "refuse", "leave", "fail"]), st.sampled_from(["answer", "refuse", "fail"]))
+ROUTES = st.tuples(
+    st.sampled_from(["answer", "refuse", "leave", "fail"]), st.sampled_from(["answer", "refuse", "fail"])
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class World:
     """Carries out requests as they ask for it, and watches what is under way."""
 
     def __init__(self, queue_max: int | None = None) -> None:
-        self.gatherer: Gatherer[Wish] = Gatherer(
+        self.gatherer: Batcher[Wish] = Batcher(
             "wishes", self.carry, batch_max=BATCH_MAX, batches_in_flight_max=LISTS_MAX, queue_max=queue_max
         )
         self.lists: list[list[str]] = []
@@ -100,7 +102,7 @@ class World:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 30), WAYS), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 30), ROUTES), max_size=60))
 def test_each_is_answered_once_and_no_bound_is_passed(asked: list[tuple[int, Way]]) -> None:
     async def scene() -> None:
         world = World()

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
 from orchestrator.app import build_services, public_application
 from orchestrator.edge.edge import Edge
-from orchestrator.edge.fast_path import Lane
+from orchestrator.edge.fast_path import FastPath
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.services import Services
 from tests.api.calling import insert_admin_key
@@ -68,9 +68,9 @@ def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
     services = build_services(settings_over(database_url, tmp_path))
     full = public_application(services)
     apps: dict[str, App] = {
-        "short": Lane(full, services),
+        "short": FastPath(full, services),
         "long": full,
-        "only_short": Lane(_nowhere, services),
+        "only_short": FastPath(_nowhere, services),
     }
 
     async def by_host(scope: Scope, receive: Receive, send: Send) -> None:

@@ -223,6 +223,32 @@ def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest
         thread.join()
 
 
+@pytest.mark.parametrize("byte", [b"\x00", b"\x01", b"\x7f"])
+def test_a_control_character_in_a_key_gets_a_problem_document(byte: bytes) -> None:
+    """The parser refuses such a header before the application sees it; the answer is a problem document all the same."""
+    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
+    server = listeners.public_server(answers_hello, settings)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_for(lambda: server.started, "the listener")
+        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as connection:
+            connection.sendall(
+                b"POST /api/v1/allocations HTTP/1.1\r\nhost: here\r\nidempotency-key: a" + byte + b"b\r\n\r\n"
+            )
+            received = b""
+            while chunk := connection.recv(65_536):
+                received += chunk
+    finally:
+        server.should_exit = True
+        thread.join()
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    document = json.loads(body)
+    assert (document["code"], document["status"], document["outcome"]) == ("malformed", 400, "not_done")
+
+
 async def answers_hello(scope: Scope, receive: Receive, send: Send) -> None:
     """The smallest application; it takes longer over an answer than heads may take."""
     if scope["type"] == "http":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from orchestrator.database.transactions import ending
-from orchestrator.http.single_flight import Remembered
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.http.single_flight import SingleFlightCache
 
 
 def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed() -> None:
@@ -13,21 +13,23 @@ def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed(
         asked: list[str] = []
         connections_are_free = asyncio.Event()
 
-        async def ask(key: str) -> str:
-            asked.append(ending.get())
-            if not ending.get():
+        async def ask(database: Database, key: str) -> str:
+            asked.append(database.ending_verb)
+            if not database.ending_verb:
                 await connections_are_free.wait()
             return key
 
-        remembered = Remembered(ask, 60.0)
-        holds = [asyncio.create_task(remembered.answer_for("key")) for _ in range(3)]
+        remembered = SingleFlightCache(ask, 60.0)
+        database = connect_database(
+            "postgresql://nowhere", pool_size=1, reserve_size=1, lock_timeout_seconds=1, transaction_timeout_seconds=1,
+            application="test",
+        )  # fmt: skip
+        holds = [asyncio.create_task(remembered.answer_for(database, "key")) for _ in range(3)]
         while not asked:
             await asyncio.sleep(0)
-        before = ending.set("release")
-        assert await remembered.answer_for("key") == "key"
-        ending.reset(before)
+        assert await remembered.answer_for(database.for_request(ending_verb="release"), "key") == "key"
         assert not any(hold.done() for hold in holds)
-        assert await remembered.answer_for("key") == "key", "its answer serves everybody"
+        assert await remembered.answer_for(database, "key") == "key", "its answer serves everybody"
         connections_are_free.set()
         assert await asyncio.gather(*holds) == ["key"] * 3
         return asked

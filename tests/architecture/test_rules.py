@@ -59,7 +59,7 @@ def awaits_beside(tree: ast.Module) -> Iterator[int]:
             for item in block.items
             if isinstance(item.context_expr, ast.Call)
             and isinstance(item.context_expr.func, ast.Attribute)
-            and item.context_expr.func.attr in ("transaction", "statement", "reading", "glance")
+            and item.context_expr.func.attr in ("transaction", "autocommit", "reading", "read_one")
             and isinstance(item.optional_vars, ast.Name)
         }
         if not names:

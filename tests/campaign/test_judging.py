@@ -129,7 +129,7 @@ def forget_event(version: int) -> Callable[[History], None]:
     return apply
 
 
-WAYS: list[tuple[str, str, Callable[[History], None]]] = [
+ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("a repetition is answered otherwise", "same answer", change("attempts", 2, answer="another")),
     ("a key is carried out with two contents", "same key", change("attempts", 2, content="other", answer="other")),
     (
@@ -174,7 +174,7 @@ WAYS: list[tuple[str, str, Callable[[History], None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in WAYS])
+@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in ROUTES])
 def test_each_check_finds_what_it_is_for(check: str, way: Callable[[History], None]) -> None:
     history = well()
     way(history)

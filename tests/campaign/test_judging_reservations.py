@@ -85,7 +85,7 @@ def add(*sights: HoldSight) -> Callable[[History], None]:
     return lambda history: history.holds.extend(sights)
 
 
-WAYS: list[tuple[str, str, Callable[[History], None]]] = [
+ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("expired before its time by the server's clock", "late, never early", change("holds", 5, ended_at=at(12.9))),
     ("expired before its time by the client's clock", "late, never early", change("holds", 5, asked=11.0, told=11.1)),
     ("confirmed after its time", "late, never early", change("holds", 1, confirmed_at=at(3))),
@@ -112,7 +112,7 @@ def test_a_history_in_which_all_was_well_is_no_violation() -> None:
     assert judge_history(well()) == []
 
 
-@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in WAYS])
+@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in ROUTES])
 def test_each_check_finds_what_it_is_for(check: str, way: Callable[[History], None]) -> None:
     history = well()
     way(history)

@@ -165,7 +165,7 @@ def drop(version: int) -> Way:
     return do
 
 
-WAYS: list[tuple[str, str, Way]] = [
+ROUTES: list[tuple[str, str, Way]] = [
     ("two windows overlap in the events", "one holder", change_data(3, starts_at=text(13.9))),
     ("two windows overlap as they were told", "one holder", change("holds", 3, starts_at=at(13.9))),
     (
@@ -207,7 +207,7 @@ def test_a_history_in_which_all_was_well_is_no_violation() -> None:
     assert judge_history(well()) == []
 
 
-@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in WAYS])
+@pytest.mark.parametrize(("check", "way"), [pytest.param(check, way, id=name) for name, check, way in ROUTES])
 def test_each_check_finds_what_it_is_for(check: str, way: Way) -> None:
     history = well()
     way(history)

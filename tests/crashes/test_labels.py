@@ -62,7 +62,7 @@ def commits_of(commands: dict[str, set[str]]) -> set[str]:
 
 def without_a_pair(commands: dict[str, set[str]], trees_of: dict[str, ast.Module]) -> set[str]:
     """Commands that open a transaction themselves and reach no pair of points around its commit."""
-    opening = {name for name, called in commands.items() if called & {"transaction", "statement"}}
+    opening = {name for name, called in commands.items() if called & {"transaction", "autocommit"}}
     return {
         name
         for name in opening - UNLABELLED

@@ -42,6 +42,6 @@ class Counted:
     async def _so_far(self) -> Counter[str]:
         # A session hands its counts over once a second, unless it is told to; so does this one.
         self._watcher.execute(_FLUSH)
-        async with self._database.glance() as session:
+        async with self._database.read_one() as session:
             await session.execute(_FLUSH)
         return Counter(dict(self._watcher.execute(_READ).fetchall()))

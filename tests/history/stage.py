@@ -9,7 +9,7 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.history import ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
 from tests.history.counting import Counted
-from tests.history.ways import WAYS, Stage
+from tests.history.ways import ROUTES, Stage
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed
 from tests.reservations.holding import Desk
 
@@ -103,7 +103,7 @@ async def read_by_each_way(context: Context, url: str, seeded: Seeded, began: da
     with connect(url) as connection:
         desk = Desk(url, context, seeded, CatalogueCache(context.database, 3_600.0))
         counted = Counted(context.database, connection)
-        for name, go in WAYS.items():
+        for name, go in ROUTES.items():
             await go(Stage(desk, counted, connection, began))
             found[name] = counted.rows
             for statement in _CLEAR:

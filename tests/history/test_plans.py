@@ -15,7 +15,7 @@ from psycopg._preparing import PrepareManager
 
 from benchmarks.past import fill_past, vacuum_past
 from tests.history.stage import claim_slots, read_by_each_way, seed_history
-from tests.history.ways import PAGE, SWEPT, WAYS
+from tests.history.ways import PAGE, ROUTES, SWEPT
 from tests.lifecycle.seeding import connect, make_context
 
 Reads = dict[str, Counter[str]]
@@ -60,13 +60,13 @@ def test_the_past_is_not_read(database_url: str, monkeypatch: pytest.MonkeyPatch
     without, beside = asyncio.run(story())
     more = {
         (when, way, table): (without[way][table], reads[way][table])
-        for when, reads in beside.items() for way in WAYS for table in HISTORY
+        for when, reads in beside.items() for way in ROUTES for table in HISTORY
         if reads[way][table] > without[way][table] + MORE_MAX
     }  # fmt: skip
     assert more == {}
     whole = {
         (when, way, table): reads[way][table]
-        for when, reads in beside.items() for way in WAYS.keys() - OF_THE_WHOLE_FLEET for table in FLEET
+        for when, reads in beside.items() for way in ROUTES.keys() - OF_THE_WHOLE_FLEET for table in FLEET
         if reads[way][table] > MORE_MAX
     }  # fmt: skip
     assert whole == {}

@@ -89,12 +89,12 @@ class Stage:
 
 
 Way = Callable[[Stage], Awaitable[object]]
-WAYS: dict[str, Way] = {}
+ROUTES: dict[str, Way] = {}
 
 
 def way(function: Way) -> Way:
     """Register it."""
-    WAYS[function.__name__] = function
+    ROUTES[function.__name__] = function
     return function
 
 

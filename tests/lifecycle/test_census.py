@@ -10,7 +10,7 @@ from orchestrator.database.census import take_census
 from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import PROVISIONED, clean_up, completed, failed, release, report, run_with, task_of
 from tests.lifecycle.seeding import create_allocation, seed
-from worker.sweepers.census import CensusTaker
+from worker.sweepers.census import set_census_gauges
 
 
 def gauge(name: str, **labels: str) -> float | None:
@@ -22,23 +22,22 @@ def test_tasks_and_ended_rights_are_counted_while_they_last(database_url: str) -
     allocation_id = create_allocation(database_url, seeded)
 
     async def way(context: Context) -> None:
-        taker = CensusTaker(context, 0.0)
-        await taker.take()
+        await set_census_gauges(context)
         assert gauge("berth_worker_allocations", state="requested") == 1
         assert gauge("berth_worker_tasks", state="queued") == 0
         await begin_provisioning(context, allocation_id, "wf")
-        await taker.take()
+        await set_census_gauges(context)
         assert gauge("berth_worker_tasks", state="queued") == 1
         assert (gauge("berth_worker_oldest_task_seconds", state="queued") or 0.0) > 0.0
         task = task_of(database_url, allocation_id)
         await report(context, task, failed(task))
         await finish_provisioning(context, allocation_id)
-        await taker.take()
+        await set_census_gauges(context)
         assert gauge("berth_worker_tasks", state="queued") == 0
         assert gauge("berth_worker_claims_waiting", waits_for="cleanup") == 1
         assert (await take_census(context.database)).claims_waiting == {"cleanup": 1}
         await clean_up(context, database_url, allocation_id)
-        await taker.take()
+        await set_census_gauges(context)
         assert gauge("berth_worker_claims_waiting", waits_for="cleanup") == 0
 
     run_with(database_url, way)

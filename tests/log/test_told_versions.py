@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from orchestrator.app import build_services, public_application
-from orchestrator.database.response_versions import AsOf, as_of
+from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.log.wanted_versions import OPEN_PATHS
 from orchestrator.settings import Settings
@@ -188,16 +188,16 @@ def statements() -> Iterator[list[str]]:
 
 
 def read_as_of(url: str, *asked: str) -> tuple[list[list[tuple[Any, ...]]], int | None, int]:
-    """Rows of each statement in one reading (one in a glance), the version told, and how many statements it took."""
+    """Rows of each statement in one reading (one statement: `read_one`), the version noted, and the number of statements."""
 
     async def read() -> tuple[list[list[tuple[Any, ...]]], int | None, int]:
         database: Database = connect_database(
             url, pool_size=1, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=5, application="test"
         )
-        own = AsOf()
-        as_of.set(own)
+        own = ResponseVersion()
+        request = database.for_request(own)
         with statements() as sent:
-            async with database.reading() if len(asked) > 1 else database.glance() as reading:
+            async with request.reading() if len(asked) > 1 else request.read_one() as reading:
                 rows = [[tuple(row) for row in await reading.execute(sql)] for sql in asked]
         await database.close()
         return rows, own.version, len([sql for sql in sent if "pg_catalog" not in sql and "show " not in sql])
@@ -205,10 +205,10 @@ def read_as_of(url: str, *asked: str) -> tuple[list[list[tuple[Any, ...]]], int 
     return asyncio.run(read())
 
 
-def test_rows_are_the_same_with_a_version_and_cost_no_statement_more(database_url: str) -> None:
+def test_a_version_costs_one_statement_before_the_content(database_url: str) -> None:
     upside_down = "select n, 7 - n as m, null as nothing from generate_series(1, 5) n order by n desc"
-    assert read_as_of(database_url, upside_down) == ([[(n, 7 - n, None) for n in (5, 4, 3, 2, 1)]], 0, 1)
-    assert read_as_of(database_url, "select 1 as a where false") == ([[]], 0, 1), "no row is no row"
-    assert read_as_of(database_url, "select null as a") == ([[(None,)]], 0, 1), "an empty row is one"
+    assert read_as_of(database_url, upside_down) == ([[(n, 7 - n, None) for n in (5, 4, 3, 2, 1)]], 0, 2)
+    assert read_as_of(database_url, "select 1 as a where false") == ([[]], 0, 2), "no row is no row"
+    assert read_as_of(database_url, "select null as a") == ([[(None,)]], 0, 2), "an empty row is one"
     twice = "with two as (select 1 as a, 2 as a) select * from two -- and a comment"
-    assert read_as_of(database_url, twice, "select 3", "select 4") == ([[(1, 2)], [(3,)], [(4,)]], 0, 3)
+    assert read_as_of(database_url, twice, "select 3", "select 4") == ([[(1, 2)], [(3,)], [(4,)]], 0, 4)

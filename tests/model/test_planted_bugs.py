@@ -187,7 +187,7 @@ def forgetting_refusals(patch: pytest.MonkeyPatch) -> Iterator[str]:
     async def forget(_: object, refused: list[refusals.Refused]) -> list[object]:
         return [one.refusal for one in refused]
 
-    patch.setattr(execution, "remember_refusals", forget)
+    patch.setattr(execution, "store_refusals_of", forget)
     yield "the log has no refusal of it"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import psycopg
 import pytest
@@ -16,7 +17,9 @@ from orchestrator.operations.execution import Context
 from orchestrator.verification.all_checks import run_checks
 from tests.lifecycle.driving import run_with
 from tests.retention.partitions import append, cut_log, first, number_of, published
-from worker.sweepers.truncation import LogTruncator
+from worker.sweepers.log_truncation import truncate_oldest_partition
+from worker.sweepers.runner import SweepRunner
+from worker.sweepers.sweeper import Sweeper
 
 
 @pytest.fixture
@@ -30,12 +33,13 @@ def database(database_url: str) -> Iterator[psycopg.Connection]:
 
 
 def swept(url: str, rounds: int) -> None:
-    """So many rounds of the worker's, whose interval is an hour."""
+    """Run so many rounds of the runner; the sweeper's interval is an hour."""
 
     async def sweep(context: Context) -> None:
-        truncator = LogTruncator(context, seconds=3_600, age_seconds=0, versions_min=1)
+        truncate = partial(truncate_oldest_partition, context, age_seconds=0, versions_min=1)
+        runner = SweepRunner([Sweeper("log", 3_600, truncate, "old partitions")], pause_seconds=0)
         for _ in range(rounds):
-            await truncator.sweep()
+            await runner.run_due()
 
     run_with(url, sweep)
 

@@ -24,7 +24,7 @@ from tests.transactions.committing import (
     unchanged,
     unchanged_range,
 )
-from worker.sweepers.retirement import sweep_deleted_keys
+from worker.sweepers.retention import sweep_deleted_keys
 
 
 def test_a_commit_is_answered_as_specified_and_its_version_is_its_events(api: PublicApi, keys: Keys) -> None:

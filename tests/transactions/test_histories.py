@@ -66,20 +66,21 @@ def test_every_commit_is_answered_as_the_model_says(
 ) -> None:
     tenant = new_tenant(api.admin)
     callers = [Keys(replace(tenant, http=http)) for http in doors]
-    told_versions = [0, callers[0].version()]
+    response_versions = [0, callers[0].version()]
     history: list[Told] = []
     for group in groups:
         bodies = [
             {
                 "operations": one["operations"],
                 "preconditions": [
-                    {**read, "version": told_versions[-1 - ago % len(told_versions)]} for read, ago in one["reads"]
+                    {**read, "version": response_versions[-1 - ago % len(response_versions)]}
+                    for read, ago in one["reads"]
                 ],
             }
             for one in group
         ]
         history += at_once(*[lambda n=n, body=body: send(callers[n % 2], body) for n, body in enumerate(bodies)])
-        told_versions = sorted({*told_versions, *(told.answer["version"] for told in history)})
+        response_versions = sorted({*response_versions, *(told.answer["version"] for told in history)})
     model = Model()
     judge(history, model)
     assert callers[0].every()[0] == model.values

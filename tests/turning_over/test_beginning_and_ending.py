@@ -28,8 +28,8 @@ from tests.lifecycle.driving import (
 from tests.lifecycle.seeding import connect, create_allocation
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats
 from tests.turning_over.desk import consumed, gpus, soon, starting, told, until, violations
-from worker.sweepers.beginnings import Beginnings
-from worker.sweepers.endings import sweep_ended, sweep_ending
+from worker.sweepers.allocation_ends import announce_ends, release_ended
+from worker.sweepers.reservation_starter import ReservationStarter
 
 
 def execute(url: str, statement: str, *values: object) -> None:
@@ -37,8 +37,8 @@ def execute(url: str, statement: str, *values: object) -> None:
         connection.execute(statement.encode(), values)
 
 
-def beginnings(desk: Desk, limit: int = 10) -> Beginnings:
-    return Beginnings(desk.context, desk.catalogue, limit)
+def starter(desk: Desk, limit: int = 10) -> ReservationStarter:
+    return ReservationStarter(desk.context, desk.catalogue, limit)
 
 
 def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(database_url: str) -> None:
@@ -51,7 +51,7 @@ def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(d
         assert await start_reservation(desk.context, desk.catalogue, held) is Started.NOT_DUE
         assert await start_reservation(desk.context, desk.catalogue, made) is Started.NOT_DUE
         await until(starts_at)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert (desk.state(made), desk.state(held)) == ("consumed", "hold")
         found = rows_of(database_url, "select id, gpus, name, labels, ends_at, requested_at from allocations")
         assert [row[1:5] for row in found] == [(2, "by itself", {"a": "b"}, ends_at)] * 2
@@ -71,7 +71,7 @@ def test_many_sweepers_start_it_once_and_a_cancel_meanwhile_is_whole(database_ur
     async def way(desk: Desk) -> None:
         for n in range(8):
             made = await starting(desk, count=2)
-            sweeps = [beginnings(desk).start_due() for _ in range(3)]
+            sweeps = [starter(desk).start_due() for _ in range(3)]
             cancel = cancel_reservation(
                 desk.context, desk.operation(seeded.tenant_id), TENANT, seeded.tenant_id, made, HOLDER
             )
@@ -99,7 +99,7 @@ def test_a_node_out_of_service_at_the_start_is_left_for_an_equal_one(database_ur
         # Of the two others one has no room in the window, although it is free now.
         others = [node for node in seeded.nodes if node.id != before["node_id"]]
         await desk.held(f"node:{others[0].id}", starts_at=soon(300))
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert desk.state(made) == "consumed"
         after = row_of(database_url, "select * from claims where id = %s", before["id"])
         assert (after["owner_kind"], after["node_id"], after["during"]) == (
@@ -131,7 +131,7 @@ def test_without_an_equal_node_it_fails_with_a_reason_and_an_event(database_url:
             "update nodes set state = 'draining' where id = (select node_id from claims where owner_id = %s)",
             made,
         )
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         row = row_of(database_url, "select * from reservations where id = %s", made)
         assert (row["state"], row["failure_code"]) == ("cancelled", "resource_out_of_service")
         assert "the node is draining" in row["failure_detail"]
@@ -162,7 +162,7 @@ def test_what_cannot_be_started_anywhere_fails_at_once(database_url: str) -> Non
             made = await starting(desk)
             execute(database_url, statement)
             desk.catalogue.forget()
-            await beginnings(desk).start_due()
+            await starter(desk).start_due()
             assert desk.state(made) == "cancelled", code
             row = row_of(database_url, "select failure_code from reservations where id = %s", made)
             assert row["failure_code"] == code
@@ -240,8 +240,8 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         near = await consumed(desk, await desk.held(wanted=gpus(), ends_at=ends_at))
         await provision(desk.context, database_url, near)
         for _ in range(2):
-            await asyncio.gather(*(sweep_ending(desk.context, 10) for _ in range(3)))
-        await sweep_ended(desk.context, 10)
+            await asyncio.gather(*(announce_ends(desk.context, 10) for _ in range(3)))
+        await release_ended(desk.context, 10)
         assert allocation_of(database_url, near)["state"] == "active"
         told_ = rows_of(database_url, "select subject, payload from outbox where event_type = 'reservation.ending'")
         assert [row[0] for row in told_] == [f"allocations/{near}"]
@@ -249,7 +249,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         assert not await release_at_end(desk.context, far)
         await until(ends_at)
         assert not await notify_expiry(desk.context, near)
-        await asyncio.gather(*(sweep_ended(desk.context, 10) for _ in range(3)))
+        await asyncio.gather(*(release_ended(desk.context, 10) for _ in range(3)))
         assert transitions_of(database_url, near)[-1] == "releasing"
         actor = row_of(
             database_url,
@@ -279,9 +279,9 @@ def test_an_end_that_nobody_was_there_for_comes_late_and_in_every_state(database
             "update allocations set ends_at = clock_timestamp() - interval '1 day' where id = any(%s)",
             ids,
         )
-        await sweep_ending(desk.context, 10)
-        await sweep_ended(desk.context, 2)
-        await sweep_ended(desk.context, 2)
+        await announce_ends(desk.context, 10)
+        await release_ended(desk.context, 2)
+        await release_ended(desk.context, 2)
         for one in (requested, provisioning, active):
             assert transitions_of(database_url, one)[-1] == "releasing"
         assert transitions_of(database_url, over).count("releasing") == 1
@@ -304,7 +304,7 @@ def test_what_was_begun_and_not_used_is_moved_from_a_silent_node(database_url: s
         stays = rows_of(database_url, "select * from claims where owner_id = %s order by id", named)
         node: UUID = row_of(database_url, "select node_id from claims where owner_id = %s", held)["node_id"]
         execute(database_url, "update nodes set online = false where id = %s", node)
-        await beginnings(desk).move_stranded()
+        await starter(desk).move_stranded()
         made = await consumed(desk, held)
         assert claim_of(database_url, made)["node_id"] != node
         assert rows_of(database_url, "select * from claims where owner_id = %s order by id", named) == stays

@@ -14,7 +14,7 @@ from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
 from tests.turning_over.desk import starting, told, violations
-from worker.sweepers.beginnings import Beginnings
+from worker.sweepers.reservation_starter import ReservationStarter
 
 WAIT_SECONDS = 600.0
 LIMITS = Limits(units_seconds_max=WAIT_SECONDS)
@@ -25,8 +25,8 @@ def execute(url: str, statement: str, *values: object) -> None:
         connection.execute(statement.encode(), values)
 
 
-def beginnings(desk: Desk, limit: int = 10) -> Beginnings:
-    return Beginnings(desk.context, desk.catalogue, limit)
+def starter(desk: Desk, limit: int = 10) -> ReservationStarter:
+    return ReservationStarter(desk.context, desk.catalogue, limit)
 
 
 def silence(url: str, reservation: UUID, online: bool = False) -> UUID:
@@ -51,15 +51,15 @@ def test_it_waits_for_a_silent_node_and_then_fails(database_url: str) -> None:
         silence(database_url, made)
         before = row_of(database_url, "select * from claims where owner_id = %s", made)
         version = row_of(database_url, "select row_version from reservations where id = %s", made)["row_version"]
-        await asyncio.gather(*(beginnings(desk).start_due() for _ in range(3)))
+        await asyncio.gather(*(starter(desk).start_due() for _ in range(3)))
         row = row_of(database_url, "select * from reservations where id = %s", made)
         assert (row["state"], row["waits_for"]) == ("confirmed", "node")
         assert row["waits_until"] - row["waits_since"] == timedelta(seconds=WAIT_SECONDS)
         assert row["waits_since"] >= row["starts_at"]
         assert row["row_version"] == version + 1
         for _ in range(2):
-            await beginnings(desk).start_due()
-            await beginnings(desk).start_late()
+            await starter(desk).start_due()
+            await starter(desk).start_late()
             assert not await fail_reservation(desk.context, made)
         assert row_of(database_url, "select * from reservations where id = %s", made) == row, "its time does not grow"
         assert row_of(database_url, "select * from claims where owner_id = %s", made) == before
@@ -67,7 +67,7 @@ def test_it_waits_for_a_silent_node_and_then_fails(database_url: str) -> None:
         assert waiting["reason"] == "the node is offline"
         assert waiting["waits_until"].startswith(row["waits_until"].strftime("%Y-%m-%dT%H:%M:%S.%f"))
         run_out(database_url, made)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         row = row_of(database_url, "select * from reservations where id = %s", made)
         assert (row["state"], row["failure_code"], row["waits_for"]) == ("cancelled", "resource_out_of_service", None)
         assert "the node is offline" in row["failure_detail"]
@@ -89,10 +89,10 @@ def test_it_starts_when_its_node_is_heard_of_again(database_url: str) -> None:
     async def way(desk: Desk) -> None:
         made = await starting(desk, count=2, each=2)
         node = silence(database_url, made)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert desk.state(made) == "confirmed"
         silence(database_url, made, online=True)
-        await beginnings(desk).start_late()
+        await starter(desk).start_late()
         assert desk.state(made) == "consumed"
         assert rows_of(database_url, "select distinct node_id, state from allocations") == [(node, "requested")]
         assert not await postpone_start(desk.context, made)
@@ -108,10 +108,10 @@ def test_it_is_moved_when_an_equal_node_becomes_free(database_url: str) -> None:
         made = await starting(desk, each=8)
         (other,) = {node.id for node in seeded.nodes if node.shape == "gpu_slice"} - {silence(database_url, made)}
         held = await desk.held(f"node:{other}")
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert desk.state(made) == "confirmed"
         await desk.cancel(held)
-        await beginnings(desk).start_late()
+        await starter(desk).start_late()
         assert desk.state(made) == "consumed"
         assert rows_of(database_url, "select node_id from allocations") == [(other,)]
         assert told(database_url, f"reservations/{made}")[2:] == [
@@ -134,10 +134,10 @@ def test_what_an_operator_took_out_of_service_is_not_waited_for(database_url: st
             made = await starting(desk, each=8)
             node = silence(database_url, made)
             if before:
-                await beginnings(desk).start_due()
+                await starter(desk).start_due()
                 assert desk.state(made) == "confirmed"
             execute(database_url, word, node)
-            await (beginnings(desk).start_late() if before else beginnings(desk).start_due())
+            await (starter(desk).start_late() if before else starter(desk).start_due())
             row = row_of(database_url, "select state, failure_detail from reservations where id = %s", made)
             assert row["state"] == "cancelled"
             assert detail in row["failure_detail"]
@@ -156,7 +156,7 @@ def test_an_operators_word_on_one_of_its_nodes_is_enough(database_url: str) -> N
         made = await starting(desk, count=2, each=8)
         silent = silence(database_url, made)
         execute(database_url, "update nodes set state = 'cordoned' where id <> %s", silent)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert desk.state(made) == "cancelled"
 
     at_desk(database_url, seeded, way, limits=LIMITS)
@@ -170,11 +170,11 @@ def test_its_window_is_over_before_the_wait_is(database_url: str) -> None:
         ends_at = row_of(database_url, "select clock_timestamp() + interval '5 min' as at")["at"]
         made = await starting(desk, each=8, ends_at=ends_at)
         silence(database_url, made)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         row = row_of(database_url, "select waits_until, ends_at from reservations where id = %s", made)
         assert row["waits_until"] == row["ends_at"] == ends_at
         execute(database_url, f"update reservations set {times}, waits_until = waits_until - interval '1 h'")
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert desk.state(made) == "confirmed", "it is over, which another sweeper says"
         assert await end_window(desk.context, made)
         row = row_of(database_url, "select state, failure_code from reservations where id = %s", made)
@@ -193,10 +193,10 @@ def test_those_who_wait_in_vain_hide_nobody(database_url: str) -> None:
         made = [await starting(desk, each=8) for _ in range(3)]
         for one in made:
             silence(database_url, one)
-        await beginnings(desk).start_due()
+        await starter(desk).start_due()
         assert [desk.state(one) for one in made] == ["confirmed"] * 3
         silence(database_url, made[2], online=True)
-        turns = beginnings(desk, limit=1)
+        turns = starter(desk, limit=1)
         for _ in range(4):
             await turns.start_late()
         assert [desk.state(one) for one in made] == ["confirmed", "confirmed", "consumed"]

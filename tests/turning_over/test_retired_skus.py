@@ -10,7 +10,7 @@ from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
 from tests.turning_over.desk import code_of, consume, consumed, gpus, starting, violations
-from worker.sweepers.beginnings import Beginnings
+from worker.sweepers.reservation_starter import ReservationStarter
 
 WITHDRAWN = {
     "retired": "update skus set state = 'retired', row_version = row_version + 1",
@@ -34,7 +34,7 @@ def test_what_was_sold_becomes_allocations(database_url: str, change: str) -> No
         desk.catalogue.forget()
         for reservation in (held, confirmed, confirmed):
             await consumed(desk, reservation)
-        await Beginnings(desk.context, desk.catalogue, 10).start_due()
+        await ReservationStarter(desk.context, desk.catalogue, 10).start_due()
         for reservation in (held, confirmed, by_itself, moved):
             assert desk.state(reservation) == "consumed"
         assert rows_of(database_url, "select gpus, sku from allocations order by gpus") == [
@@ -75,7 +75,7 @@ def test_a_sku_that_means_something_else_now_is_not_what_was_reserved(database_u
         desk.catalogue.forget()
         refused = await consume(desk, held)
         assert (code_of(refused), json.loads(refused.body)["reason"]) == ("sku_unavailable", "not_reserved")
-        await Beginnings(desk.context, desk.catalogue, 10).start_due()
+        await ReservationStarter(desk.context, desk.catalogue, 10).start_due()
         row = row_of(database_url, "select state, failure_code from reservations where id = %s", by_itself)
         assert (row["state"], row["failure_code"]) == ("cancelled", "sku_unavailable")
 

@@ -23,8 +23,8 @@ from tests.lifecycle.driving import clean_up, provision, release, rows_of
 from tests.lifecycle.seeding import SLICE_SKU, Seeded, add_node, connect, make_context
 from tests.reservations.holding import Desk, seed_with_seats
 from tests.turning_over.desk import consume, consumed, violations
-from worker.sweepers.beginnings import Beginnings
-from worker.sweepers.endings import sweep_ended, sweep_ending
+from worker.sweepers.allocation_ends import announce_ends, release_ended
+from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_windows_over
 
 COMMANDS = (
@@ -81,7 +81,7 @@ class World:
         elif command == "sweep":
             await self._sweep()
         elif command == "sweep_units":
-            await Beginnings(desk.context, desk.catalogue, 10).start_waiting()
+            await ReservationStarter(desk.context, desk.catalogue, 10).start_waiting()
         elif command in ("confirm", "consume", "cancel"):
             if which < len(self.reservations):
                 await self._with_reservation(command, self.reservations[which])
@@ -92,8 +92,8 @@ class World:
         context = self.desk.context
         for (allocation_id,) in rows_of(self.desk.url, "select id from allocations where waits_for = 'units'"):
             await fail_unstarted(context, allocation_id)
-        await sweep_ending(context, 10)
-        await sweep_ended(context, 10)
+        await announce_ends(context, 10)
+        await release_ended(context, 10)
         await sweep_overdue_holds(context, 10)
         await sweep_windows_over(context, 10)
 

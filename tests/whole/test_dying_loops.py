@@ -18,14 +18,14 @@ from tests.whole.conftest import Tenant, Whole, eventually
 ROOT = Path(__file__).parents[2]
 
 LOOPS = [
-    ("api", "orchestrator.edge.batching:Gatherer._run", "self._run"),
+    ("api", "orchestrator.edge.batching:Batcher._run", "self._run"),
     ("api", "orchestrator.http.oidc.issuer_keys:IssuerKeys._renew", "self._renew"),
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
     ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
-    ("worker", "worker.app:sweep_overdue", "sweep_for_ever"),
+    ("worker", "worker.sweepers.runner:SweepRunner.run_due", "runner.run"),
     ("worker", "worker.app:LogSource", "_meter"),
     ("worker", "worker.app:WebhookDispatcher", "_deliver"),
     ("worker", "temporalio.worker._workflow:_WorkflowWorker.run", "make_worker"),
@@ -129,7 +129,7 @@ def _require_death(whole: Whole, tenant: Tenant, name: str, planted: str, log: P
     dying = ChildProcess(replace(child.plan, launcher="tests.dying", environment=environment), log)
     dying.spawn()
     try:
-        if planted.endswith("Gatherer._run"):
+        if planted.endswith("Batcher._run"):
             eventually(dying.is_ready, "the API to be ready")
             with contextlib.suppress(BerthError, httpx.TransportError):
                 tenant.client.exchange.retry_seconds = 0.0

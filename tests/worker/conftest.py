@@ -12,7 +12,7 @@ import pytest
 
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port
 from tests.databases import copied_database
-from tests.worker.harness import Processes
+from tests.support.worker_processes import Processes
 
 
 @pytest.fixture

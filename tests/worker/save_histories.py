@@ -20,7 +20,7 @@ from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_po
 from node_agent.protocol import FailureCode, ResultReport
 from tests.lifecycle.driving import NOT_WIPED, completed, failed, release, run_with
 from tests.lifecycle.seeding import create_allocation, seed
-from tests.worker.harness import Processes, answer_well, play_nodes
+from tests.support.worker_processes import Processes, answer_well, play_nodes
 
 HISTORIES = Path(__file__).parent / "histories"
 ANONYMOUS = {"identity": "worker", "buildId": "build", "binaryChecksum": "build", "workerInstanceKey": "instance"}

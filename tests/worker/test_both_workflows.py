@@ -1,7 +1,6 @@
-"""Both workflows through real Temporal, NATS and Postgres: the worker's side of the way of one allocation (DESIGN §4).
+"""Both workflows over real Temporal, NATS and PostgreSQL: provisioning, release, retries, cleanup after a failure.
 
-The histories in `histories/` are what these tests left behind once; `python -m tests.worker.save_histories` makes them
-anew. Replaying them shows that today's workflows can go on with yesterday's runs.
+`python -m tests.worker.save_histories` records histories of such runs, which `test_replay.py` replays.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.lifecycle.driving import (
 )
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded, create_allocation, seed
-from tests.worker.harness import Processes, answer_well, play_nodes, release_all, state_of, wait_until
+from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def seeded(at_work: Processes) -> Seeded:
     return seed(at_work.url, slice_nodes=1, metal_nodes=1)
 
 
-def test_an_allocation_comes_and_goes(at_work: Processes, seeded: Seeded) -> None:
+def test_an_allocation_is_provisioned_and_released(at_work: Processes, seeded: Seeded) -> None:
     url = at_work.url
     before = at_work.metric("berth_worker_conclusions_total")
     ids = [create_allocation(url, seeded, gpus=2), create_allocation(url, seeded, shape="baremetal")]
@@ -57,20 +56,20 @@ def test_a_failed_provision_is_cleaned_up_by_its_own_workflow(at_work: Processes
     assert violations(url) == []
 
 
-def test_a_release_is_tried_again(at_work: Processes, seeded: Seeded) -> None:
-    _release_once_in_vain(at_work.url, seeded, 2, "released")
+def test_a_failed_release_attempt_is_retried(at_work: Processes, seeded: Seeded) -> None:
+    _release_with_one_failed_attempt(at_work.url, seeded, 2, "released")
 
 
-def test_a_release_is_not_tried_again_when_attempts_are_exhausted(processes: Processes) -> None:
+def test_a_release_fails_when_attempts_are_exhausted(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
     processes.start_worker(release_attempts_max=1)
-    _release_once_in_vain(url, seeded, 1, "release_failed")
+    _release_with_one_failed_attempt(url, seeded, 1, "release_failed")
 
 
-def _release_once_in_vain(url: str, seeded: Seeded, attempts: int, end: str) -> None:
-    """The first attempt proves nothing; so many attempts later the allocation is where it should be."""
+def _release_with_one_failed_attempt(url: str, seeded: Seeded, attempts: int, end: str) -> None:
+    """Fail the first cleanup attempt; expect the state `end` after `attempts` attempts."""
     allocation_id = create_allocation(url, seeded)
     play_nodes(url, {allocation_id: "active"})
     release_all(url, seeded, [allocation_id])
@@ -86,7 +85,7 @@ def _release_once_in_vain(url: str, seeded: Seeded, attempts: int, end: str) -> 
     assert violations(url) == []
 
 
-def test_a_silent_node_cannot_hold_a_workflow_for_ever(processes: Processes) -> None:
+def test_a_silent_node_fails_the_allocation_at_its_deadline(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()

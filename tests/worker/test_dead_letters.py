@@ -1,4 +1,4 @@
-"""Events that can never be handled: bounded tries, a dead letter with its reason, nobody waits, a retry is the same way."""
+"""Events that cannot be handled: bounded tries, a dead letter with its reason, no other event delayed, retry on order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.problems import InvalidState, Problem
 from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
-from tests.worker.harness import WAIT_SECONDS_MAX, Processes, play_nodes, wait_until
+from tests.support.worker_processes import WAIT_SECONDS_MAX, Processes, play_nodes, wait_until
 
 STREAM = "BERTH_LOG"
 CONSUMER = "berth-worker"
@@ -66,7 +66,7 @@ async def unsettled(server: LocalNats) -> int:
     return (info.num_ack_pending or 0) + (info.num_pending or 0)
 
 
-def test_an_event_that_is_refused_for_good_is_buried_and_blocks_nobody(processes: Processes) -> None:
+def test_a_refused_event_becomes_a_dead_letter_and_blocks_no_other(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     # Temporal refuses an empty workflow id with INVALID_ARGUMENT; a number is none at all, so the handler fails.
@@ -133,7 +133,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     assert violations(url) == []
 
 
-def test_a_settled_letter_stays_settled_when_its_message_comes_again(processes: Processes) -> None:
+def test_a_settled_letter_stays_settled_when_its_message_is_redelivered(processes: Processes) -> None:
     """A rebuilt stream brings everything again to a consumer whose position was lost."""
     url = processes.url
     seeded = seed(url)
@@ -164,7 +164,7 @@ async def _forget_consumer(server: LocalNats) -> None:
     await connection.close()
 
 
-def test_what_is_not_in_the_log_cannot_be_retried_and_says_so(processes: Processes) -> None:
+def test_a_letter_without_an_event_in_the_log_cannot_be_retried(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     asyncio.run(_publish_foreign(processes.nats))
@@ -186,7 +186,7 @@ async def _publish_foreign(server: LocalNats) -> None:
     await connection.close()
 
 
-def test_retention_forgets_only_what_is_settled(processes: Processes) -> None:
+def test_retention_deletes_only_settled_letters(processes: Processes) -> None:
     url = processes.url
     seed(url)
     with connect(url) as connection:
@@ -199,7 +199,7 @@ def test_retention_forgets_only_what_is_settled(processes: Processes) -> None:
     wait_until(lambda: [letter["version"] for letter in letters(url)] == [1, 2], "the old one to be forgotten")
 
 
-def test_nothing_is_known_of_a_letter_that_is_not_there(processes: Processes) -> None:
+def test_an_unknown_letter_is_not_found(processes: Processes) -> None:
     seeded = seed(processes.url)
 
     async def retry(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""Workers and relays that stand still while others take over, and go on later: nothing is done twice or undone (P7)."""
+"""A worker or relay is paused (SIGSTOP) while another takes over, and resumed: no effect is repeated or undone (P7)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from berth.stream_check.stream import check_stream
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
-from tests.worker.harness import Processes, play_nodes, release_all, wait_until
+from tests.support.worker_processes import Processes, play_nodes, release_all, wait_until
 
 COUNT = 6
 
 
-def test_a_worker_that_stood_still_takes_back_nothing(processes: Processes) -> None:
+def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url, slice_nodes=2)
     processes.start_relay()
@@ -39,14 +39,14 @@ def test_a_worker_that_stood_still_takes_back_nothing(processes: Processes) -> N
     assert violations(url) == []
 
 
-def test_of_two_relays_the_one_that_stood_still_doubles_nothing(processes: Processes) -> None:
+def test_a_resumed_relay_publishes_nothing_twice(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     first = processes.start_relay()
     made = [create_allocation(url, seeded)]
     wait_until(lambda: _unsequenced(url) == 0, "the first relay to work")
     first.send_signal(signal.SIGSTOP)
-    # If it stands still inside its transaction, that ends by its timeout; the other waits no longer than that.
+    # If it is paused inside a transaction, the transaction times out; the second relay waits no longer than that.
     second = processes.start_relay()
     made.append(create_allocation(url, seeded))
     wait_until(lambda: _unsequenced(url) == 0, "the second relay to take over")

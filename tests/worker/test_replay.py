@@ -1,4 +1,4 @@
-"""Saved histories still replay: today's workflows can go on with runs that an older worker began (TRAPS, Temporal)."""
+"""Recorded workflow histories replay: the current workflows can continue runs that an older worker started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from worker.activities.messages import Step
+from worker.activities.messages import StepResult
 from worker.app import sandbox
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
@@ -26,30 +26,32 @@ def _history(path: Path) -> WorkflowHistory:
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
-def test_a_saved_history_replays(path: Path) -> None:
+def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(workflows=[ProvisioningWorkflow, ReleaseWorkflow], workflow_runner=sandbox())
     result = asyncio.run(replayer.replay_workflow(_history(path)))
     assert result.replay_failure is None
 
 
-def test_both_workflows_and_their_troubles_are_saved() -> None:
-    told = {path.stem: path.read_text() for path in HISTORIES}
-    assert {"provisioning-1", "provisioning-2", "release-1"} <= set(told)
-    assert told["release-1"].count('"signalName": "task_finished"') == 2, "a release with a second attempt"
-    assert told["provisioning-2"].count('"signalName": "task_finished"') == 3, "two attempts to provision, one to clean"
+def test_histories_cover_both_workflows_and_repeated_attempts() -> None:
+    texts = {path.stem: path.read_text() for path in HISTORIES}
+    assert {"provisioning-1", "provisioning-2", "release-1"} <= set(texts)
+    assert texts["release-1"].count('"signalName": "task_finished"') == 2, "a release with a second attempt"
+    assert texts["provisioning-2"].count('"signalName": "task_finished"') == 3, (
+        "two attempts to provision, one to clean"
+    )
 
 
 @workflow.defn(name="provisioning", sandboxed=False)
 class ChangedWorkflow:
-    """Begins with what no saved run did."""
+    """Begins with a timer that no recorded run has."""
 
     @workflow.run
-    async def run(self, allocation_id: str) -> Step:
+    async def run(self, allocation_id: str) -> StepResult:
         await workflow.sleep(5)
-        return Step(allocation_id)
+        return StepResult("superseded")
 
 
-def test_a_changed_workflow_is_noticed() -> None:
+def test_an_incompatible_workflow_fails_replay() -> None:
     replayer = Replayer(workflows=[ChangedWorkflow])
     path = next(path for path in HISTORIES if path.stem == "provisioning-1")
     with pytest.raises(NondeterminismError):

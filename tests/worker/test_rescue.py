@@ -1,4 +1,4 @@
-"""Waits whose workflow is gone are taken over long before their deadline; those that are well are left alone (P9)."""
+"""Waits whose workflow is lost are taken over long before their deadline; healthy workflows are left alone (P9)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import release, row_of, rows_of, run_with, task_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
-from tests.worker.harness import Processes, answer_well, play_nodes, release_all, state_of, wait_until
-from worker.sweepers.lost_workflows import BEGINNING, may_go_on, rescue_of
+from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
+from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
 
 AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
 CONSUMER = "berth-worker"
@@ -61,7 +61,7 @@ def own(database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: 
     temporal.stop()
 
 
-def test_a_wiped_temporal_is_made_good_before_any_deadline(own: Own) -> None:
+def test_allocations_recover_from_a_wiped_temporal_before_any_deadline(own: Own) -> None:
     """Deadlines are minutes away; a task under way, one that ended meanwhile, and a release all go on."""
     processes, url = own.processes, own.processes.url
     seeded = seed(url)
@@ -89,7 +89,7 @@ def _only(wanted: uuid.UUID, url: str) -> Any:
     return answering
 
 
-def test_an_event_that_was_consumed_without_effect_is_made_good(processes: Processes) -> None:
+def test_an_event_acknowledged_without_effect_is_recovered(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
@@ -104,7 +104,7 @@ def test_an_event_that_was_consumed_without_effect_is_made_good(processes: Proce
     assert violations(url) == []
 
 
-def test_a_terminated_workflow_is_replaced_and_a_living_one_is_left_alone(processes: Processes) -> None:
+def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
@@ -120,7 +120,7 @@ def test_a_terminated_workflow_is_replaced_and_a_living_one_is_left_alone(proces
     assert violations(url) == []
 
 
-def test_an_end_that_nobody_tells_is_noticed_before_the_deadline(processes: Processes) -> None:
+def test_a_lost_signal_is_repeated_before_the_deadline(processes: Processes) -> None:
     """The relay is away, as when NATS is: the task's row says that it ended, and the deadline is minutes away."""
     url = processes.url
     seeded = seed(url)
@@ -141,7 +141,7 @@ async def _terminate(address: str, workflow_id: str) -> None:
     await client.get_workflow_handle(workflow_id).terminate()
 
 
-def test_a_task_that_nobody_ends_is_expired(processes: Processes) -> None:
+def test_an_overdue_task_without_a_workflow_is_expired(processes: Processes) -> None:
     """A probe that no workflow waits for; the earliest first, and those with time left stay."""
     url = processes.url
     seeded = seed(url)
@@ -165,7 +165,7 @@ def _state(url: str, task_id: uuid.UUID) -> str:
     return str(row_of(url, "select state from node_tasks where id = %s", task_id)["state"])
 
 
-def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> None:
+def test_a_wait_that_changed_since_it_was_read_is_not_taken_over(database_url: str) -> None:
     seeded = seed(database_url)
     allocation_id = create_allocation(database_url, seeded)
 
@@ -173,7 +173,7 @@ def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> Non
         from orchestrator.allocations.commands.provision import begin_provisioning
 
         async def look() -> Waiter:
-            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=BEGINNING, limit=10)
+            found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=FIRST_POSITION, limit=10)
             (only,) = found
             return only
 
@@ -197,13 +197,13 @@ def test_what_changed_since_the_look_is_not_taken_over(database_url: str) -> Non
     assert state_of(database_url, allocation_id) == "releasing"
 
 
-def test_waits_come_in_the_order_of_their_deadlines_and_all_of_them(database_url: str) -> None:
+def test_waits_are_paged_completely_in_order_of_their_deadlines(database_url: str) -> None:
     seeded = seed(database_url)
     ids = [create_allocation(database_url, seeded, start_seconds=seconds) for seconds in (30, 10, 20, 40, 15)]
 
     async def way(context: Context) -> list[uuid.UUID]:
         seen: list[uuid.UUID] = []
-        after = BEGINNING
+        after = FIRST_POSITION
         while True:
             found = await find_waiters(context, consumer=CONSUMER, patience_seconds=0, after=after, limit=2)
             if not found:
@@ -225,19 +225,19 @@ WAITER = Waiter(
     waits_for=st.sampled_from([Wait.WORKER, Wait.CLEANUP, Wait.NODE, Wait.RETRY]), position=st.integers(0, 9),
     known=st.booleans(), notify=st.sampled_from([None, "wf"]),
 )  # fmt: skip
-def test_an_event_not_handed_over_yet_is_waited_for(
+def test_a_wait_whose_event_is_not_delivered_yet_is_not_rescued(
     waits_for: Wait, position: int, known: bool, notify: str | None
 ) -> None:
     waiter = replace(WAITER, waits_for=waits_for, position=position, notify=notify)
     if not known:
         waiter = replace(waiter, event_id=None, event_version=None, event_type=None)
-    found = may_go_on(waiter)
+    found = responsible_workflow_ids(waiter)
     if waits_for in (Wait.NODE, Wait.RETRY):
         assert found == ([] if notify is None else [notify])
     elif (known and position < 5) or (not known and waits_for is Wait.WORKER):
         assert found is None
     else:
         assert found is not None
-        assert rescue_of(waiter) in found
+        assert rescue_id_of(waiter) in found
         assert known == (f"releasing-{waiter.event_id}" in found)
         assert (notify in found) == (notify is not None)

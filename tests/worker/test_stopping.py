@@ -1,4 +1,4 @@
-"""Stopping the worker takes more than one cancellation when a wait swallows the first."""
+"""Shutdown cancels a task again if its wait swallowed the first cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers killed, events that come again, servers that restart: every allocation still gets where it should (P3, P14)."""
+"""Killed workers, redelivered events, restarted servers: every allocation still reaches its state (P3, P14)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
-from tests.worker.harness import (
+from tests.support.worker_processes import (
     WAIT_SECONDS_MAX,
     Processes,
     answer_what_is_queued,
@@ -53,7 +53,7 @@ def _states(url: str) -> dict[str, int]:
     return dict(rows_of(url, "select state, count(*) from allocations group by state"))
 
 
-def test_events_that_come_again_are_absorbed(processes: Processes) -> None:
+def test_redelivered_events_have_no_effect(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
@@ -78,7 +78,7 @@ def test_events_that_come_again_are_absorbed(processes: Processes) -> None:
     assert _everything(url) == before
 
 
-def test_a_lost_consumer_begins_where_the_old_one_was(processes: Processes) -> None:
+def test_a_recreated_consumer_starts_at_the_saved_position(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
@@ -115,7 +115,7 @@ def _everything(url: str) -> list[list[Any]]:
     return [rows_of(url, f"select * from {table} order by 1") for table in tables]
 
 
-def test_a_message_that_is_no_event_is_put_aside(processes: Processes) -> None:
+def test_an_unreadable_message_becomes_a_dead_letter(processes: Processes) -> None:
     """It neither stops the consumer nor comes again."""
     asyncio.run(_publish_nonsense(processes.nats))
     processes.start_worker(worker_ack_wait_seconds=0.5)
@@ -151,7 +151,7 @@ async def _unsettled(server: LocalNats) -> int:
     return (info.num_ack_pending or 0) + (info.num_pending or 0)
 
 
-def test_nats_restarted_in_the_middle(processes: Processes) -> None:
+def test_allocations_survive_a_nats_restart(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
     processes.start_relay()
@@ -165,7 +165,7 @@ def test_nats_restarted_in_the_middle(processes: Processes) -> None:
     assert violations(url) == []
 
 
-def test_temporal_restarted_in_the_middle(
+def test_allocations_survive_a_temporal_restart(
     database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: Path
 ) -> None:
     temporal = LocalTemporal(data_directory / "temporal", free_port(), free_port())
@@ -188,7 +188,7 @@ def test_temporal_restarted_in_the_middle(
         temporal.stop()
 
 
-def test_what_could_not_start_in_time_is_ended_by_a_sweeper(processes: Processes) -> None:
+def test_overdue_allocations_are_ended_by_a_sweeper_without_events(processes: Processes) -> None:
     """No relay, so no event ever arrives; the deadlines hold nevertheless."""
     url = processes.url
     seeded = seed(url)
@@ -208,7 +208,7 @@ def test_what_could_not_start_in_time_is_ended_by_a_sweeper(processes: Processes
     assert violations(url) == []
 
 
-def test_it_says_what_it_waits_for_and_gives_up(processes: Processes) -> None:
+def test_a_missing_server_or_setting_is_named_at_exit(processes: Processes) -> None:
     """A process for each server that is not there, side by side."""
     cases = {
         "waited 0 s for Temporal at 127.0.0.1:1": {"BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"},

@@ -1,1 +1,1 @@
-"""Activities: each calls exactly one command and says in plain values what came of it."""
+"""Activities: each runs exactly one command and returns its outcome as plain values."""

@@ -1,4 +1,4 @@
-"""The four steps of an allocation's lifecycle that the worker takes. Each may be repeated without harm."""
+"""The activities of an allocation's lifecycle. Each runs one command, which may be repeated safely."""
 
 from __future__ import annotations
 
@@ -10,56 +10,64 @@ from orchestrator.allocations.commands.cleanup import begin_release, finish_rele
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.operations.execution import Context
-from worker.activities.messages import Order, Step
+from worker.activities.messages import StepInput, StepResult
 from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES, TOOK_SECONDS
 
 
 class LifecycleActivities:
-    """Holds what commands need; constructed once per process."""
+    """The activities with the context that their commands need; one instance per process.
+
+    The activities' names are stored in workflow histories: do not rename the methods.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     @activity.defn
-    async def begin_provisioning(self, order: Order) -> Step:
-        """requested -> provisioning, with the node's task issued."""
+    async def begin_provisioning(self, step: StepInput) -> StepResult:
+        """Move `requested` to `provisioning` and issue the node's task."""
         with COMMAND_SECONDS.labels("begin_provisioning").time():
-            return _step(await begin_provisioning(self._context, UUID(order.allocation_id), order.notify))
+            return _result(await begin_provisioning(self._context, UUID(step.allocation_id), step.notify))
 
     @activity.defn
-    async def finish_provisioning(self, order: Order) -> Step:
-        """provisioning -> active or failed, by the task's row."""
+    async def finish_provisioning(self, step: StepInput) -> StepResult:
+        """Move `provisioning` to `active` or `failed` according to the task's row."""
         with COMMAND_SECONDS.labels("finish_provisioning").time():
-            return _step(await finish_provisioning(self._context, UUID(order.allocation_id)))
+            return _result(await finish_provisioning(self._context, UUID(step.allocation_id)))
 
     @activity.defn
-    async def begin_release(self, order: Order) -> Step:
-        """Begin an attempt to clean up."""
+    async def begin_release(self, step: StepInput) -> StepResult:
+        """Issue the task of one cleanup attempt."""
         with COMMAND_SECONDS.labels("begin_release").time():
-            return _step(await begin_release(self._context, UUID(order.allocation_id), order.notify))
+            return _result(await begin_release(self._context, UUID(step.allocation_id), step.notify))
 
     @activity.defn
-    async def finish_release(self, order: Order) -> Step:
-        """Conclude an attempt to clean up, by the task's row."""
+    async def finish_release(self, step: StepInput) -> StepResult:
+        """Conclude a cleanup attempt according to the task's row."""
         with COMMAND_SECONDS.labels("finish_release").time():
-            return _step(await finish_release(self._context, UUID(order.allocation_id), order.notify))
+            return _result(await finish_release(self._context, UUID(step.allocation_id), step.notify))
 
 
-def _step(outcome: Begun | Superseded | Waiting | Retry | Concluded) -> Step:
+def _result(outcome: Begun | Superseded | Waiting | Retry | Concluded) -> StepResult:
     match outcome:
         case Begun():
-            return Step("begun", seconds=outcome.wait_seconds, task_id=str(outcome.task_id))
+            return StepResult("begun", seconds=outcome.wait_seconds, task_id=str(outcome.task_id))
         case Superseded():
-            return Step("superseded", state=None if outcome.state is None else outcome.state.value)
+            return StepResult("superseded", state=None if outcome.state is None else outcome.state.value)
         case Waiting():
-            return Step("waiting", seconds=outcome.seconds)
+            return StepResult("waiting", seconds=outcome.seconds)
         case Retry():
-            return Step("retry", seconds=outcome.after_seconds)
+            return StepResult("retry", seconds=outcome.after_seconds)
         case Concluded():
-            if not outcome.repeated:
-                CONCLUSIONS.labels(outcome.state.value, outcome.code or "").inc()
-            if outcome.took_seconds is not None:
-                TOOK_SECONDS[outcome.state.value].observe(outcome.took_seconds)
-            if outcome.code is not None and not outcome.repeated:
-                FAILURES.labels(outcome.code).inc()
-            return Step("concluded", state=outcome.state.value, code=outcome.code, cleanup=outcome.cleanup)
+            _count(outcome)
+            return StepResult("concluded", state=outcome.state.value, code=outcome.code, cleanup=outcome.cleanup)
+
+
+def _count(outcome: Concluded) -> None:
+    if outcome.took_seconds is not None:
+        TOOK_SECONDS[outcome.state.value].observe(outcome.took_seconds)
+    if outcome.repeated:
+        return
+    CONCLUSIONS.labels(outcome.state.value, outcome.code or "").inc()
+    if outcome.code is not None:
+        FAILURES.labels(outcome.code).inc()

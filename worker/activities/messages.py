@@ -1,27 +1,29 @@
-"""What workflows and activities tell each other: plain values, since workflow histories keep them. No secrets."""
+"""Inputs and results of activities: plain values, because workflow histories store them. They contain no secrets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+StepKind = Literal["begun", "superseded", "waiting", "retry", "concluded"]
 
 
 @dataclass(frozen=True)
-class Order:
-    """A step to take for an allocation, by the workflow `notify`."""
+class StepInput:
+    """One step of an allocation's lifecycle, taken for the workflow whose id is `notify`."""
 
     allocation_id: str
     notify: str
 
 
 @dataclass(frozen=True)
-class Step:
-    """What came of a step.
+class StepResult:
+    """The outcome of a step (orchestrator/allocations/outcomes.py) as plain values.
 
-    `kind` is begun, superseded, waiting, retry or concluded (orchestrator/allocations/outcomes.py); `seconds` is how long to
-    wait for the task or for the next attempt.
+    `seconds` is how long to wait: for the task if `begun` or `waiting`, before the next attempt if `retry`.
     """
 
-    kind: str
+    kind: StepKind
     seconds: float = 0.0
     task_id: str | None = None
     state: str | None = None

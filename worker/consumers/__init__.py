@@ -1,1 +1,1 @@
-"""Consumers of the log on JetStream: they start workflows and wake them, and only then acknowledge."""
+"""The JetStream consumer of the log: starts and signals workflows, then acknowledges."""

@@ -1,4 +1,4 @@
-"""The worker's consumer: takes events, a bounded number at once, and acknowledges each only after its effect."""
+"""Consumes events of the log concurrently and acknowledges each only after its effect."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from opentelemetry.trace import SpanKind
 
 from orchestrator import tracing
 from orchestrator.crash_points import CrashPoint, reach
+from worker.consumers.dead_letters import FailedEvents, lasting_failure
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
-from worker.consumers.giving_up import GivingUp, lasting_failure
 from worker.consumers.pulling import Puller
 from worker.metrics import EVENT_AGE_SECONDS, EVENTS
 from worker.workflows.starting import WorkflowStarter
@@ -24,20 +24,22 @@ log = structlog.get_logger()
 
 
 class EventConsumer:
-    """Handles at most `in_flight_max` events at once; what becomes of one that fails is decided by `giving_up`."""
+    """Handles at most `in_flight_max` events at once; `failed_events` retries or buries those that fail."""
 
-    def __init__(self, puller: Puller, starter: WorkflowStarter, giving_up: GivingUp, *, in_flight_max: int) -> None:
+    def __init__(
+        self, puller: Puller, starter: WorkflowStarter, failed_events: FailedEvents, *, in_flight_max: int
+    ) -> None:
         self._puller = puller
         self._starter = starter
-        self._places = asyncio.Semaphore(in_flight_max)
-        self._giving_up = giving_up
+        self._slots = asyncio.Semaphore(in_flight_max)
+        self._failed_events = failed_events
 
     async def run(self) -> None:
-        """Consume until cancelled; what is in flight then, unacknowledged, comes again."""
+        """Consume until cancelled; events still in flight are not acknowledged and are redelivered."""
         try:
             async with asyncio.TaskGroup() as handlers:
                 async for message in self._puller.messages():
-                    await self._places.acquire()
+                    await self._slots.acquire()
                     handlers.create_task(self._handle(message))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
@@ -46,30 +48,30 @@ class EventConsumer:
         try:
             await self._answer(message)
         except nats.errors.Error as error:
-            # Not acknowledged, so it comes again; everything here may be repeated.
+            # An unacknowledged event is redelivered, and handling it again has no further effect.
             log.warning("acknowledgement_lost", why=str(error))
         finally:
-            self._places.release()
+            self._slots.release()
 
     async def _answer(self, message: Msg) -> None:
         try:
             event = read_event(message.data)
         except UnreadableEvent as error:
             EVENTS.labels("unknown", "unreadable").inc()
-            await self._giving_up.bury_unreadable(message, str(error))
+            await self._failed_events.bury_unreadable(message, str(error))
             return
         reach(CrashPoint.EVENT_BEFORE_DISPATCH)
         try:
-            with _told(event):
+            with _traced(event):
                 outcome = await dispatch(self._starter, event)
-        except Exception as error:  # noqa: BLE001 - what one event meets must keep no other waiting
+        except Exception as error:  # noqa: BLE001 - a failure of one event must not stop the others
             EVENTS.labels(event.type, "failed").inc()
             await self._fail(message, event, error)
             return
         reach(CrashPoint.EVENT_BEFORE_ACKNOWLEDGEMENT)
         await message.ack()
         reach(CrashPoint.EVENT_AFTER_ACKNOWLEDGEMENT)
-        self._giving_up.forget(message)
+        self._failed_events.forget(message)
         EVENTS.labels(event.type, outcome).inc()
         EVENT_AGE_SECONDS.labels(event.type).observe(max(0.0, event.age_seconds()))
         log.info("event_handled", outcome=outcome, **_ids(event))
@@ -78,22 +80,22 @@ class EventConsumer:
         failure = lasting_failure(error)
         if failure is None:
             log.warning("event_failed", **_ids(event), why=str(error))
-            await self._giving_up.put_off(message)
+            await self._failed_events.retry_later(message)
             return
         log.warning("event_refused", **_ids(event), why=failure.detail, exc_info=failure.reason == "handler_error")
-        await self._giving_up.put_off_or_bury(message, event.id, event.type, failure)
+        await self._failed_events.retry_or_bury(message, event.id, event.type, failure)
 
 
-def _told(event: ConsumedEvent) -> AbstractContextManager[object]:
-    """The event in its allocation's trace: its way here, the node's task if it ended one, and what it leads to."""
+def _traced(event: ConsumedEvent) -> AbstractContextManager[object]:
+    """Record the event's delivery and its finished task in the allocation's trace; a span around its handling."""
     if tracing.tracer() is None:
         return nullcontext()
     about = {"berth.event_id": str(event.id), "berth.allocation_id": str(event.allocation_id)}
-    tracing.tell_story(event.correlation_id, f"deliver {event.type}", event.occurred_at, datetime.now(UTC), about)
+    tracing.record_span(event.correlation_id, f"deliver {event.type}", event.occurred_at, datetime.now(UTC), about)
     if event.task is not None:
         task = {"berth.task_id": str(event.task.id), "berth.outcome": event.task.outcome, **about}
         began, ended = event.task.queued_at, event.occurred_at
-        tracing.tell_story(event.correlation_id, f"task {event.task.type}", began, ended, task)
+        tracing.record_span(event.correlation_id, f"task {event.task.type}", began, ended, task)
     return tracing.add_to_story(event.correlation_id, f"handle {event.type}", about, kind=SpanKind.CONSUMER)
 
 

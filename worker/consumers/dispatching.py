@@ -1,4 +1,4 @@
-"""What each event of the log leads to: a workflow starts, or one is woken."""
+"""Maps each consumed event to its effect: start a workflow, or signal one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from worker.workflows.starting import WorkflowStarter
 
 
 async def dispatch(starter: WorkflowStarter, event: ConsumedEvent) -> str:
-    """Do what the event asks for and answer what was done, in a word. Raises `RPCError` if Temporal cannot be asked."""
+    """Apply the event and return its outcome, a label of `berth_worker_events_total`.
+
+    Raises `RPCError` if Temporal is unavailable or refuses.
+    """
     if event.type == PROVISIONING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("provisioning", f"provisioning-{event.id}", event.allocation_id)
+        started = await starter.start("provisioning", event.id, event.allocation_id)
         return "started" if started else "repeated"
     if event.type == RELEASING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("release", f"releasing-{event.id}", event.allocation_id)
+        started = await starter.start("release", event.id, event.allocation_id)
         return "started" if started else "repeated"
     if event.task is None or event.task.notify is None:
-        return "nobody_waits"
-    woken = await starter.wake(event.task.notify, event.task.id)
-    return "woken" if woken else "nobody_waits"
+        return "no_workflow"
+    signalled = await starter.signal_task_finished(event.task.notify, event.task.id)
+    return "signalled" if signalled else "no_workflow"

@@ -1,7 +1,7 @@
-"""The durable consumer on the stream of the log, and where it stands.
+"""The durable JetStream consumer of the worker and its saved position.
 
-NATS keeps which messages are acknowledged. Postgres keeps the position below which all are, so that a consumer that is
-gone, with its stream or alone, begins where the old one was and replays nothing that is done (DESIGN §7).
+NATS stores which messages are acknowledged. PostgreSQL stores the version below which all are, so that a consumer that
+has to be created again, after its stream was lost or rebuilt, does not repeat finished work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNACKNOWLEDGED_MAX = 2_000
 
 
 class DurableConsumer:
-    """Makes the consumer when it is missing and saves its position."""
+    """Creates the consumer if it is missing, and saves its position."""
 
     def __init__(self, jetstream: JetStreamContext, context: Context, settings: Settings, health: Health) -> None:
         self._jetstream = jetstream
@@ -37,35 +37,35 @@ class DurableConsumer:
         self._ack_wait_seconds = settings.worker_ack_wait_seconds
         self._health = health
         self._saved = 0
-        self._waits_because = ""
+        self._last_error = ""
 
     async def bind(self) -> bool:
-        """Whether the consumer exists now, made if need be. False, with a line in the log, while that is impossible."""
+        """Create the consumer if it is missing. False, with a warning for each new reason, if that is impossible now."""
         try:
-            await self._require()
+            await self._ensure_exists()
         except (nats.errors.Error, Problem) as error:
             self._health.consuming = False
             why = f"{type(error).__name__}: {error}"
-            if why != self._waits_because:
+            if why != self._last_error:
                 log.warning("waiting", for_what=f"stream {self._stream}", why=why)
-                self._waits_because = why
+                self._last_error = why
             return False
         self._health.consuming = True
-        self._waits_because = ""
+        self._last_error = ""
         return True
 
-    async def _require(self) -> None:
+    async def _ensure_exists(self) -> None:
         try:
             await self._jetstream.consumer_info(self._stream, self._name)
         except NotFoundError:
-            await self._make()
+            await self._create()
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         await register_consumer(self._context, self._name)
         position = await find_consumer_position(self._context, self._name)
         config = ConsumerConfig(
             durable_name=self._name,
-            description="Starts and wakes workflows",
+            description="Starts and signals workflows",
             filter_subjects=list(FILTER_SUBJECTS),
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=self._ack_wait_seconds,
@@ -77,16 +77,16 @@ class DurableConsumer:
         try:
             await self._jetstream.add_consumer(self._stream, config)
         except APIError as error:
-            # Another worker made it a moment ago, perhaps from a position saved a moment later.
+            # Another worker may have created it meanwhile, perhaps from a newer position. If not, this raises NotFoundError.
             await self._jetstream.consumer_info(self._stream, self._name)
-            log.info("consumer_made_by_another", why=str(error))
+            log.info("consumer_created_by_another_worker", why=str(error))
         else:
-            log.info("consumer_made", stream=self._stream, consumer=self._name, after_version=position)
+            log.info("consumer_created", stream=self._stream, consumer=self._name, after_version=position)
 
     async def save_position(self) -> None:
-        """Save the version below which everything is acknowledged, if it has risen; count what waits."""
+        """Save the version below which every event is acknowledged, if it has risen, and set the gauges."""
         try:
-            # The stream's end first: nothing that comes between the two questions is taken for done.
+            # The stream's end is read first: an event published between the two calls must not count as done.
             end = (await self._jetstream.stream_info(self._stream)).state.last_seq
             info = await self._jetstream.consumer_info(self._stream, self._name)
             await self._save(info, end)
@@ -98,7 +98,7 @@ class DurableConsumer:
         EVENTS_UNACKNOWLEDGED.set(info.num_ack_pending or 0)
         floor = info.ack_floor.stream_seq if info.ack_floor else 0
         if info.num_pending == 0 and info.num_ack_pending == 0:
-            # Nothing of what it takes is left: what it does not take must not look undone, and keep the log.
+            # Every event that matches the filter is acknowledged: the others must not delay truncation of the log.
             floor = max(floor, end)
         if floor and floor > self._saved:
             await raise_consumer_position(self._context, self._name, floor)

@@ -1,4 +1,4 @@
-"""Events of the log as they come from JetStream: CloudEvents 1.0, structured JSON (docs/events.md)."""
+"""Parses events of the log from JetStream messages: CloudEvents 1.0, structured JSON (docs/events.md)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FILTER_SUBJECTS = [f"berth.events.*.{event_type}" for event_type in CONSUMED_TYP
 
 
 class UnreadableEvent(Exception):
-    """The message is no event of a type and shape known here; it will not become one."""
+    """The message is no event of a known type and shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTask:
-    """What `task.finished` says of a task; `notify` is the workflow that waits for it."""
+    """The task of a `task.finished` event; `notify` is the id of the workflow that waits for it."""
 
     id: UUID
     type: str
@@ -35,7 +35,7 @@ class FinishedTask:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedEvent:
-    """What the worker needs of an event. `task` is that of a `task.finished`."""
+    """The parts of an event that the worker uses. `task` is set for `task.finished`."""
 
     id: UUID
     type: str
@@ -45,17 +45,17 @@ class ConsumedEvent:
     task: FinishedTask | None = None
 
     def age_seconds(self) -> float:
-        """How long ago it was written, by this machine's clock; for measurement only."""
+        """Seconds since the event was written, by this machine's clock; for metrics only."""
         return (datetime.now(UTC) - self.occurred_at).total_seconds()
 
 
 def read_event(body: bytes) -> ConsumedEvent:
-    """Parse a message. Raises `UnreadableEvent` saying what is wrong."""
+    """Parse a message. Raises `UnreadableEvent` with the reason."""
     try:
         document = orjson.loads(body)
         event_type = str(document["type"]).removeprefix(TYPE_PREFIX)
         if event_type not in CONSUMED_TYPES:
-            raise UnreadableEvent(f"events of type {event_type} are not for the worker")
+            raise UnreadableEvent(f"the worker does not consume events of type {event_type}")
         data = document["data"]
         return ConsumedEvent(
             id=UUID(document["id"]),
@@ -70,7 +70,7 @@ def read_event(body: bytes) -> ConsumedEvent:
 
 
 def _allocation(event_type: str, data: dict[str, Any]) -> UUID | None:
-    """Tasks that are for no allocation exist; the other events are always about one."""
+    """The allocation's id. Only a task may have none."""
     if event_type == TASK_FINISHED and data["allocation_id"] is None:
         return None
     return UUID(data["allocation_id"])

@@ -1,8 +1,8 @@
-"""Messages of a durable JetStream consumer, as they come, for as long as the process lives.
+"""Pulls the messages of a durable JetStream consumer and renews the subscription when it ends or stalls.
 
-One pull request with a long expiry stays open, topped up while messages arrive, so a message is here as soon as the
-server has it. NATS sends signs of life on an idle pull; when they stop, or the server ends the pull, a new subscription
-is made (TRAPS, NATS: pull subscriptions can stall after a reconnect). Wire format: NATS ADR-13 "Pull Subscribe".
+One pull request with a long expiry stays open and is topped up while messages arrive, so that a message is delivered as
+soon as the server stores it. NATS sends heartbeats on an idle pull; if they stop, or the server ends the pull, a new
+subscription is made, because a pull can stall after a reconnect. Wire format: NATS ADR-13 "Pull Subscribe".
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PULL_ENDED = frozenset({"404", "408"})
 
 
 class PullEnded(Exception):
-    """This subscription brings nothing more; the reason is a word for the log."""
+    """This subscription delivers no more messages; the message is the reason, a metric label."""
 
 
 class Puller:
-    """Pulls up to `messages_max` at a time from one consumer; `bind` makes sure that the consumer exists."""
+    """Pulls up to `messages_max` messages at a time from one consumer. `bind` creates the consumer if it is missing."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Puller:
         self._messages_max = messages_max
         self._heartbeat_seconds = heartbeat_seconds
         self._bind = bind
-        self._asked = 0
+        self._requested = 0
 
     async def messages(self) -> AsyncIterator[Msg]:
-        """Every message, with subscriptions renewed as needed. Ends only when its task is cancelled."""
+        """Yield every message, renewing the subscription as needed. Ends only when its task is cancelled."""
         while True:
             if not await self._bind():
                 await asyncio.sleep(RENEWAL_PAUSE_SECONDS)
@@ -63,7 +63,7 @@ class Puller:
             try:
                 subscription = await self._connection.subscribe(inbox)
             except nats.errors.Error as error:
-                log.warning("cannot_subscribe", why=str(error))
+                log.warning("subscribe_failed", why=str(error))
                 await asyncio.sleep(RENEWAL_PAUSE_SECONDS)
                 continue
             try:
@@ -73,40 +73,40 @@ class Puller:
                 PULL_RENEWALS.labels(str(ended)).inc()
                 log.info("pull_renewed", reason=str(ended))
             finally:
-                await _leave(subscription)
+                await _unsubscribe(subscription)
             await asyncio.sleep(RENEWAL_PAUSE_SECONDS)
 
     async def _pull(self, subscription: Subscription, inbox: str) -> AsyncIterator[Msg]:
-        self._asked = 0
-        patience_seconds = self._heartbeat_seconds * HEARTBEATS_MISSED_MAX
+        self._requested = 0
+        silence_seconds_max = self._heartbeat_seconds * HEARTBEATS_MISSED_MAX
         while True:
-            if self._asked <= self._messages_max // 2:
-                await self._ask(inbox)
+            if self._requested <= self._messages_max // 2:
+                await self._request(inbox)
             try:
-                message = await subscription.next_msg(timeout=patience_seconds)
+                message = await subscription.next_msg(timeout=silence_seconds_max)
             except nats.errors.TimeoutError as error:
                 raise PullEnded("silence") from error
             except nats.errors.Error as error:
                 raise PullEnded(type(error).__name__) from error
             if self._is_message(message):
-                self._asked -= 1
+                self._requested -= 1
                 yield message
 
     def _is_message(self, message: Msg) -> bool:
-        """False for a sign of life or the end of one request. Raises `PullEnded` if the server wants no more of it."""
+        """False for a heartbeat or the end of one request. Raises `PullEnded` if the server ended the pull."""
         headers = message.headers or {}
         status = headers.get("Status")
         if status is None or message.data:
             return True
         if status in _PULL_ENDED:
-            self._asked -= int(headers.get("Nats-Pending-Messages", self._messages_max))
+            self._requested -= int(headers.get("Nats-Pending-Messages", self._messages_max))
         elif status != _IDLE_HEARTBEAT:
             raise PullEnded(f"status_{status}")
         return False
 
-    async def _ask(self, inbox: str) -> None:
+    async def _request(self, inbox: str) -> None:
         request = {
-            "batch": self._messages_max - self._asked,
+            "batch": self._messages_max - self._requested,
             "expires": int(EXPIRY_SECONDS * 1e9),
             "idle_heartbeat": int(self._heartbeat_seconds * 1e9),
         }
@@ -114,11 +114,11 @@ class Puller:
             await self._connection.publish(self._subject, orjson.dumps(request), reply=inbox)
         except nats.errors.Error as error:
             raise PullEnded(type(error).__name__) from error
-        self._asked = self._messages_max
+        self._requested = self._messages_max
 
 
-async def _leave(subscription: Subscription) -> None:
+async def _unsubscribe(subscription: Subscription) -> None:
     try:
         await subscription.unsubscribe()
     except nats.errors.Error as error:
-        log.debug("unsubscribed_late", why=str(error))
+        log.debug("unsubscribe_failed", why=str(error))

@@ -1,1 +1,1 @@
-"""Metering: what was active, turned into the ledger's lines by a consumer of the log (docs/billing.md)."""
+"""Metering: a consumer of the log that writes the usage ledger (docs/billing.md)."""

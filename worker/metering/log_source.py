@@ -1,4 +1,4 @@
-"""The log in this Postgres as a consumer's source: it needs neither NATS nor a key, and no event of it is a stub."""
+"""Reads the log in PostgreSQL as the source of a consumer, without NATS; it contains no stubs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ RETRY_SECONDS = 1.0
 
 
 class LogSource:
-    """Every event of the log, in lists of at most a thousand; looks for more every `tick_seconds`."""
+    """Every event of the log, in batches of at most a thousand; polls every `tick_seconds`."""
 
     def __init__(self, context: Context, tick_seconds: float) -> None:
         self._context = context
         self._tick_seconds = tick_seconds
 
     async def event_lists(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """As `berth.client.consumer.Source` says. Waits while nobody has accepted this Postgres after a failover."""
+        """Implements `berth.client.consumer.Source`. Waits until the PostgreSQL timeline is accepted after a failover."""
         while True:
             try:
                 events = await self._read(after)
             except (Problem, TransactionConflict) as error:
-                log.warning("metering_cannot_read", why=str(error))
+                log.warning("metering_read_failed", why=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if events:
                 yield events
-                # Whoever asks for more has committed what was handed to it.
+                # The consumer commits a batch before it asks for the next.
                 reach(CrashPoint.METERING_AFTER_COMMIT)
                 after = events[-1].version
             else:
@@ -53,7 +53,7 @@ class LogSource:
         scan = await read_feed(self._context.database, after, head, None, ALL)
         if scan.first > after + 1:
             raise LogTruncated(
-                f"the log begins at version {scan.first}, and {after + 1} was not metered",
+                f"the log begins at version {scan.first}, and version {after + 1} was not metered",
                 code="log_truncated",
                 extra={"first_version": scan.first},
             )

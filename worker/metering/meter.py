@@ -1,7 +1,7 @@
-"""The consumer that meters: an interval opens when an allocation becomes active and closes when it ceases to be.
+"""Meters allocations: an interval opens when an allocation becomes active and closes when it leaves that state.
 
-It closes at `releasing_at`, or at `failed_at` where an allocation is lost while it is active. What is ordered or tried again
-after that bills nothing: an interval closes once.
+It closes at `releasing_at`, or at `failed_at` if the allocation fails while active. An interval closes once: a retried
+release bills nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENDS = {
     EventType.RELEASING_REQUESTED.value: "releasing_at",
     EventType.PROVISIONING_FAILED.value: "failed_at",
 }
-"""Which events close an interval, and where they say when."""
+"""The events that close an interval, with the field that contains the time."""
 EVENT_TYPES = frozenset({EventType.PROVISIONING_ACTIVE.value, *ENDS})
 RETRY_SECONDS = 10.0
 
@@ -35,7 +35,7 @@ Connect = Callable[[], Awaitable[psycopg.AsyncConnection[Any]]]
 
 
 async def write_down(transaction: psycopg.AsyncConnection[Any], events: Sequence[Event]) -> None:
-    """Meter these events in the consumer's transaction."""
+    """Write the ledger lines of these events in the consumer's transaction."""
     openings = [_opening(event) for event in events if event.event_type == EventType.PROVISIONING_ACTIVE]
     closings = [
         Closing(UUID(event.data["allocation_id"]), event.data[ENDS[event.event_type]], event.version)
@@ -49,7 +49,7 @@ async def write_down(transaction: psycopg.AsyncConnection[Any], events: Sequence
 
 
 def _opening(event: Event) -> Opening:
-    assert event.tenant_id is not None, "an allocation is a tenant's"
+    assert event.tenant_id is not None, "an allocation has a tenant"
     data = event.data
     return Opening(
         UUID(data["allocation_id"]), event.tenant_id, data["sku"], data["gpus"], data["price_version"],
@@ -58,7 +58,7 @@ def _opening(event: Event) -> Opening:
 
 
 def make_consumer(source: Source, connect: Connect, batch_max: int) -> Consumer:
-    """The consumer that meters; its position is among those of this database's own consumers."""
+    """The metering consumer; its position is stored in the control plane's own table of consumers."""
     return Consumer(
         CONSUMER,
         source,
@@ -73,7 +73,7 @@ def make_consumer(source: Source, connect: Connect, batch_max: int) -> Consumer:
 async def meter_for_ever(
     source: Source, connect: Connect, batch_max: int, retry_seconds: float = RETRY_SECONDS
 ) -> None:
-    """Meter. Where it cannot go on for a reason that has a name, nothing is skipped: it says so, and tries again."""
+    """Meter until cancelled. On a known error log it, skip nothing, and retry after `retry_seconds`."""
     while True:
         try:
             METERING_STOPPED.set(0)

@@ -1,1 +1,5 @@
-"""Sweepers: they look, now and then, for what nobody ended in time (P9). Each is bounded and may run anywhere, any number."""
+"""Sweepers: periodic jobs that end waits which no request, event or workflow ended in time (P9).
+
+`table.py` lists them, `runner.py` runs them. Each run is bounded. Any number of workers may run the same sweeper: every
+command locks its object and checks it again.
+"""

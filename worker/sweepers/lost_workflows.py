@@ -1,15 +1,13 @@
-"""Waits whose workflow is gone (Temporal was wiped, a workflow was terminated or failed) or was never told that its task
-has ended (NATS is away): ended long before their deadline (P9).
+"""Rescues allocations that wait for a workflow which Temporal no longer runs, or which missed its task's signal (P9).
 
-Acts only on positive evidence: Temporal itself answers that no workflow which could go on is running, the event that
-was to start one has been handed over, and afterwards, under the locks, nothing has changed.
+Causes: Temporal lost its data, a workflow was terminated or failed, or NATS is unavailable. A wait is taken over only on
+positive evidence: Temporal answers that no workflow able to continue runs, the event that starts one was delivered, and
+the row is unchanged under its lock.
 """
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
-from typing import Literal
 from uuid import UUID
 
 import structlog
@@ -21,112 +19,112 @@ from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.operations.execution import Context
-from orchestrator.problems import Problem
 from worker.consumers.events import PROVISIONING_REQUESTED
-from worker.metrics import RESCUED, SWEEP_FAILURES
-from worker.workflows.starting import WorkflowStanding, WorkflowStarter
+from worker.metrics import RESCUED
+from worker.sweepers.sweeper import isolate_failure
+from worker.workflows.starting import (
+    WorkflowName,
+    WorkflowStarter,
+    WorkflowStatus,
+    event_workflow_id,
+    rescue_workflow_id,
+)
 
 log = structlog.get_logger()
 
-PROVISIONED_YET_TO_BE = (AllocationState.REQUESTED, AllocationState.PROVISIONING)
-BEGINNING = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+BEFORE_PROVISIONED = (AllocationState.REQUESTED, AllocationState.PROVISIONING)
+FIRST_POSITION = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 
-class LostWorkflows:
-    """Asks Temporal about at most `limit` waits in a round, one round in `seconds`, the earliest deadline first.
+class WorkflowRescuer:
+    """Checks at most `limit` waits a run that are older than `patience_seconds`, the earliest deadline first.
 
-    The next round goes on where this one ended, and at the end begins again, so that those which are well hide nobody.
+    The next run continues after the last wait of this one, and starts again at the end.
     """
 
     def __init__(
-        self, context: Context, starter: WorkflowStarter, *, consumer: str, patience_seconds: float, seconds: float,
-        limit: int,
-    ) -> None:  # fmt: skip
+        self, context: Context, starter: WorkflowStarter, *, consumer: str, patience_seconds: float, limit: int
+    ) -> None:
         self._context = context
         self._starter = starter
         self._consumer = consumer
         self._patience_seconds = patience_seconds
-        self._seconds = seconds
         self._limit = limit
-        self._due = float("-inf")
-        self._after = BEGINNING
+        self._after = FIRST_POSITION
 
-    async def sweep(self) -> None:
-        """One round, if it is time. Raises `RPCError` if Temporal cannot be asked; then nothing is concluded."""
-        if time.monotonic() < self._due:
-            return
-        self._due = time.monotonic() + self._seconds
+    async def run(self) -> None:
+        """Check the next waits. Raises `RPCError` if Temporal is unavailable: that is no evidence of a lost workflow."""
         waiters = await find_waiters(
             self._context, consumer=self._consumer, patience_seconds=self._patience_seconds, after=self._after,
             limit=self._limit,
         )  # fmt: skip
         for waiter in waiters:
-            try:
-                await self._look_after(waiter)
-            except Problem as problem:
-                SWEEP_FAILURES.labels("lost_workflows").inc()
-                log.warning("rescue_failed", allocation_id=str(waiter.allocation_id), why=str(problem))
+            with isolate_failure("lost_workflows", allocation_id=str(waiter.allocation_id)):
+                await self._check(waiter)
         full = len(waiters) == self._limit
-        self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else BEGINNING
+        self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else FIRST_POSITION
 
-    async def _look_after(self, waiter: Waiter) -> None:
-        workflow_ids = may_go_on(waiter)
+    async def _check(self, waiter: Waiter) -> None:
+        workflow_ids = responsible_workflow_ids(waiter)
         if workflow_ids is None:
             return
         why = "workflow_lost"
         for workflow_id in workflow_ids:
-            standing = await self._starter.standing(workflow_id)
-            if standing is WorkflowStanding.RUNS:
-                await self._wake(waiter, workflow_id)
+            status = await self._starter.status(workflow_id)
+            if status is WorkflowStatus.RUNNING:
+                await self._repeat_signal(waiter, workflow_id)
                 return
-            if standing is WorkflowStanding.CLOSED:
+            if status is WorkflowStatus.CLOSED:
                 why = "workflow_closed"
-        rescue_id = rescue_of(waiter)
+        await self._replace(waiter, workflow_ids, why)
+
+    async def _replace(self, waiter: Waiter, workflow_ids: list[str], why: str) -> None:
+        rescue_id = rescue_id_of(waiter)
         if not await take_over_wait(self._context, waiter, rescue_id):
             return
         log.warning(
             "allocation_rescued", allocation_id=str(waiter.allocation_id), state=waiter.state.value, why=why,
-            instead_of=workflow_ids, workflow_id=rescue_id,
+            replaced=workflow_ids, workflow_id=rescue_id,
         )  # fmt: skip
         RESCUED.labels(why).inc()
         reach(CrashPoint.RESCUE_BEFORE_START)
-        await self._starter.start_rescue(workflow_of(waiter), rescue_id, waiter.allocation_id)
+        await self._starter.start_rescue(workflow_of(waiter), waiter.allocation_id)
         reach(CrashPoint.RESCUE_AFTER_START)
 
-    async def _wake(self, waiter: Waiter, workflow_id: str) -> None:
-        """Tell a workflow what its task's event should have told it; a hint, which does no harm when it comes twice."""
+    async def _repeat_signal(self, waiter: Waiter, workflow_id: str) -> None:
+        """Send the signal that the event of an ended task should have sent; a duplicate signal has no effect."""
         if not waiter.task_ended or waiter.task_id is None or waiter.waits_for is not Wait.NODE:
             return
-        if await self._starter.wake(workflow_id, waiter.task_id):
+        if await self._starter.signal_task_finished(workflow_id, waiter.task_id):
             log.warning("workflow_woken", allocation_id=str(waiter.allocation_id), workflow_id=workflow_id)
-            RESCUED.labels("end_not_told").inc()
+            RESCUED.labels("signal_lost").inc()
 
 
-def workflow_of(waiter: Waiter) -> Literal["provisioning", "release"]:
-    """Which story goes on."""
-    return "provisioning" if waiter.state in PROVISIONED_YET_TO_BE else "release"
+def workflow_of(waiter: Waiter) -> WorkflowName:
+    """The workflow that continues the allocation."""
+    return "provisioning" if waiter.state in BEFORE_PROVISIONED else "release"
 
 
-def rescue_of(waiter: Waiter) -> str:
-    """The id of the workflow that goes on in the place of a lost one."""
-    return f"{'provisioning' if waiter.state in PROVISIONED_YET_TO_BE else 'releasing'}-overdue-{waiter.allocation_id}"
+def rescue_id_of(waiter: Waiter) -> str:
+    """The id of the workflow that replaces a lost one."""
+    return rescue_workflow_id(workflow_of(waiter), waiter.allocation_id)
 
 
-def may_go_on(waiter: Waiter) -> list[str] | None:
-    """Every workflow that may be the one which goes on; None if one may yet be started by an event. Pure.
+def responsible_workflow_ids(waiter: Waiter) -> list[str] | None:
+    """Ids of every workflow that may continue this wait; None if an undelivered event may still start one. Pure.
 
-    Who issued the newest task goes on with it. Before there is a task it is the workflow of the event with the claim's
-    newest fence, and that event counts only once the consumer has handed it over.
+    The workflow that issued the newest task continues with it. Before the first task it is the workflow of the event
+    with the claim's newest fence, which counts only after the consumer has acknowledged the event.
     """
     issuer = [] if waiter.notify is None else [waiter.notify]
     if waiter.waits_for in (Wait.NODE, Wait.RETRY):
         return issuer
-    starts = []
+    from_event = []
     if waiter.event_id is not None:
         if waiter.event_version is None or waiter.position < waiter.event_version:
             return None
-        kind = "provisioning" if waiter.event_type == PROVISIONING_REQUESTED else "releasing"
-        starts = [f"{kind}-{waiter.event_id}"]
+        name: WorkflowName = "provisioning" if waiter.event_type == PROVISIONING_REQUESTED else "release"
+        from_event = [event_workflow_id(name, waiter.event_id)]
     elif waiter.waits_for is Wait.WORKER:
         return None
-    return [*starts, *issuer, rescue_of(waiter)]
+    return [*from_event, *issuer, rescue_id_of(waiter)]

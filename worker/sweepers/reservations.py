@@ -1,17 +1,14 @@
-"""Holds past their deadline, windows that are over, and reservations whose record was kept long enough."""
+"""Expires overdue holds, releases windows that passed unused, and deletes reservations past their retention."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable, Sequence
-from uuid import UUID
 
 import structlog
 
 from orchestrator.operations.execution import Context
-from orchestrator.problems import Problem
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
 from orchestrator.reservations.queries import find_overdue_holds, find_windows_over
-from worker.metrics import SWEEP_FAILURES, SWEPT
+from worker.metrics import SWEPT
+from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()
 
@@ -20,30 +17,24 @@ RETIRED_BATCHES_MAX = 10
 
 async def sweep_overdue_holds(context: Context, limit: int) -> None:
     """Expire at most `limit` holds, the earliest deadline first, each in its own transaction."""
-    found = await find_overdue_holds(context, limit)
-    await _end(found, lambda one: expire_reservation(context, one), "reservation_expired")
+    for reservation_id in await find_overdue_holds(context, limit):
+        with isolate_failure("overdue_holds", reservation_id=str(reservation_id)):
+            if await expire_reservation(context, reservation_id):
+                SWEPT.labels("reservation_expired").inc()
+                log.info("reservation_expired", reservation_id=str(reservation_id))
 
 
 async def sweep_windows_over(context: Context, limit: int) -> None:
     """Release at most `limit` confirmed windows that passed unused, the earliest first, each in its own transaction."""
-    found = await find_windows_over(context, limit)
-    await _end(found, lambda one: end_window(context, one), "reservation_released")
-
-
-async def _end(found: Sequence[UUID], end: Callable[[UUID], Awaitable[bool]], kind: str) -> None:
-    """One that cannot be ended now hides none of the others."""
-    for reservation_id in found:
-        try:
-            if await end(reservation_id):
-                SWEPT.labels(kind).inc()
-                log.info(kind, reservation_id=str(reservation_id))
-        except Problem as problem:
-            SWEEP_FAILURES.labels(kind).inc()
-            log.warning("sweep_of_reservation_failed", reservation_id=str(reservation_id), why=str(problem))
+    for reservation_id in await find_windows_over(context, limit):
+        with isolate_failure("windows_over", reservation_id=str(reservation_id)):
+            if await end_window(context, reservation_id):
+                SWEPT.labels("reservation_released").inc()
+                log.info("reservation_released", reservation_id=str(reservation_id))
 
 
 async def sweep_retired_reservations(context: Context, limit: int) -> None:
-    """Forget what ended long ago, the earliest first, in small transactions."""
+    """Delete at most ten batches of `limit` ended reservations, the earliest first, each batch in its own transaction."""
     for _ in range(RETIRED_BATCHES_MAX):
         retired = await retire_reservations(context, limit)
         SWEPT.labels("reservation_retired").inc(retired)

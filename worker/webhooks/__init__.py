@@ -1,1 +1,1 @@
-"""Delivers events to webhooks (docs/webhooks.md)."""
+"""Delivers events to the webhooks of tenants and operators (docs/webhooks.md)."""

@@ -1,6 +1,6 @@
-"""Connections of one attempt: to the address that was looked at, and with a bound on what is read from it.
+"""Connections of one delivery attempt: to the checked address, with a bound on the bytes read.
 
-The bound holds whatever comes: a head that never ends, answers of 1xx without number, a body of gigabytes.
+The bound covers endless headers, any number of 1xx responses, and bodies of any size.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PART_BYTES_MAX = 16_384
 
 
 class AnswerTooLong(Exception):
-    """An endpoint has sent more than anybody reads, and no answer."""
+    """An endpoint sent more bytes than the bound without a complete response head."""
 
 
 class AddressBackend(httpcore.AsyncNetworkBackend):
-    """Connects to one address, whatever name it is told."""
+    """Connects to one address, whatever host name is requested."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -34,20 +34,20 @@ class AddressBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """To that address, at this port."""
+        """Connect to the address at `port`."""
         made = await self._inner.connect_tcp(self._address, port, timeout, local_address, socket_options)
         return BoundedStream(made)
 
 
 class BoundedStream(httpcore.AsyncNetworkStream):
-    """Another stream, of which little is read."""
+    """A stream from which at most `READ_BYTES_MAX` bytes are read."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
         self._left = READ_BYTES_MAX
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What comes next. Raises `AnswerTooLong` behind the bound."""
+        """Read the next bytes. Raises `AnswerTooLong` at the bound."""
         if self._left <= 0:
             raise AnswerTooLong
         part = await self._inner.read(min(max_bytes, PART_BYTES_MAX), timeout)
@@ -55,19 +55,19 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         return part
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of it."""
+        """Write the whole buffer."""
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """It is over."""
+        """Close the stream."""
         await self._inner.aclose()
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """The same, with what is inside the encryption counted."""
+        """Start TLS; the bound counts decrypted bytes."""
         return BoundedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """What the other stream says of itself."""
+        """Return the inner stream's extra information."""
         return self._inner.get_extra_info(info)

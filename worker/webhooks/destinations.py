@@ -1,6 +1,6 @@
-"""Where a message goes: the name is resolved here, and the connection is made to an address that was looked at.
+"""Resolves and checks the addresses of a webhook's host.
 
-Between looking and connecting nobody can put another address, for the name is not asked for again.
+The connection is made to a checked address; the name is not resolved again, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from functools import partial
 from orchestrator.webhooks.addresses import is_public_address
 
 ADDRESSES_MAX = 4
-"""Of a name's addresses, how many are tried."""
+"""How many of a name's addresses are tried."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a name. Raises OSError."""
 
 
 class DestinationRefused(Exception):
-    """Nothing is sent there; the text is the reason, a word for the log of deliveries."""
+    """The destination is not allowed; the message is the reason, a code for the list of deliveries."""
 
 
 class Resolver:
-    """Asks the machine's resolver, in threads of its own: names whose servers are silent keep nobody else waiting."""
+    """Resolves names with the system's resolver in dedicated threads: a slow name server delays no other work."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-names")
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """Every address of the name, in the resolver's order. Raises OSError."""
+        """All addresses of the name, in the resolver's order. Raises OSError."""
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -40,14 +40,14 @@ class Resolver:
         return list(dict.fromkeys(str(address[4][0]) for address in found))
 
     def close(self) -> None:
-        """Nobody waits for names that are still asked for."""
+        """Shut down without waiting for pending lookups."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def choose_addresses(resolve: Resolve, host: str, port: int, *, private_allowed: bool) -> Sequence[str]:
-    """Addresses that may be connected to, to be tried in this order. Raises `DestinationRefused`.
+    """The addresses to try, in order. Raises `DestinationRefused`.
 
-    One that is not of the public internet makes the whole name suspect: it is refused, whatever else it has.
+    A name with any private address is refused, unless `private_allowed`.
     """
     try:
         found = await resolve(host, port)

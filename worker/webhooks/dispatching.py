@@ -1,6 +1,6 @@
-"""The dispatcher: what is new in the log becomes deliveries, what is due is sent, and what came of it is written down.
+"""The webhook dispatcher: enqueues deliveries for new events, sends due ones, and records each attempt.
 
-No transaction is open while something is sent. Slow endpoints keep only their own share of this process busy.
+No transaction is open while a delivery is sent. A slow endpoint occupies at most its own share of the attempts.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from worker.webhooks.sending import Message, Sender
 log = structlog.get_logger()
 
 BATCH = 500
-"""Events of one webhook that one transaction looks at."""
+"""Most events that one transaction reads for a webhook."""
 WEBHOOKS_MAX = 200
-"""Webhooks of one transaction."""
+"""Most webhooks that one transaction advances."""
 LEASE_SECONDS = 40.0
-"""Beyond the timeout of an attempt: how long its outcome may take to be written down."""
+"""Added to an attempt's timeout: how long recording its outcome may take."""
 RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one process. Durations are seconds."""
+    """Bounds of the dispatcher in one process. Durations are seconds."""
 
     tick_seconds: float
     timeout_seconds: float
@@ -54,7 +54,7 @@ class Bounds:
 
 
 class Dispatcher:
-    """Any number of processes may have one: positions move under a lock, and an attempt is one's until its lease ends."""
+    """Any number of processes may run one: positions advance under a lock, and each due delivery is leased."""
 
     def __init__(self, context: Context, keys: WebhookKeys, sender: Sender, bounds: Bounds) -> None:
         self._context = context
@@ -67,7 +67,7 @@ class Dispatcher:
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """For ever. Trouble with the database that passes is waited for; anything else is raised."""
+        """Run until cancelled. Retries while the database is unavailable; raises any other error."""
         try:
             while True:
                 try:
@@ -75,17 +75,18 @@ class Dispatcher:
                     WEBHOOKS_STOPPED.set(0)
                 except Problem as trouble:
                     WEBHOOKS_STOPPED.set(1)
-                    log.warning("webhooks_cannot_be_dispatched", why=str(trouble))
+                    log.warning("webhook_dispatch_failed", why=str(trouble))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 if not unfinished:
                     await self._pause()
         finally:
-            await self._give_up()
+            await self._cancel_attempts()
 
     async def round(self) -> bool:
-        """Write down what is new, begin what is due; whether there is more that could be written down at once. Raises what
-        an attempt failed with that nobody foresaw.
+        """Enqueue new deliveries and start due ones. True if more can be enqueued at once.
+
+        Raises the unexpected error of an earlier attempt.
         """
         if self._failure is not None:
             raise self._failure
@@ -119,7 +120,7 @@ class Dispatcher:
             self._begin(one)
 
     async def drain(self) -> None:
-        """Return when every attempt that was begun has ended."""
+        """Return when every started attempt has ended."""
         while self._attempts:
             await asyncio.wait(set(self._attempts))
 
@@ -143,7 +144,7 @@ class Dispatcher:
         task.add_done_callback(note_end)
 
     async def _pause(self) -> None:
-        """A tick, or until an attempt has ended: there may be another for its place."""
+        """Wait one tick, or until an attempt ends and frees its slot."""
         self._ended.clear()
         try:
             async with asyncio.timeout(self._bounds.tick_seconds):
@@ -151,8 +152,8 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    async def _give_up(self) -> None:
-        """Attempts under way are left; their leases end, and they are sent again."""
+    async def _cancel_attempts(self) -> None:
+        """Cancel running attempts; their leases expire and they are sent again."""
         for task in self._attempts:
             task.cancel()
         if self._attempts:
@@ -163,11 +164,11 @@ class Dispatcher:
         outcome = "succeeded" if attempt.succeeded else attempt.error or f"status_{attempt.response_status}"
         WEBHOOK_ATTEMPTS.labels("succeeded" if attempt.succeeded else "failed").inc()
         WEBHOOK_ATTEMPT_SECONDS.observe(attempt.duration_ms / 1000)
-        told = log.bind(
+        logger = log.bind(
             webhook_id=str(claimed.webhook_id), number=claimed.number, event_id=str(claimed.event_id),
             attempt=claimed.attempts,
         )  # fmt: skip
-        told.info("webhook_attempted", outcome=outcome, duration_ms=attempt.duration_ms)
+        logger.info("webhook_attempted", outcome=outcome, duration_ms=attempt.duration_ms)
         pause = pause_seconds(claimed.attempts, attempt.retry_after_seconds, random.random())
         if attempt.error == "event_truncated":
             pause = None
@@ -179,12 +180,12 @@ class Dispatcher:
                 pause_seconds=pause,
                 failing_seconds_max=self._bounds.failing_seconds_max,
             )
-        except Problem as trouble:  # its lease ends, and it is sent again
-            told.warning("webhook_attempt_not_recorded", why=str(trouble))
+        except Problem as trouble:  # the lease expires and the delivery is sent again
+            logger.warning("webhook_attempt_not_recorded", why=str(trouble))
             return
         if disabled is not None:
             WEBHOOKS_DISABLED.labels(disabled).inc()
-            told.warning("webhook_disabled", reason=disabled)
+            logger.warning("webhook_disabled", reason=disabled)
 
     async def _attempt(self, claimed: Claim) -> Attempt:
         body = document_of(
@@ -200,7 +201,7 @@ class Dispatcher:
         return await self._sender.send(claimed.url, Message(str(claimed.event_id), body, keys))
 
     def _readable_keys(self, claimed: Claim) -> list[str]:
-        """What signs; keys of before a change of the task signing key are lost."""
+        """The usable signing keys; those sealed before a change of the task signing key are lost."""
         keys = []
         for key in claimed.keys:
             try:

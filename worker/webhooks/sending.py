@@ -1,4 +1,4 @@
-"""One attempt: a signed POST, and what came of it. Whatever an endpoint does, it is over in time, and little is read."""
+"""Sends one signed POST to a webhook and returns the outcome, within bounds of time and bytes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from worker.webhooks.destinations import DestinationRefused, Resolve, choose_add
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 USER_AGENT = "Berth-Webhooks/1"
 EXCERPT_SECONDS = 1.0
-"""How long is waited for the body of an answer; what counts is its status."""
+"""How long to read the response's body; only the status decides the outcome."""
 CLOSING_SECONDS = 4.0
-"""How long the end of a connection may take after that."""
+"""How long closing the connection may take."""
 HEADER_LENGTH_MAX = 100
-_TROUBLE = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
+_TRANSPORT_ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
 RETRY_AFTER_STATUSES = frozenset({429, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The head of an answer, as far as it says something here, and the beginning of its body."""
+    """Status and Retry-After of a response, and the beginning of its body."""
 
     status: int
     retry_after: str
@@ -40,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent: the same id and body at every attempt, signed anew by each of `keys`."""
+    """A delivery: the same id and body at every attempt, signed again with each of `keys`."""
 
     message_id: str
     body: bytes
@@ -48,8 +53,8 @@ class Message:
 
 
 class Sender:
-    """Sends to where it is allowed. Every attempt has a connection of its own: one that was made to an address for one name
-    serves no other name at that address.
+    """Sends to allowed destinations. Each attempt opens a new connection, so that a connection made for one host name is
+    never reused for another at the same address.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class Sender:
         self._tls = tls
 
     async def send(self, url: str, message: Message) -> Attempt:
-        """What came of it; never raises for anything that an endpoint or a name can do."""
+        """Send once and return the outcome. No behaviour of an endpoint or name server raises."""
         began = time.monotonic()
         answer: Answer | None = None
         error: str | None = None
@@ -87,7 +92,7 @@ class Sender:
             error = str(refused)
         except AnswerTooLong:
             error = "answer_too_long"
-        except (*_TROUBLE, ValueError, OSError) as trouble:
+        except (*_TRANSPORT_ERRORS, ValueError, OSError) as trouble:
             error = _name_of(trouble)
         duration_ms = int((time.monotonic() - began) * 1000)
         if answer is None:
@@ -98,10 +103,7 @@ class Sender:
     async def _post(
         self, place: WebhookUrl, addresses: Sequence[str], message: Message, limit: asyncio.Timeout
     ) -> Answer:
-        """The answer's head and the beginning of its body, from the first address that can be connected to.
-
-        `limit` is for the head; once that is there, what is left has bounds of its own.
-        """
+        """Post to the first address that accepts a connection. `limit` covers the head of the response only."""
         timestamp = int(time.time())
         headers = {
             "host": place.authority,
@@ -124,7 +126,7 @@ class Sender:
     async def _post_to(
         self, place: WebhookUrl, address: str, headers: dict[str, str], body: bytes, limit: asyncio.Timeout
     ) -> Answer:
-        # The URL keeps its name: the server is told it, and the certificate is held against it.
+        # The URL keeps the host name for the Host header, SNI and certificate verification.
         url = httpcore.URL(
             scheme=place.scheme.encode(), host=place.host.encode(), port=place.port, target=place.target.encode()
         )
@@ -135,13 +137,13 @@ class Sender:
             pool.stream("POST", url, headers=list(headers.items()), content=body) as answer,
         ):
             limit.reschedule(asyncio.get_running_loop().time() + EXCERPT_SECONDS + CLOSING_SECONDS)
-            told = {name.lower(): value for name, value in answer.headers}
-            retry_after = told.get(b"retry-after", b"").decode("latin-1")
+            headers_lower = {name.lower(): value for name, value in answer.headers}
+            retry_after = headers_lower.get(b"retry-after", b"").decode("latin-1")
             return Answer(answer.status, retry_after, await _excerpt(answer))
 
 
 async def _excerpt(answer: httpcore.Response) -> str | None:
-    """The beginning of the body as text that can be stored and shown, as far as it comes soon."""
+    """The beginning of the body as printable text, as far as it arrives in time."""
     read = b""
     try:
         async with asyncio.timeout(EXCERPT_SECONDS):
@@ -149,20 +151,20 @@ async def _excerpt(answer: httpcore.Response) -> str | None:
                 read += part
                 if len(read) >= EXCERPT_LENGTH_MAX:
                     break
-    except (TimeoutError, AnswerTooLong, *_TROUBLE):
+    except (TimeoutError, AnswerTooLong, *_TRANSPORT_ERRORS):
         pass
     text = read[:EXCERPT_LENGTH_MAX].decode(errors="replace")
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text) or None
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds, from either of its forms (RFC 9110, 10.2.3); None where there is none, or nonsense."""
+    """Seconds from a Retry-After header in either form (RFC 9110, 10.2.3); None if absent or invalid."""
     text = text.strip()[:HEADER_LENGTH_MAX]
     if text.isascii() and text.isdigit():
         return float(text)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError):  # the last for an offset of very many hours
+    except (ValueError, TypeError, OverflowError):  # OverflowError: an excessive UTC offset
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -170,7 +172,7 @@ def _retry_after(text: str) -> float | None:
 
 
 def _name_of(trouble: Exception) -> str:
-    """A word for the log of deliveries. Nothing of the message: that may hold what the URL holds."""
+    """The code of an error for the list of deliveries. The message is left out: it may contain secrets of the URL."""
     cause: BaseException | None = trouble
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

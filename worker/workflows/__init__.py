@@ -1,1 +1,1 @@
-"""Workflows: the story of a provisioning and of a release. Deterministic; nothing here touches the outside."""
+"""The deterministic workflows of provisioning and release. Only their activities reach the outside."""

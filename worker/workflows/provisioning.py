@@ -1,32 +1,37 @@
-"""From `requested` to `active`; or to `failed`, and then on until the units are clean."""
+"""The workflow that provisions an allocation and, if that fails, cleans up its units."""
 
 from __future__ import annotations
 
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from worker.activities.messages import Order, Step
+    from worker.activities.lifecycle import LifecycleActivities
+    from worker.activities.messages import StepInput, StepResult
 
-from worker.workflows.waking import TASK_FINISHED, Ended, attempts
+from worker.workflows.attempts import TASK_FINISHED, FinishedTasks, run_attempts
 
 
 @workflow.defn(name="provisioning")
 class ProvisioningWorkflow:
-    """One per `provisioning.requested`; its id is `provisioning-{event_id}`."""
+    """From `requested` to `active`, or to `failed` and proven cleanup. One per event `provisioning.requested`."""
 
     def __init__(self) -> None:
-        self._ended = Ended()
+        self._finished = FinishedTasks()
 
     @workflow.signal(name=TASK_FINISHED)
     def task_finished(self, task_id: str) -> None:
-        """A task that this workflow issued has ended."""
-        self._ended.add(task_id)
+        """A task of this workflow has ended."""
+        self._finished.add(task_id)
 
     @workflow.run
-    async def run(self, allocation_id: str) -> Step:
-        """What became of the allocation, or of its cleanup if it failed."""
-        order = Order(allocation_id, workflow.info().workflow_id)
-        outcome = await attempts("begin_provisioning", "finish_provisioning", order, self._ended)
-        if not outcome.cleanup:
-            return outcome
-        return await attempts("begin_release", "finish_release", order, self._ended)
+    async def run(self, allocation_id: str) -> StepResult:
+        """The outcome of provisioning, or of the cleanup after a failed one."""
+        step = StepInput(allocation_id, notify=workflow.info().workflow_id)
+        provisioned = await run_attempts(
+            LifecycleActivities.begin_provisioning, LifecycleActivities.finish_provisioning, step, self._finished
+        )
+        if not provisioned.cleanup:
+            return provisioned
+        return await run_attempts(
+            LifecycleActivities.begin_release, LifecycleActivities.finish_release, step, self._finished
+        )

@@ -1,29 +1,34 @@
-"""From `releasing` to `released`, or to `release_failed` when attempts are exhausted; and the cleanup of a failed one."""
+"""The workflow that releases an allocation."""
 
 from __future__ import annotations
 
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from worker.activities.messages import Order, Step
+    from worker.activities.lifecycle import LifecycleActivities
+    from worker.activities.messages import StepInput, StepResult
 
-from worker.workflows.waking import TASK_FINISHED, Ended, attempts
+from worker.workflows.attempts import TASK_FINISHED, FinishedTasks, run_attempts
 
 
 @workflow.defn(name="release")
 class ReleaseWorkflow:
-    """One per `provisioning.releasing.requested`; its id is `releasing-{event_id}`."""
+    """From `releasing` to `released`, or to `release_failed` when the attempts are exhausted; also cleans up a failed
+    allocation. One per event `provisioning.releasing.requested`.
+    """
 
     def __init__(self) -> None:
-        self._ended = Ended()
+        self._finished = FinishedTasks()
 
     @workflow.signal(name=TASK_FINISHED)
     def task_finished(self, task_id: str) -> None:
-        """A task that this workflow issued has ended."""
-        self._ended.add(task_id)
+        """A task of this workflow has ended."""
+        self._finished.add(task_id)
 
     @workflow.run
-    async def run(self, allocation_id: str) -> Step:
-        """What became of the release."""
-        order = Order(allocation_id, workflow.info().workflow_id)
-        return await attempts("begin_release", "finish_release", order, self._ended)
+    async def run(self, allocation_id: str) -> StepResult:
+        """The outcome of the release."""
+        step = StepInput(allocation_id, notify=workflow.info().workflow_id)
+        return await run_attempts(
+            LifecycleActivities.begin_release, LifecycleActivities.finish_release, step, self._finished
+        )

@@ -1,9 +1,11 @@
-"""Starts and wakes workflows. Both are repeatable: an event that comes twice changes nothing (TRAPS, Temporal)."""
+"""Starts and signals workflows. Both are idempotent: a redelivered event has no further effect."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any, Literal
 from uuid import UUID
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -11,13 +13,34 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from worker.workflows.waking import TASK_FINISHED
+from worker.activities.messages import StepResult
+from worker.workflows.attempts import TASK_FINISHED
+from worker.workflows.provisioning import ProvisioningWorkflow
+from worker.workflows.release import ReleaseWorkflow
+
+WorkflowName = Literal["provisioning", "release"]
+
+_RUN: dict[WorkflowName, Callable[[Any, str], Awaitable[StepResult]]] = {
+    "provisioning": ProvisioningWorkflow.run,
+    "release": ReleaseWorkflow.run,
+}
+_ID_PREFIX: dict[WorkflowName, str] = {"provisioning": "provisioning", "release": "releasing"}
 
 
-class WorkflowStanding(StrEnum):
-    """What Temporal knows of a workflow. `unknown`: no run of that id is kept; it never was, or was lost."""
+def event_workflow_id(name: WorkflowName, event_id: UUID) -> str:
+    """The id of the workflow that an event starts."""
+    return f"{_ID_PREFIX[name]}-{event_id}"
 
-    RUNS = "runs"
+
+def rescue_workflow_id(name: WorkflowName, allocation_id: UUID) -> str:
+    """The id of the workflow that a sweeper starts for an allocation whose own workflow is lost or late."""
+    return f"{_ID_PREFIX[name]}-overdue-{allocation_id}"
+
+
+class WorkflowStatus(StrEnum):
+    """What Temporal knows about a workflow id. `unknown`: it keeps no run of that id."""
+
+    RUNNING = "running"
     CLOSED = "closed"
     UNKNOWN = "unknown"
 
@@ -26,23 +49,23 @@ _RUNNING = frozenset({WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.C
 
 
 class WorkflowStarter:
-    """Knows the client and the task queue. After `step_seconds` without a sign of its worker, a step goes to another."""
+    """Starts workflows on one task queue. A workflow task without a response for `step_seconds` goes to another worker."""
 
     def __init__(self, client: Client, task_queue: str, step_seconds: float) -> None:
         self._client = client
         self._task_queue = task_queue
         self._step_timeout = timedelta(seconds=step_seconds)
 
-    async def start(self, workflow: str, workflow_id: str, allocation_id: UUID) -> bool:
-        """Start, unless that id runs or has completed; one that failed or was terminated starts anew. False if completed.
+    async def start(self, name: WorkflowName, event_id: UUID, allocation_id: UUID) -> bool:
+        """Start the event's workflow unless it runs or has completed; restart one that failed. False if completed.
 
-        The first command of every workflow checks the allocation's row, so a start too many does no harm.
+        A superfluous start is harmless: the first command of a workflow checks the allocation's row.
         """
         try:
             await self._client.start_workflow(
-                workflow,
+                _RUN[name],
                 str(allocation_id),
-                id=workflow_id,
+                id=event_workflow_id(name, event_id),
                 task_queue=self._task_queue,
                 task_timeout=self._step_timeout,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
@@ -53,31 +76,31 @@ class WorkflowStarter:
             return False
         return True
 
-    async def start_rescue(self, workflow: str, workflow_id: str, allocation_id: UUID) -> None:
-        """Start, unless that id runs now; for sweepers, whose reason may come again."""
+    async def start_rescue(self, name: WorkflowName, allocation_id: UUID) -> None:
+        """Start the allocation's rescue workflow unless it runs. It may run again later, for another wait."""
         await self._client.start_workflow(
-            workflow,
+            _RUN[name],
             str(allocation_id),
-            id=workflow_id,
+            id=rescue_workflow_id(name, allocation_id),
             task_queue=self._task_queue,
             task_timeout=self._step_timeout,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
 
-    async def standing(self, workflow_id: str) -> WorkflowStanding:
-        """Whether a workflow of that id runs, by Temporal's own word. Raises `RPCError` if that cannot be had."""
+    async def status(self, workflow_id: str) -> WorkflowStatus:
+        """Whether Temporal runs a workflow of that id. Raises `RPCError` if Temporal is unavailable."""
         try:
             found = await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
-            # A namespace that is not found says nothing about a workflow.
+            # NOT_FOUND for the namespace says nothing about the workflow.
             if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
-                return WorkflowStanding.UNKNOWN
+                return WorkflowStatus.UNKNOWN
             raise
-        return WorkflowStanding.RUNS if found.status in _RUNNING else WorkflowStanding.CLOSED
+        return WorkflowStatus.RUNNING if found.status in _RUNNING else WorkflowStatus.CLOSED
 
-    async def wake(self, workflow_id: str, task_id: UUID) -> bool:
-        """Tell a workflow that its task has ended; False if it is closed or unknown, which is nothing to worry about."""
+    async def signal_task_finished(self, workflow_id: str, task_id: UUID) -> bool:
+        """Signal a workflow that its task has ended. False if it is closed or unknown, which is no error."""
         try:
             await self._client.get_workflow_handle(workflow_id).signal(TASK_FINISHED, str(task_id))
         except RPCError as error:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from orchestrator.catalogue.cache import CatalogueCache
-from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remember_refusals
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, store_refusals_of
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
@@ -172,5 +172,5 @@ async def _refuse(context: Context, creates: Mapping[int, Create], refusals: Map
     storable = [index for index, refusal in refusals.items() if refusal.business]
     refused = [Refused(creates[index].operation, refusals[index], creates[index].tenant_id) for index in storable]
     results: Results = {index: refusal for index, refusal in refusals.items() if not refusal.business}
-    results.update(zip(storable, await remember_refusals(context, refused), strict=True))
+    results.update(zip(storable, await store_refusals_of(context, refused), strict=True))
     return results

@@ -21,7 +21,7 @@ from orchestrator.http.oidc.issuer_keys import IssuerKeys
 from orchestrator.http.oidc.token_principals import ClaimRules, principal_of
 from orchestrator.http.oidc.token_refusals import TenantNotActive, TokenExpired
 from orchestrator.http.oidc.tokens import TokenHeader, TokenRules, read_header, verify_token
-from orchestrator.http.single_flight import Remembered
+from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Problem
 from orchestrator.tenants.queries import is_tenant_active
 
@@ -43,20 +43,15 @@ class _Verified:
 class BearerTokens:
     """Turns the tokens of one issuer into principals."""
 
-    def __init__(
-        self, keys: IssuerKeys, database: Database, rules: TokenRules, claims: ClaimRules, cache_seconds: float
-    ) -> None:
+    def __init__(self, keys: IssuerKeys, rules: TokenRules, claims: ClaimRules, cache_seconds: float) -> None:
         self.keys = keys
         self._rules = rules
         self._claims = claims
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
-        async def ask(tenant_id: UUID) -> bool:
-            return await is_tenant_active(database, tenant_id)
+        self._tenants: SingleFlightCache[UUID, bool] = SingleFlightCache(is_tenant_active, cache_seconds)
 
-        self._tenants = Remembered(ask, cache_seconds)
-
-    async def principal_of(self, token: str) -> Principal:
+    async def principal_of(self, database: Database, token: str) -> Principal:
         """Whom the token stands for.
 
         Raises a `TokenRefused`, `IssuerUnavailable`, or what asking the database for the tenant raises.
@@ -64,7 +59,7 @@ class BearerTokens:
         try:
             found = await self._verified_token(token)
             tenant_id = found.principal.tenant_id
-            if tenant_id is not None and not await self._tenants.answer_for(tenant_id):
+            if tenant_id is not None and not await self._tenants.answer_for(database, tenant_id):
                 raise TenantNotActive("the tenant that the token names is unknown or suspended")
         except Problem as problem:
             metrics.TOKENS.labels(result=problem.code).inc()

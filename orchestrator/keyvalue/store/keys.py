@@ -8,14 +8,24 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Reading
 
-_HEAD = "select version as head, leader_id as leader from log_head"
+_SNAPSHOT = """
+select h.version as head, h.leader_id as leader, o.id as pending_mark
+from log_head h left join kv_namespaces n on n.id = :namespace left join outbox o on o.id = n.last_mark
+"""
+# By the index of a namespace's transactions: only those that the snapshot did not include are read.
+_BY_MARK = """
+select version as committed_version, leader_id as leader from log
+where coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') = :namespace and event_type = 'transaction'
+  and version > :after and outbox_id = :mark
+"""
+_VERSIONS = "select event_id, version as changed_version from log where event_id = any (cast(:event_ids as uuid[]))"
 _FIND = """
-select k.key, k.value, l.version as changed_version, exists (select from outbox o where o.id = k.mark) as waits
+select k.key, k.value, k.event_id, l.version as changed_version
 from kv_keys k left join log l on l.event_id = k.event_id
 where k.namespace = :namespace and k.key = :key and k.value is not null
 """
 _RANGE = """
-select k.key, k.value, l.version as changed_version, exists (select from outbox o where o.id = k.mark) as waits
+select k.key, k.value, k.event_id, l.version as changed_version
 from (
     select s.*, sum(octet_length(s.key) + octet_length(s.value)) over (order by s.key)
                 - octet_length(s.key) - octet_length(s.value) as before
@@ -46,32 +56,49 @@ _FIRST = "select version as first_version from log_first"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key that exists. `version`: of its last change, None where it has none yet (`waits`) or the log has forgotten it."""
+    """One key that exists. `version`: of its last change, by `event_id`; None where the log does not keep that any more."""
 
     key: bytes
     value: bytes
     version: int | None
-    waits: bool
+    event_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version that what is read with it includes, and who issued it."""
+    """The log's head in a snapshot, and the leader that issued it.
+
+    `pending_mark`: the outbox id of the namespace's newest transaction, if that was not sequenced yet. Marks rise with
+    versions, so without one the content of the snapshot is the namespace's state at `version`.
+    """
 
     version: int
     leader_id: str
+    pending_mark: int | None = None
 
 
-async def read_snapshot(reading: Reading) -> Snapshot:
-    """The log's head in this snapshot."""
-    row = (await reading.execute(_HEAD)).one()
-    return Snapshot(row.head, row.leader)
+async def read_snapshot(reading: Reading, namespace: UUID) -> Snapshot:
+    """The log's head in this snapshot, and whether the namespace is ahead of it."""
+    row = (await reading.execute(_SNAPSHOT, {"namespace": namespace})).one()
+    return Snapshot(row.head, row.leader, row.pending_mark)
+
+
+async def read_by_mark(reading: Reading, namespace: UUID, mark: int, after: int) -> Snapshot | None:
+    """The version beyond `after` of the namespace's transaction with this outbox id; None if it is not sequenced."""
+    row = (await reading.execute(_BY_MARK, {"namespace": namespace, "mark": mark, "after": after})).first()
+    return None if row is None else Snapshot(row.committed_version, row.leader)
+
+
+async def read_versions(reading: Reading, event_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """The versions of those of these events that the log keeps."""
+    rows = await reading.execute(_VERSIONS, {"event_ids": list(event_ids)})
+    return {row.event_id: row.changed_version for row in rows}
 
 
 async def read_key(reading: Reading, namespace: UUID, key: bytes) -> Entry | None:
     """One key."""
     row = (await reading.execute(_FIND, {"namespace": namespace, "key": key})).first()
-    return None if row is None else Entry(bytes(row.key), bytes(row.value), row.changed_version, row.waits)
+    return None if row is None else Entry(bytes(row.key), bytes(row.value), row.changed_version, row.event_id)
 
 
 async def read_range(
@@ -84,7 +111,7 @@ async def read_range(
     values = {"namespace": namespace, "begin": begin, "end": end, "limit": limit + 1}
     there = (await reading.execute(_COUNT, values)).scalar_one()
     rows = await reading.execute(_RANGE, {**values, "limit": limit, "bytes_max": bytes_max})
-    found = [Entry(bytes(row.key), bytes(row.value), row.changed_version, row.waits) for row in rows]
+    found = [Entry(bytes(row.key), bytes(row.value), row.changed_version, row.event_id) for row in rows]
     return found, there > len(found)
 
 

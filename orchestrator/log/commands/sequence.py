@@ -30,7 +30,7 @@ async def sequence_events(database: Database) -> Head:
 
 async def _sequence_all(database: Database) -> Head:
     while True:
-        async with database.statement() as tx:
+        async with database.autocommit() as tx:
             moved, head = await sequence(tx, BATCH_MAX)
         if moved < BATCH_MAX:
             return head

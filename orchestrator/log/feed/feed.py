@@ -213,7 +213,7 @@ class Feed:
                     self._hand(subscriber, [event for event in events if event.version > subscriber.cursor], at)
                 elif chunk:
                     subscriber.push(chunk)
-                subscriber.cursor = max(subscriber.cursor, at.version)
+                subscriber.advance(at.version)
         self._recent.extend(events)
         self._recent_bytes += bytes_of(events)
         while len(self._recent) > RECENT_EVENTS_MAX or self._recent_bytes > RECENT_BYTES_MAX:
@@ -223,7 +223,7 @@ class Feed:
     def _hand(self, subscriber: Subscriber, events: Sequence[FeedEvent], at: Head) -> None:
         """What one subscriber alone lacks."""
         audience = subscriber.audience
-        subscriber.cursor = max(subscriber.cursor, at.version)
+        subscriber.advance(at.version)
         chunk = audience.frames(events)
         if audience.has_checkpoints and subscriber.checkpoint < subscriber.cursor:
             subscriber.checkpoint = subscriber.cursor

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from fastapi.responses import Response
 
-from orchestrator.database.response_versions import as_of
 from orchestrator.http import metrics
 from orchestrator.http.asgi import Receive, Scope, Send
 from orchestrator.log.feed.delivery import GOING_SECONDS_MAX, Delivery
@@ -33,7 +32,6 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Until the subscriber has ended. Raises `Overloaded`, before anything is sent, where there is no place."""
-        as_of.set(None)
         subscriber = self._subscriber
         recheck_seconds = self._feed.limits.keepalive_seconds
         recheck_at = time.monotonic() + recheck_seconds

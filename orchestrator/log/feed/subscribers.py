@@ -46,6 +46,11 @@ class Subscriber:
         self._pushed_at = time.monotonic()
         self._something.set()
 
+    def advance(self, version: int) -> None:
+        """Everything up to `version` was pushed. Ignored after the end: what was not pushed is not sent."""
+        if self.ended is None:
+            self.cursor = max(self.cursor, version)
+
     def tend(self, now: float, keepalive_seconds: float, stall_seconds: float) -> None:
         """Called about every second: a sign of life where there was none, an end where nothing is taken any more."""
         if self._sending_since is not None and now - self._sending_since > stall_seconds:

@@ -23,9 +23,9 @@ from orchestrator.operations.execution import (
     Deferred,
     Done,
     Result,
-    remember_refusals,
     remembered,
     run_once,
+    store_refusals_of,
 )
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Answer, Operation, replay
@@ -60,14 +60,14 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
             if refusal.business:
                 refused[len(results)] = Refused(confirm.operation, refusal, confirm.tenant_id)
             results.append(refusal)
-    for index, answer in zip(refused, await remember_refusals(context, list(refused.values())), strict=True):
+    for index, answer in zip(refused, await store_refusals_of(context, list(refused.values())), strict=True):
         results[index] = answer
     return results
 
 
 async def _try_batch(context: Context, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
             outcomes = await confirm_together(tx, confirms)
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
@@ -97,7 +97,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -
             case Overdue():
                 return await refuse_late_confirm(context, confirm)
             case Missing():
-                async with context.database.glance() as reading:
+                async with context.database.read_one() as reading:
                     raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
             case TryAgain():
                 outcome = await _try_once(context, confirm)
@@ -111,7 +111,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -
 async def _try_once(context: Context, confirm: Confirm) -> ConfirmOutcome:
     """Under the reservation's lock alone, in one call."""
     try:
-        async with context.database.statement() as tx:
+        async with context.database.autocommit() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
             outcome = await confirm_once(tx, confirm)
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remember_refusals, remembered
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, store_refusals_of
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
@@ -99,12 +99,12 @@ async def _try_batch(context: Context, holds: Sequence[tuple[Hold, HoldTarget]])
         if len(batch) < 2:
             break
         try:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
                 together = await hold_together(tx, [holds[n] for n in batch], bounds_of(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
         except OperationInProgress:
-            async with context.database.statement() as tx:
+            async with context.database.autocommit() as tx:
                 locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in batch})
             if not locked:
                 break
@@ -145,7 +145,7 @@ async def _store_refusals(
         for index, result in enumerate(results)
         if isinstance(result, Problem) and result.business
     }
-    answers = await remember_refusals(context, list(refused.values()))
+    answers = await store_refusals_of(context, list(refused.values()))
     stored = dict(zip(refused, answers, strict=True))
     return [stored.get(index, result) for index, result in enumerate(results)]
 
@@ -227,7 +227,7 @@ async def _find_picks(context: Context, hold: Hold, target: AdmittedGpus) -> tup
 
 
 async def _try_once(context: Context, hold: Hold, target: HoldTarget) -> HoldOutcome:
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
         outcome = await hold_once(tx, hold, target, bounds_of(context.limits))
     reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
@@ -236,5 +236,5 @@ async def _try_once(context: Context, hold: Hold, target: HoldTarget) -> HoldOut
 
 async def _require_ssh_keys(context: Context, hold: Hold, template: dict[str, Any]) -> None:
     """Raise `SshKeyNotFound` unless the SSH keys of the allocation that starts at `starts_at` exist."""
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         await require_own_keys(reading, hold.tenant_id, [UUID(key) for key in template["ssh_key_ids"]])

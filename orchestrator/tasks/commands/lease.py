@@ -18,13 +18,13 @@ async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, 
     Most of the time nothing is queued for most nodes, and naming hundreds of them in a statement costs milliseconds: a
     look comes first, and only those that something is queued for are named.
     """
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         queued = await nodes_with_queued_tasks(reading, nodes_max=NODES_LOOKED_AT_MAX)
     if len(queued) < NODES_LOOKED_AT_MAX:
         waiting = [pair for pair in waiting if pair[0] in queued]
     if not waiting:
         return []
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         reach(CrashPoint.CLAIM_TASKS_BEFORE_COMMIT)
         dispatched = await claim_queued_tasks(tx, waiting, batch_max=batch_max)
     reach(CrashPoint.CLAIM_TASKS_AFTER_COMMIT)
@@ -33,5 +33,5 @@ async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, 
 
 async def repeat_tasks(context: Context, node_id: UUID, epoch: int, known: Sequence[UUID]) -> list[Dispatched]:
     """The node's dispatched, unfinished tasks besides those it says it has journaled: the same envelopes."""
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         return await hand_out_again(tx, node_id, epoch, known)

@@ -97,10 +97,10 @@ async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, r
     Raises `NotFound` if the task is not that node's.
     """
 
-    async with context.database.statement() as tx:
+    async with context.database.autocommit() as tx:
         if await record_progress_if_live(tx, task_id, node_id, report.fence, report.phases):
             return True
-    async with context.database.glance() as reading:
+    async with context.database.read_one() as reading:
         if await find_task_of_node(reading, task_id, node_id) is None:
             raise NotFound(f"this node has no task {task_id}")
     return False

@@ -28,7 +28,7 @@ from tests.lifecycle.seeding import create_allocation, seed
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events
-from tests.worker.harness import Processes, play_nodes, release_all
+from tests.support.worker_processes import Processes, play_nodes, release_all
 
 SECONDS_MAX = 90.0
 STREAM, CONSUMER = "BERTH_LOG", "berth-worker"

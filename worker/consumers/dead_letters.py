@@ -1,9 +1,13 @@
-"""When an event can never be handled: bounded tries, a dead letter with the reason, and only then the end of the message.
+"""Decides what happens to an event that failed: retry it after a pause, or store it as a dead letter and end its message.
 
-What passes by itself (Temporal or a connection away) is tried for as long as it takes. What is refused for good, and what
-makes the handler fail, is tried `tries_max` times by a process, with a pause that doubles: a refusal may be the fault of
-a server that is just being set up. What cannot be read will not become readable. Nobody waits behind such an event: it
-holds one of many places, and while it pauses none.
+| failure | tries | pause |
+|---|---|---|
+| a server is unavailable | unlimited | constant |
+| Temporal refuses the call, or the handler raises | `tries_max` per process | doubles with each try |
+| the message cannot be read | 1 | none |
+
+A refusal is retried because a server that is being set up may refuse calls that it later accepts. A pausing event holds
+no place among the events in flight.
 """
 
 from __future__ import annotations
@@ -26,9 +30,9 @@ from worker.metrics import EVENTS_GIVEN_UP
 
 log = structlog.get_logger()
 
-REMEMBERED_MAX = 10_000
+TRACKED_MAX = 10_000
 LOGGED_LENGTH_MAX = 500
-# https://grpc.github.io/grpc/core/md_doc_statuscodes.html: what the same call will get again.
+# https://grpc.github.io/grpc/core/md_doc_statuscodes.html: statuses that the same call will receive again.
 REFUSALS = frozenset(
     {
         RPCStatusCode.INVALID_ARGUMENT,
@@ -46,14 +50,14 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an event was not handled: a stable word, and a sentence."""
+    """Why an event was not handled: a stable code and a sentence."""
 
     reason: str
     detail: str
 
 
 def lasting_failure(error: Exception) -> Failure | None:
-    """What the same try would meet again; None for what passes by itself."""
+    """The failure that another try would meet again; None if the cause is temporary."""
     if not isinstance(error, RPCError):
         return Failure("handler_error", f"{type(error).__name__}: {error}")
     if error.status in REFUSALS:
@@ -62,22 +66,22 @@ def lasting_failure(error: Exception) -> Failure | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Legible:
-    """What can be read of a message that is no event for its consumer."""
+class PartialEvent:
+    """The readable parts of a message that is no event for this consumer."""
 
     failure: Failure
     event_id: UUID | None
     event_type: str | None
 
 
-def read_what_is_there(body: bytes, why: str) -> Legible:
-    """Id and type of a message, as far as it has them, and whether it is a stub (docs/events.md)."""
+def read_partially(body: bytes, why: str) -> PartialEvent:
+    """The id and type of a message where it has them, and whether it is a stub (docs/events.md)."""
     try:
         document = orjson.loads(body)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        return Legible(Failure("unreadable", why), None, None)
+        return PartialEvent(Failure("unreadable", why), None, None)
     data = document.get("data")
     if isinstance(data, dict) and data.get("stub") is True:
         failure = Failure("stub", f"the event could not be published whole: {data.get('reason')}")
@@ -87,13 +91,13 @@ def read_what_is_there(body: bytes, why: str) -> Legible:
         event_id = UUID(str(document.get("id")))
     except ValueError:
         event_id = None
-    named = document.get("type")
-    event_type = named.removeprefix(TYPE_PREFIX) if isinstance(named, str) else None
-    return Legible(failure, event_id, event_type)
+    full_type = document.get("type")
+    event_type = full_type.removeprefix(TYPE_PREFIX) if isinstance(full_type, str) else None
+    return PartialEvent(failure, event_id, event_type)
 
 
-class GivingUp:
-    """Keeps count of the tries of this process, puts events off, and buries what has been tried often enough."""
+class FailedEvents:
+    """Counts the tries of failed events in this process, delays their redelivery, and stores dead letters."""
 
     def __init__(
         self, context: Context, consumer: str, *, tries_max: int, pause_seconds: float, pause_seconds_max: float
@@ -106,33 +110,33 @@ class GivingUp:
         self._tries: dict[int, tuple[int, float]] = {}
 
     def forget(self, message: Msg) -> None:
-        """The event was handled."""
+        """Drop the count of an event that was handled."""
         self._tries.pop(message.metadata.sequence.stream, None)
 
-    async def put_off(self, message: Msg) -> None:
-        """What failed passes by itself: the event comes again in a moment."""
+    async def retry_later(self, message: Msg) -> None:
+        """Have the event redelivered after the constant pause, because the cause is temporary."""
         await message.nak(delay=self._pause_seconds)
 
-    async def put_off_or_bury(self, message: Msg, event_id: UUID, event_type: str, failure: Failure) -> None:
-        """One more try failed for good: the event comes again after a longer pause, or never."""
+    async def retry_or_bury(self, message: Msg, event_id: UUID, event_type: str, failure: Failure) -> None:
+        """Have the event redelivered after a longer pause; after `tries_max` tries store a dead letter."""
         version = message.metadata.sequence.stream
         tries, since = self._tries.get(version, (0, time.monotonic()))
         tries += 1
         if tries < self._tries_max:
-            self._remember(version, tries, since)
+            self._track(version, tries, since)
             await message.nak(delay=min(self._pause_seconds * 2 ** (tries - 1), self._pause_seconds_max))
             return
         await self._bury(message, event_id, event_type, failure, tries, time.monotonic() - since)
 
     async def bury_unreadable(self, message: Msg, why: str) -> None:
-        """A message that is no event for this consumer, however often it comes."""
-        found = read_what_is_there(message.data, why)
-        await self._bury(message, found.event_id, found.event_type, found.failure, 1, 0.0)
+        """Store a dead letter for a message that is no event for this consumer."""
+        partial = read_partially(message.data, why)
+        await self._bury(message, partial.event_id, partial.event_type, partial.failure, 1, 0.0)
 
-    def _remember(self, version: int, tries: int, since: float) -> None:
+    def _track(self, version: int, tries: int, since: float) -> None:
         self._tries.pop(version, None)
-        if len(self._tries) >= REMEMBERED_MAX:
-            # The oldest goes; it is tried more often than it need be, and still not for ever.
+        if len(self._tries) >= TRACKED_MAX:
+            # The oldest count is dropped: that event is tried more often than `tries_max`, and still not forever.
             del self._tries[next(iter(self._tries))]
         self._tries[version] = (tries, since)
 
@@ -152,18 +156,18 @@ class GivingUp:
             trying_seconds,
         )  # fmt: skip
         try:
-            fresh = await bury_event(self._context, burial)
+            created = await bury_event(self._context, burial)
         except Problem as problem:
-            # Not ended before it is kept: it comes again, and is buried then.
+            # The message ends only after the letter is stored; until then it is redelivered.
             log.warning("event_not_buried", version=version, why=problem.detail)
-            self._remember(version, tries - 1, time.monotonic() - trying_seconds)
+            self._track(version, tries - 1, time.monotonic() - trying_seconds)
             await message.nak(delay=self._pause_seconds)
             return
         self._tries.pop(version, None)
         EVENTS_GIVEN_UP.labels(failure.reason).inc()
         log.error(
             f"event_{failure.reason}", version=version, subject=message.subject, event_id=str(event_id),
-            event_type=event_type, tries=tries, why=failure.detail, dead_letter=fresh,
+            event_type=event_type, tries=tries, why=failure.detail, dead_letter=created,
             excerpt=excerpt[:LOGGED_LENGTH_MAX],
         )  # fmt: skip
         await message.term()

@@ -1,4 +1,4 @@
-"""Keeps the gauges of how far metering is behind the log."""
+"""Measures how far metering is behind the log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from orchestrator.operations.execution import Context
 from worker.metrics import METERING_LAG_SECONDS, METERING_LAG_VERSIONS
 
 
-async def measure_metering(context: Context) -> None:
-    """In versions, and in seconds since the first of them was committed."""
+async def measure_metering_lag(context: Context) -> None:
+    """Set the lag in versions, and in seconds since the first unmetered version was committed."""
     lag = await find_metering_lag(context)
     METERING_LAG_VERSIONS.set(lag.versions)
     METERING_LAG_SECONDS.set(lag.seconds)

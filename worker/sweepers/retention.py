@@ -1,5 +1,4 @@
-"""Answers of operations whose window is over are forgotten, and deleted keys that the log does not tell of any more; the counts
-of tables are kept short."""
+"""Deletes operation records past their retention window and tombstones of keys that the log no longer contains."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ BATCHES_MAX = 10
 
 
 async def sweep_operations(context: Context) -> None:
-    """Forget up to ten thousand, the earliest first, in small transactions."""
+    """Delete up to ten thousand expired operation records, the earliest first, and refresh the tables' row counts."""
     for _ in range(BATCHES_MAX):
         retired = await retire_operations(context, BATCH_MAX)
         SWEPT.labels("operation").inc(retired)
@@ -24,6 +23,6 @@ async def sweep_operations(context: Context) -> None:
 
 
 async def sweep_deleted_keys(context: Context) -> None:
-    """Forget some, if the earliest is old enough."""
+    """Delete up to a thousand tombstones if the earliest is old enough."""
     if await forget_deleted_keys(context, 1) > 0:
         SWEPT.labels("key").inc(await forget_deleted_keys(context, BATCH_MAX))

@@ -1,8 +1,7 @@
-"""What begins by itself: allocations of confirmed reservations, and those that waited for units which are free by now."""
+"""Starts the allocations of confirmed reservations, and allocations whose units have become free."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from uuid import UUID
 
 import structlog
@@ -10,20 +9,20 @@ import structlog
 from orchestrator.allocations.commands.waits import start_waiting
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
-from orchestrator.problems import Problem
 from orchestrator.reservations.commands.move import move_reservation
 from orchestrator.reservations.commands.postpone import fail_reservation, postpone_start
 from orchestrator.reservations.commands.start import Started, start_reservation
 from orchestrator.reservations.queries import find_due_starts, find_late_starts, find_nodes_to_start, find_stranded
-from worker.metrics import SWEEP_FAILURES, SWEPT
+from worker.metrics import SWEPT
+from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()
 
 
-class Beginnings:
-    """At most `limit` things of each kind in a round, the earliest first, each claim in a transaction of its own.
+class ReservationStarter:
+    """Handles at most `limit` reservations or nodes a run, the earliest first, each claim in its own transaction.
 
-    What waits for a node is tried in turns, so that many who wait in vain hide nobody whose node is back.
+    Late starts are retried in turns, so that reservations which cannot start yet do not delay those that can.
     """
 
     def __init__(self, context: Context, catalogue: CatalogueCache, limit: int) -> None:
@@ -33,26 +32,33 @@ class Beginnings:
         self._late_after = 0
 
     async def start_due(self) -> None:
-        """Start what confirmed reservations stand for; what cannot stay is moved, what cannot be moved waits, or fails."""
+        """Start reservations at their start time. One whose node is out of service is moved, postponed or failed."""
         for reservation_id in await find_due_starts(self._context, self._limit):
-            await self._done(self._start(reservation_id), "reservation_started", reservation_id=str(reservation_id))
+            with isolate_failure("due_starts", reservation_id=str(reservation_id)):
+                await self._start(reservation_id)
 
     async def start_late(self) -> None:
-        """Try again what waits for a node."""
+        """Retry postponed starts."""
         found = await find_late_starts(self._context, self._late_after, self._limit)
         self._late_after = found[-1][1] if len(found) == self._limit else 0
         for reservation_id, _ in found:
-            await self._done(self._start(reservation_id), "reservation_started", reservation_id=str(reservation_id))
+            with isolate_failure("late_starts", reservation_id=str(reservation_id)):
+                await self._start(reservation_id)
 
     async def move_stranded(self) -> None:
-        """Move what begun reservations hold on nodes out of service, where there is an equal place."""
+        """Move the claims of begun reservations off nodes that are out of service, if equal units are free elsewhere."""
         for reservation_id in await find_stranded(self._context, self._limit):
-            await self._done(self._move(reservation_id), "reservation_moved", reservation_id=str(reservation_id))
+            with isolate_failure("stranded_reservations", reservation_id=str(reservation_id)):
+                await self._move(reservation_id)
 
     async def start_waiting(self) -> None:
-        """Start what waits for units that nobody occupies: the net below the transaction that proves them free."""
+        """Start allocations whose units are free. The transaction that frees units does this; here it is made up for."""
         for node_id in await find_nodes_to_start(self._context, self._limit):
-            await self._done(self._pass_on(node_id), "units_passed_on", node_id=str(node_id))
+            with isolate_failure("units_to_start", node_id=str(node_id)):
+                started = await start_waiting(self._context, node_id)
+                SWEPT.labels("units_passed_on").inc(started)
+                if started:
+                    log.warning("units_passed_on", node_id=str(node_id), count=started)
 
     async def _start(self, reservation_id: UUID) -> None:
         for _ in range(self._limit):
@@ -80,17 +86,3 @@ class Beginnings:
             SWEPT.labels("reservation_moved").inc()
             log.warning("reservation_moved", reservation_id=str(reservation_id))
         return moved
-
-    async def _pass_on(self, node_id: UUID) -> None:
-        started = await start_waiting(self._context, node_id)
-        SWEPT.labels("units_passed_on").inc(started)
-        if started:
-            log.warning("units_passed_on", node_id=str(node_id), count=started)
-
-    async def _done(self, work: Awaitable[object], kind: str, **about: str) -> None:
-        """One thing that cannot be done now hides none of the others."""
-        try:
-            await work
-        except Problem as problem:
-            SWEEP_FAILURES.labels(kind).inc()
-            log.warning("sweep_of_reservation_failed", why=str(problem), **about)

@@ -1,4 +1,4 @@
-"""Relay and worker as real processes over real servers; the node is played by calling the command that its report calls."""
+"""Runs relay and worker as processes over real servers; nodes are simulated by calling the command of their reports."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Processes:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
     def log(self, name: str) -> str:
-        """What the processes of that name have said."""
+        """The log output of the processes of that name."""
         return (self.directory / f"{name}.log").read_text()
 
     def _start(self, module: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -78,7 +78,7 @@ class Processes:
         return process
 
     def environment(self) -> dict[str, str]:
-        """What the processes of this test read; short waits, so that trouble is over soon."""
+        """The environment of this test's processes, with short waits so that they recover quickly."""
         return {
             **os.environ,
             "BERTH_DATABASE_URL": self.url,
@@ -116,24 +116,24 @@ def wait_until(check: Callable[[], object], what: str) -> None:
 
 
 def answer_well(task: dict[str, Any]) -> ResultReport | None:
-    """What an instantly working node reports."""
+    """The successful report of a node that executes a task instantly."""
     return completed(task, WIPED if "release" in task["type"] or "deprovision" in task["type"] else PROVISIONED)
 
 
 async def answer_tasks(
     context: Context, url: str, until: Callable[[psycopg.AsyncConnection[Any]], Awaitable[bool]], answering: Answering
 ) -> None:
-    """Play all nodes: report every queued task at once by `answering` (None: say nothing), until `until` holds."""
-    told: set[uuid.UUID] = set()
+    """Simulate all nodes: report every queued task with `answering` (None: no report) until `until` holds."""
+    reported: set[uuid.UUID] = set()
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         deadline = time.monotonic() + WAIT_SECONDS_MAX * 3
         while not await until(connection):
-            assert time.monotonic() < deadline, "the allocations did not get where they should"
+            assert time.monotonic() < deadline, "the allocations did not reach their states"
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute("select * from node_tasks where state = 'queued' order by queued_at limit 64")
-            tasks = [task for task in await cursor.fetchall() if task["id"] not in told]
+            tasks = [task for task in await cursor.fetchall() if task["id"] not in reported]
             reports = [(task, answering(task)) for task in tasks]
-            told.update(task["id"] for task, _ in reports)
+            reported.update(task["id"] for task, _ in reports)
             await asyncio.gather(*(report(context, task, of) for task, of in reports if of is not None))
             if not tasks:
                 await asyncio.sleep(0.005)
@@ -145,7 +145,7 @@ select a.id, a.state, c.closed_at is not null from allocations a join claims c o
 
 
 def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = answer_well) -> None:
-    """Play all nodes until each allocation is in the state given and, where that state is final, its units are free."""
+    """Simulate all nodes until each allocation has the given state and, if that is final, its claim is closed."""
 
     async def main() -> None:
         context = make_context(url, limits=Limits())
@@ -165,7 +165,7 @@ def play_nodes(url: str, states: dict[uuid.UUID, str], answering: Answering = an
 
 
 def release_all(url: str, seeded: Seeded, ids: Sequence[uuid.UUID]) -> None:
-    """The tenant's release of each."""
+    """Release each allocation as its tenant."""
 
     async def each(context: Context) -> None:
         for allocation_id in ids:
@@ -175,7 +175,7 @@ def release_all(url: str, seeded: Seeded, ids: Sequence[uuid.UUID]) -> None:
 
 
 def answer_what_is_queued(url: str) -> None:
-    """Play all nodes until no task is queued."""
+    """Simulate all nodes until no task is queued."""
 
     async def main() -> None:
         context = make_context(url)
@@ -193,7 +193,7 @@ def answer_what_is_queued(url: str) -> None:
 
 
 def state_of(url: str, allocation_id: uuid.UUID) -> str:
-    """Where the allocation stands."""
+    """The allocation's state."""
     with connect(url) as connection:
         row = connection.execute("select state from allocations where id = %s", (allocation_id,)).fetchone()
     assert row is not None

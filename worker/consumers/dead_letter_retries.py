@@ -1,4 +1,4 @@
-"""Dead letters whose retry an operator asked for: the event of the log goes to the same handler as any other."""
+"""Retries dead letters on an operator's order: the event is read from the log and dispatched like any other."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from orchestrator.log.commands.dead_letters import retire_dead_letters, settle_r
 from orchestrator.log.queries import count_dead, find_due_retries
 from orchestrator.log.store.dead_letters import DueRetry
 from orchestrator.operations.execution import Context
+from worker.consumers.dead_letters import Failure, lasting_failure
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import UnreadableEvent, read_event
-from worker.consumers.giving_up import Failure, lasting_failure
 from worker.metrics import DEAD_LETTERS
 from worker.workflows.starting import WorkflowStarter
 
@@ -21,12 +21,12 @@ log = structlog.get_logger()
 async def retry_dead_letters(
     context: Context, starter: WorkflowStarter, consumer: str, limit: int, retention_seconds: float
 ) -> None:
-    """Handle what is due, the longest asked first; forget what was settled long ago; count what is dead.
+    """Retry at most `limit` letters, the earliest order first; delete letters settled more than `retention_seconds` ago.
 
-    Raises `RPCError` where Temporal cannot be asked now: what is due stays due.
+    Raises `RPCError` if Temporal is unavailable: the remaining retries stay due.
     """
     for due in await find_due_retries(context, consumer, limit):
-        failure = await _handle(starter, due)
+        failure = await _retry(starter, due)
         settled = await settle_retry(context, due.id, None if failure is None else (failure.reason, failure.detail))
         why = None if failure is None else failure.detail
         log.info("dead_letter_retried", dead_letter_id=str(due.id), handled=failure is None, settled=settled, why=why)
@@ -34,10 +34,10 @@ async def retry_dead_letters(
     DEAD_LETTERS.set(await count_dead(context, consumer))
 
 
-async def _handle(starter: WorkflowStarter, due: DueRetry) -> Failure | None:
-    """Why the event was not handled this time either, or None."""
+async def _retry(starter: WorkflowStarter, due: DueRetry) -> Failure | None:
+    """Dispatch the letter's event. The lasting failure, or None if it was handled."""
     if due.document is None:
-        return Failure("unreadable", f"the log has no version {due.version}: the message was somebody else's")
+        return Failure("unreadable", f"the log has no version {due.version}: Berth did not publish this message")
     try:
         event = read_event(orjson.dumps(due.document))
     except UnreadableEvent as error:

@@ -1,0 +1,74 @@
+"""Names of operations in the OpenAPI document (`create_allocation`), derived from method and path. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_PREFIX = re.compile(r"^/(api/v1/admin|api/v1|node/v1|v1)(?=/)")
+_PARAMETER = re.compile(r"^\{.*\}$")
+_VERBS = {"get": "get", "post": "create", "put": "put", "patch": "update", "delete": "delete"}
+_NAMED = {
+    ("get", "/ok"): "check_health",
+    ("get", "/metrics"): "read_metrics",
+    ("get", "/asyncapi.json"): "read_asyncapi",
+    ("get", "/v1/version"): "get_version",
+    ("get", "/v1/status"): "get_commit_status",
+    ("get", "/v1/subscribe"): "subscribe",
+    ("post", "/v1/commit"): "commit_transaction",
+    ("get", "/v1/kv"): "list_keys",
+    ("get", "/v1/kv/{key}"): "get_key",
+    ("get", "/v1/retention"): "list_retention_policies",
+    ("get", "/v1/retention/{policy_id}"): "get_retention_policy",
+    ("put", "/v1/retention/{policy_id}"): "put_retention_policy",
+    ("delete", "/v1/retention/{policy_id}"): "delete_retention_policy",
+    ("get", "/api/v1/me"): "get_me",
+    ("get", "/api/v1/usage"): "list_usage",
+    ("get", "/api/v1/availability"): "list_availability",
+    ("get", "/api/v1/balance"): "get_balance",
+    ("get", "/api/v1/admin/audit"): "admin_list_audit_entries",
+    ("post", "/api/v1/reservations"): "hold_reservation",
+    ("post", "/api/v1/nodes/enroll"): "enroll_node",
+    ("post", "/api/v1/webhooks/{webhook_id}/replay"): "replay_webhook_deliveries",
+    ("post", "/api/v1/admin/nodes/{node_id}/certificates/revoke"): "admin_revoke_node_certificates",
+    ("get", "/node/v1/tasks/wait"): "wait_for_tasks",
+    ("post", "/node/v1/heartbeat"): "report_heartbeat",
+    ("post", "/node/v1/certificate"): "renew_certificate",
+    ("post", "/node/v1/tasks/{task_id}/result"): "report_task_result",
+    ("post", "/node/v1/tasks/{task_id}/progress"): "report_task_progress",
+}
+"""Paths whose last part is not the name of a collection."""
+_ACTIONS = frozenset(
+    {
+        "adopt", "cancel", "confirm", "cordon", "destroy", "discard", "drain", "force-cleanup", "force-release", "forget",
+        "in-service", "out-of-service", "release", "replay", "retire", "retry", "rotate", "test", "uncordon",
+    }
+)  # fmt: skip
+
+
+def operation_id(method: str, path: str) -> str:
+    """The operation's name: verb and noun, `admin_` before those of operators.
+
+    A collection is listed or created in, an item is got, put, updated or deleted, an action is done to its item.
+    """
+    named = _NAMED.get((method, path))
+    if named is not None:
+        return named
+    parts = _PREFIX.sub("", path).strip("/").split("/")
+    prefix = "admin_" if path.startswith("/api/v1/admin/") else ""
+    nouns = [part for part in parts if not _PARAMETER.match(part)]
+    if nouns[-1] in _ACTIONS:
+        return f"{prefix}{nouns[-1]}_{_joined(nouns[:-1])}".replace("-", "_")
+    on_item = bool(_PARAMETER.match(parts[-1])) or nouns[-1].removesuffix("s") == nouns[-1]
+    if method == "get" and not on_item:
+        return f"{prefix}list_{_joined(nouns, plural=True)}".replace("-", "_")
+    return f"{prefix}{_VERBS[method]}_{_joined(nouns)}".replace("-", "_")
+
+
+def _joined(nouns: list[str], *, plural: bool = False) -> str:
+    """The nouns of a path as one: those before the last one are singular."""
+    singular = [_singular(noun) for noun in nouns]
+    return "_".join([*singular[:-1], nouns[-1] if plural else singular[-1]])
+
+
+def _singular(noun: str) -> str:
+    return noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")

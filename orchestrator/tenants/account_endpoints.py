@@ -1,0 +1,38 @@
+"""`GET /api/v1/me`: the caller, as the API authenticated it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import Caller
+from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.services import Parts
+from orchestrator.tenants.queries import find_tenant
+from orchestrator.tenants.schemas import Account
+
+router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
+
+
+@router.get("/me", response_model=Account)
+async def me(caller: Caller, parts: Parts) -> Response:
+    """Principal, role, tenant and limits of the caller; an operator has no tenant and no limits."""
+    tenant = None if caller.tenant_id is None else await find_tenant(parts.context.database, caller.tenant_id)
+    return json_response(
+        {
+            "principal_id": caller.id,
+            "role": caller.role,
+            "tenant": None if tenant is None else {"id": tenant.id, "name": tenant.name, "state": tenant.state},
+            "limits": None
+            if tenant is None
+            else {
+                "gpus_limit": tenant.gpus_limit,
+                "gpus_used": tenant.gpus_used,
+                "subscribers_max": parts.settings.feed_tenant_subscribers_max,
+                "webhooks_max": parts.settings.webhooks_max,
+                "hold_seconds_max": parts.context.limits.hold_seconds_max,
+                "window_seconds_max": parts.context.limits.window_seconds_max,
+            },
+        }
+    )

@@ -1,0 +1,51 @@
+"""The OpenAPI document as client generators read it: names, tags, servers, licence."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from orchestrator.app import build_services, node_application, public_application
+from orchestrator.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[dict[str, Any]]:
+    """The documents of the public and the node listener."""
+    services = build_services(Settings(database_url="postgresql://nowhere"))
+    return [public_application(services).openapi(), node_application(services).openapi()]
+
+
+def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every operation."""
+    return [operation for methods in document["paths"].values() for operation in methods.values()]
+
+
+def test_operation_ids_are_readable_and_unique(documents: list[dict[str, Any]]) -> None:
+    for document in documents:
+        names = [operation["operationId"] for operation in operations(document)]
+        assert len(names) == len(set(names))
+        assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+){0,5}", name)] == []
+    named = {operation["operationId"] for operation in operations(documents[0])}
+    assert named >= {
+        "create_allocation", "list_allocations", "get_allocation", "release_allocation", "get_allocation_timeline",
+        "hold_reservation", "confirm_reservation", "admin_list_allocations", "admin_force_release_allocation",
+        "admin_put_tenant_quota", "admin_create_node_enrolment_token", "admin_adopt_node_orphan", "get_operation",
+        "list_webhook_deliveries", "get_webhook_delivery", "admin_list_api_keys", "admin_delete_api_key", "get_me",
+    }  # fmt: skip
+
+
+def test_every_tag_is_described(documents: list[dict[str, Any]]) -> None:
+    for document in documents:
+        described = {tag["name"] for tag in document["tags"]}
+        used = {tag for operation in operations(document) for tag in operation["tags"]}
+        assert used == described
+
+
+def test_the_document_names_server_licence_and_contact(documents: list[dict[str, Any]]) -> None:
+    for document in documents:
+        assert document["servers"]
+        assert document["info"]["license"]["identifier"] == "Apache-2.0"
+        assert document["info"]["contact"]["name"]

@@ -1,0 +1,81 @@
+"""Runs every sweeper at its interval, one after another, and keeps running when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from temporalio.service import RPCError
+
+from orchestrator.problems import Problem
+from worker.metrics import SWEEP_FAILURES
+from worker.sweepers.sweeper import Sweeper
+
+log = structlog.get_logger()
+
+BACKOFF_FACTOR_MAX = 4
+"""A sweeper that keeps failing runs at least once in so many of its intervals: the waits it ends have deadlines."""
+
+
+@dataclass(slots=True)
+class _Schedule:
+    sweeper: Sweeper
+    due: float = float("-inf")
+    failures: int = 0
+
+
+class SweepRunner:
+    """Runs due sweepers in table order. A failed sweep is logged, counted, and retried after a growing pause.
+
+    No sweeper runs more often than every `pause_seconds`. `clock` returns monotonic seconds.
+    """
+
+    def __init__(
+        self, sweepers: Sequence[Sweeper], pause_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._schedules = [_Schedule(sweeper) for sweeper in sweepers]
+        self._pause_seconds = pause_seconds
+        self._clock = clock
+        for sweeper in sweepers:
+            SWEEP_FAILURES.labels(sweeper.name)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self.run_due()
+            await asyncio.sleep(max(0.0, self.next_due() - self._clock()))
+
+    def next_due(self) -> float:
+        """When the next sweeper is due, by the clock."""
+        return min(schedule.due for schedule in self._schedules)
+
+    async def run_due(self) -> None:
+        """Run each sweeper that is due once."""
+        for schedule in self._schedules:
+            if self._clock() >= schedule.due:
+                await self._run(schedule)
+
+    async def _run(self, schedule: _Schedule) -> None:
+        sweeper = schedule.sweeper
+        interval_seconds = max(sweeper.interval_seconds, self._pause_seconds)
+        try:
+            work_left = await sweeper.run()
+        except Exception as error:  # noqa: BLE001 - a defect in one sweeper must not stop the others
+            SWEEP_FAILURES.labels(sweeper.name).inc()
+            factor = min(2**schedule.failures, BACKOFF_FACTOR_MAX)
+            schedule.failures = min(schedule.failures + 1, BACKOFF_FACTOR_MAX)
+            schedule.due = self._clock() + interval_seconds * factor
+            _log_failure(sweeper, error, interval_seconds * factor)
+            return
+        schedule.failures = 0
+        schedule.due = self._clock() + (self._pause_seconds if work_left else interval_seconds)
+
+
+def _log_failure(sweeper: Sweeper, error: Exception, retry_seconds: float) -> None:
+    """A server that is unavailable is a warning; any other exception is a defect and keeps its traceback."""
+    expected = isinstance(error, (Problem, RPCError))
+    write = log.warning if expected else log.error
+    write("sweep_failed", sweeper=sweeper.name, why=str(error), retry_seconds=retry_seconds, exc_info=not expected)

@@ -1,0 +1,37 @@
+"""`Sweeper`, one row of the table of sweepers, and how a failed item is kept apart from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.problems import Problem
+from worker.metrics import SWEEP_FAILURES
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeper:
+    """A periodic job. `run` handles one bounded batch and returns True if work is left for the next round.
+
+    `ends` says which wait or backlog the sweeper ends, for docs/sweepers.md.
+    """
+
+    name: str
+    interval_seconds: float
+    run: Callable[[], Awaitable[bool | None]]
+    ends: str
+
+
+@contextmanager
+def isolate_failure(sweeper: str, **ids: str) -> Iterator[None]:
+    """Log and count an item whose command raised `Problem`, so that the sweep goes on with the next item."""
+    try:
+        yield
+    except Problem as problem:
+        SWEEP_FAILURES.labels(sweeper).inc()
+        log.warning("sweep_item_failed", sweeper=sweeper, why=str(problem), **ids)

@@ -1,0 +1,128 @@
+"""The table of sweepers. docs/sweepers.md shows it to operators; a test compares the two."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
+from worker.consumers.dead_letter_retries import retry_dead_letters
+from worker.settings import Settings
+from worker.sweepers.allocation_ends import announce_ends, release_ended
+from worker.sweepers.balances import sweep_balances
+from worker.sweepers.census import set_census_gauges
+from worker.sweepers.expired_tasks import expire_overdue_tasks
+from worker.sweepers.log_truncation import truncate_oldest_partition
+from worker.sweepers.lost_workflows import WorkflowRescuer
+from worker.sweepers.metering_lag import measure_metering_lag
+from worker.sweepers.offline_nodes import mark_silent_nodes_offline
+from worker.sweepers.overdue_allocations import rescue_overdue_allocations
+from worker.sweepers.reconciliation import InventoryReconciler, advance_orphans
+from worker.sweepers.reservation_starter import ReservationStarter
+from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
+from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
+from worker.sweepers.sweeper import Sweeper
+from worker.sweepers.webhook_deliveries import INTERVAL_SECONDS, sweep_webhook_deliveries
+from worker.workflows.starting import WorkflowStarter
+
+CATALOGUE_CACHE_SECONDS = 1.0
+
+
+def make_sweepers(context: Context, workflows: WorkflowStarter, settings: Settings) -> list[Sweeper]:
+    """Every sweeper of the worker, in the order in which one round runs them."""
+    return [
+        *_deadline_sweepers(context, settings),
+        *_rescue_sweepers(context, workflows, settings),
+        *_retention_sweepers(context, settings),
+        *_measuring_sweepers(context, settings),
+    ]
+
+
+def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers that act at a time which a tenant or the catalogue chose."""
+    every, batch = settings.sweep_seconds, settings.sweep_batch_max
+    starter = ReservationStarter(context, CatalogueCache(context.database, CATALOGUE_CACHE_SECONDS), batch)
+    return [
+        Sweeper("balances", every, partial(sweep_balances, context, batch), "prepaid balances due for evaluation"),
+        Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
+        Sweeper("due_starts", every, starter.start_due, "confirmed reservations whose start time has come"),
+        Sweeper("late_starts", every, starter.start_late, "reservations whose start was postponed"),
+        Sweeper(
+            "stranded_reservations",
+            every,
+            starter.move_stranded,
+            "claims of begun reservations on nodes out of service",
+        ),
+        Sweeper("units_to_start", every, starter.start_waiting, "allocations whose units have become free"),
+        Sweeper(
+            "ending_notices", every, partial(announce_ends, context, batch), "allocations about to end, unannounced"
+        ),
+        Sweeper("overdue_holds", every, partial(sweep_overdue_holds, context, batch), "holds past their deadline"),
+        Sweeper(
+            "windows_over", every, partial(sweep_windows_over, context, batch), "confirmed windows that passed unused"
+        ),
+    ]
+
+
+def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Settings) -> list[Sweeper]:
+    """Sweepers that end a wait because a process, server or node did not."""
+    every, batch, grace = settings.sweep_seconds, settings.sweep_batch_max, settings.sweep_grace_seconds
+    rescuer = WorkflowRescuer(
+        context, workflows, consumer=settings.worker_consumer_name, patience_seconds=settings.rescue_patience_seconds,
+        limit=batch,
+    )  # fmt: skip
+    reconciler = InventoryReconciler(
+        context, nodes_max=settings.reconcile_nodes_max, limit=batch, inventories_min=settings.missing_inventories_min
+    )
+    rescue_overdue = partial(rescue_overdue_allocations, context, workflows, grace, batch)
+    mark_offline = partial(mark_silent_nodes_offline, context, settings.node_silent_seconds, batch)
+    retry_letters = partial(
+        retry_dead_letters, context, workflows, settings.worker_consumer_name, batch,
+        settings.worker_dead_letter_retention_seconds,
+    )  # fmt: skip
+    return [
+        Sweeper("overdue_allocations", every, rescue_overdue, "allocations past the deadline of their wait"),
+        Sweeper(
+            "expired_tasks", every, partial(expire_overdue_tasks, context, grace, batch), "tasks past their expiry"
+        ),
+        Sweeper(
+            "lost_workflows", settings.rescue_seconds, rescuer.run, "waits whose workflow is gone or missed a signal"
+        ),
+        Sweeper("orphans", every, partial(advance_orphans, context, batch), "orphans about which an operator decided"),
+        Sweeper(
+            "inventories",
+            settings.reconcile_seconds,
+            reconciler.run,
+            "differences between nodes' inventories and claims",
+        ),
+        Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
+        Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
+    ]
+
+
+def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers that delete what was kept long enough."""
+    every, batch = settings.sweep_seconds, settings.sweep_batch_max
+    truncate = partial(truncate_oldest_partition, context, settings.log_age_seconds_min, settings.log_versions_min)
+    delete_deliveries = partial(
+        sweep_webhook_deliveries, context, settings.webhook_delivery_retention_seconds,
+        settings.webhook_deliveries_kept_max,
+    )  # fmt: skip
+    return [
+        Sweeper(
+            "retired_reservations", every, partial(sweep_retired_reservations, context, batch),
+            "ended reservations past their retention",
+        ),
+        Sweeper("operations", every, partial(sweep_operations, context), "operation records past their retention"),
+        Sweeper("deleted_keys", every, partial(sweep_deleted_keys, context), "tombstones of deleted keys"),
+        Sweeper("log", settings.log_truncation_seconds, truncate, "log partitions that no cursor needs"),
+        Sweeper("webhook_deliveries", INTERVAL_SECONDS, delete_deliveries, "finished webhook deliveries past their retention"),
+    ]  # fmt: skip
+
+
+def _measuring_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers that only set gauges."""
+    return [
+        Sweeper("metering_lag", settings.sweep_seconds, partial(measure_metering_lag, context), "nothing; sets gauges"),
+        Sweeper("census", settings.census_seconds, partial(set_census_gauges, context), "nothing; sets gauges"),
+    ]

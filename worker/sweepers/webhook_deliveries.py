@@ -1,0 +1,37 @@
+"""Deletes old webhook deliveries and measures how webhooks are doing."""
+
+from __future__ import annotations
+
+from orchestrator.operations.execution import Context
+from orchestrator.webhooks.commands.dispatch import sweep_deliveries
+from orchestrator.webhooks.queries import find_standing
+from worker.metrics import (
+    SWEPT,
+    WEBHOOK_DELIVERIES_PENDING,
+    WEBHOOK_LAG_VERSIONS,
+    WEBHOOK_OLDEST_DUE_SECONDS,
+    WEBHOOKS,
+)
+
+BATCH_MAX = 1_000
+BATCHES_MAX = 10
+INTERVAL_SECONDS = 15.0
+
+
+async def sweep_webhook_deliveries(context: Context, retention_seconds: float, kept_max: int) -> None:
+    """Delete up to ten thousand finished deliveries and set the gauges of webhooks.
+
+    A delivery is deleted `retention_seconds` after its end, or when its webhook has more than `kept_max`.
+    """
+    for _ in range(BATCHES_MAX):
+        deleted = await sweep_deliveries(context, seconds=retention_seconds, kept=kept_max, limit=BATCH_MAX)
+        SWEPT.labels("webhook_delivery").inc(deleted)
+        if deleted < BATCH_MAX:
+            break
+    standing = await find_standing(context.database)
+    WEBHOOKS.labels("enabled").set(standing.enabled)
+    WEBHOOKS.labels("disabled").set(standing.disabled)
+    WEBHOOKS.labels("failing").set(standing.failing)
+    WEBHOOK_DELIVERIES_PENDING.set(standing.pending)
+    WEBHOOK_OLDEST_DUE_SECONDS.set(standing.oldest_due_seconds)
+    WEBHOOK_LAG_VERSIONS.set(standing.lag_versions)
