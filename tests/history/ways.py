@@ -29,7 +29,7 @@ from orchestrator.tasks import queries as task_queries
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk
-from tests.reservations.test_lists import confirm_of, told
+from tests.reservations.test_lists import code_of, confirm_of
 from tests.turning_over.desk import consumed, gpus
 
 DAY = timedelta(days=1)
@@ -168,7 +168,7 @@ async def confirm_together(stage: Stage) -> None:
     held = [await stage.desk.held(stage.desk.slot(index)) for index in range(4)]
     confirms = [confirm_of(stage.desk, one) for one in held]
     results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
-    assert [told(result) for result in results] == ["200"] * 4
+    assert [code_of(result) for result in results] == ["200"] * 4
 
 
 @way

@@ -272,7 +272,7 @@ def test_pauses_between_attempts_grow_and_are_stored_as_the_wait(database_url: s
             assert (row["state"], row["waits_for"]) == ("provisioning", "retry")
             pauses.append((row["waits_until"] - row["waits_since"]).total_seconds())
             again = await finish_provisioning(context, allocation_id)
-            assert isinstance(again, Retry), "whoever asks again waits for the rest, and changes nothing"
+            assert isinstance(again, Retry), "a repeated call returns the remaining wait, and changes nothing"
             assert again.after_seconds < outcome.after_seconds
             assert allocation_of(database_url, allocation_id) == row
             assert isinstance(await begin_provisioning(context, allocation_id, "wf"), Begun)

@@ -72,7 +72,7 @@ insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fen
 
 
 def test_what_has_its_place_is_told_so_whatever_happens_to_the_rest_of_the_list(database_url: str) -> None:
-    """A refusal that cannot be stored, a window in which placing fails, and a failure that nobody foresaw."""
+    """A refusal that cannot be stored, a window in which placing fails, and an unforeseen error."""
     fleet = Fleet(database_url, slice_nodes=2)
     tenant = fleet.tenant()
     fleet.connection.execute(TROUBLE)

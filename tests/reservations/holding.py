@@ -53,7 +53,7 @@ INVARIANTS = {
         select e.event_type, e.payload from outbox e join reservations r on r.id = (e.payload ->> 'reservation_id')::uuid
         where (e.event_type = 'reservation.expired' and (e.payload ->> 'judged_at')::timestamptz < r.hold_until)
            or (e.event_type = 'reservation.confirmed' and (e.payload ->> 'judged_at')::timestamptz >= r.hold_until)""",
-    "every end is told once": """
+    "every end has one event": """
         select r.id, r.state from reservations r
         where (select count(*) from outbox e where e.subject = 'reservations/' || r.id
                and e.event_type not in ('reservation.held', 'reservation.confirmed', 'reservation.moved', 'reservation.waiting'))
@@ -161,7 +161,7 @@ class Desk:
             )
 
     def state(self, reservation_id: UUID) -> str:
-        """Where it stands."""
+        """Its state."""
         with connect(self.url) as connection:
             row = connection.execute("select state from reservations where id = %s", (reservation_id,)).fetchone()
         assert row is not None
@@ -180,7 +180,7 @@ def seed_with_seats(url: str, *, seats: int = 0, slice_nodes: int = 1, gpus_limi
 def at_desk(
     url: str, seeded: Seeded, work: Callable[[Desk], Awaitable[T]], *, limits: Limits | None = None, pool_size: int = 8
 ) -> T:
-    """Run `work` at a desk of its own."""
+    """Run `work` with a new `Desk`."""
 
     async def main(context: Context) -> T:
         return await work(Desk(url, context, seeded, CatalogueCache(context.database, 60.0)))

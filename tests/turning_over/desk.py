@@ -99,7 +99,7 @@ async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def told(url: str, subject: str) -> list[str]:
+def events_of(url: str, subject: str) -> list[str]:
     """The events of an allocation or reservation so far, in order."""
     return [row[0] for row in rows_of(url, "select event_type from outbox where subject = %s order by id", subject)]
 
@@ -110,5 +110,5 @@ def violations(url: str) -> list[Any]:
 
 
 def random_key() -> str:
-    """A key that nobody used."""
+    """An unused key."""
     return os.urandom(8).hex()
