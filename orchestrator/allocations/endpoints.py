@@ -29,7 +29,6 @@ from orchestrator.allocations.schemas import (
     TimelineQuery,
     label_of,
 )
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller, Caller, TenantCaller
 from orchestrator.http.fields import Nothing
@@ -44,6 +43,7 @@ from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Invalid
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
 from orchestrator.reservations.store.turn_over import Start
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(prefix="/allocations", tags=["allocations"], responses=PROBLEM_RESPONSES)
 admin_router = APIRouter(prefix="/allocations", tags=["admin: allocations"], responses=PROBLEM_RESPONSES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.audit import store as audit
@@ -15,6 +15,7 @@ from orchestrator.billing.store.payments import Payment, write_payment
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.tenants.store.tenants import read_tenant
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint

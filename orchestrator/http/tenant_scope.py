@@ -6,8 +6,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.allocations.states import Principal
 from orchestrator.problems import Forbidden, NotFound
+from orchestrator.tenants.principals import Principal
 
 
 class TenantQuery(BaseModel):

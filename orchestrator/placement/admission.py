@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import Catalogue, Image, Pool, Sku
 from orchestrator.placement.ranking import Decision, decide
 from orchestrator.problems import ImageUnavailable, SkuUnavailable, UnavailableReason

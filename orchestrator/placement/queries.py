@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from orchestrator.allocations.states import Shape
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Database
 from orchestrator.placement.admission import Wanted, admit_units

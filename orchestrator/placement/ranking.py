@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import FitClass, Layout, classes_of
 
 

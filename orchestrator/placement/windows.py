@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from uuid import UUID
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import FitClass, Layout
 from orchestrator.placement.ranking import Choice, Decision, Rejection
 

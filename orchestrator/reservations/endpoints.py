@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from orchestrator.allocations.rules import fault_labels
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -36,6 +35,7 @@ from orchestrator.reservations.schemas import (
 )
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from orchestrator.allocations.states import Shape
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units

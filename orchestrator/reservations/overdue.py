@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, Limits, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -18,6 +17,7 @@ from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.overdue import expire_if_overdue, find_overdue_holds
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.rows import why_missing
+from orchestrator.tenants.principals import Actor, ActorKind
 
 EXPIRED_MAX = 32
 _RIVAL = Actor(ActorKind.SYSTEM, "rival")

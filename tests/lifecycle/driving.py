@@ -15,10 +15,10 @@ from orchestrator.allocations.commands.cleanup import Outcome, begin_release, fi
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.release import release_allocation
 from orchestrator.allocations.outcomes import Begun
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.tasks.commands.results import accept_task_result
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.lifecycle.seeding import Seeded, connect, make_context
 
 T = TypeVar("T")

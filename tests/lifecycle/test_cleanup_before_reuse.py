@@ -12,10 +12,11 @@ from orchestrator.allocations.commands.cleanup import begin_release, finish_rele
 from orchestrator.allocations.commands.force import force_cleanup, force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded
-from orchestrator.allocations.states import AllocationState, SlotState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.database.census import take_census
 from orchestrator.nodes.commands.nodes import retire_node
 from orchestrator.nodes.queries import find_node
+from orchestrator.nodes.states import SlotState
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer
 from tests.lifecycle.driving import (

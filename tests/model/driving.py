@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 
 import psycopg
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer, Operation
@@ -30,6 +29,7 @@ from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers

@@ -13,10 +13,10 @@ from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.operation_keys import operation_of, usable_key
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationInProgress
+from orchestrator.tenants.principals import Principal
 from tests.placement.fleet import Fleet, create_all, create_of, working
 
 CALLER = Principal("tenant", uuid.uuid4(), uuid.uuid4())

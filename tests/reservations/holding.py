@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context, Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer, Operation
@@ -22,6 +21,7 @@ from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.event_payloads import unpromised
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.store import absences
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tenants.principals import Actor, ActorKind
 
 RECONCILER = Actor(ActorKind.WORKER, "reconciler")
 CODE_MISSING = "missing_on_node"

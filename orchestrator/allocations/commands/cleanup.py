@@ -7,7 +7,7 @@ from uuid import UUID
 from orchestrator.allocations.failures import FAILURES, Code, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.allocations.rules import is_proven
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, LatestTask, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, keep_waiting, start_waiting
 from orchestrator.allocations.store.timeline import note
@@ -17,7 +17,9 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import RELEASE_TYPES, expire_task, issue_task, read_instructions, release_parameters
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
 

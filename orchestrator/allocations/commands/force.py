@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import FINAL_STATES, Actor, AllocationState
+from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
@@ -22,6 +22,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
 
 ACCEPTED = 202

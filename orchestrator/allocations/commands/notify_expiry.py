@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.due import note_notified_if_ending
 from orchestrator.allocations.store.timeline import note
@@ -12,6 +11,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
 NOTE = "ending"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from orchestrator.allocations.failures import silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import draw_fence, end_right
 from orchestrator.allocations.store.timeline import note
@@ -16,6 +16,7 @@ from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
     expire_task,
@@ -23,6 +24,7 @@ from orchestrator.tasks.store.tasks import (
     provision_parameters,
     read_instructions,
 )
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:

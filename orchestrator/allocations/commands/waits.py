@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.allocations.failures import Code
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import claims
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
@@ -16,6 +16,7 @@ from orchestrator.log.events import EventType
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.store.tasks import hand_over
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def fail_unstarted(context: Context, allocation_id: UUID) -> Code | None:

@@ -13,20 +13,15 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.failures import may_pass, next_step_of
-from orchestrator.allocations.states import (
-    FINAL_STATES,
-    LIVE_TASK_STATES,
-    Actor,
-    AllocationState,
-    Shape,
-    TaskState,
-    allowed,
-)
+from orchestrator.allocations.states import FINAL_STATES, AllocationState, allowed
 from orchestrator.allocations.waits import Wait
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
 from orchestrator.retries import Retries
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tenants.principals import Actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
 _NEVER_STARTED = Actor(ActorKind.SYSTEM, "never_started")

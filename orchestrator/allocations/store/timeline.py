@@ -8,8 +8,8 @@ from uuid import UUID
 import orjson
 
 from node_agent.protocol import Phase
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Transaction
+from orchestrator.tenants.principals import Actor
 
 PROGRESS_PER_TASK_MAX = 64
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.store import dead_letters
 from orchestrator.log.store.dead_letters import Burial
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def bury_event(context: Context, burial: Burial) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.earliest import Ground, Grounds

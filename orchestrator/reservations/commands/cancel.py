@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
@@ -14,6 +13,7 @@ from orchestrator.reservations.refusals import HolderMismatch
 from orchestrator.reservations.states import ReservationState, WriteResult
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.rows import read_reservation, why_missing
+from orchestrator.tenants.principals import Actor, ActorKind
 
 _ENDED_UNUSED = frozenset({ReservationState.CANCELLED, ReservationState.EXPIRED})
 

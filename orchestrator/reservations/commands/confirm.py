@@ -13,7 +13,6 @@ from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Transaction, TransactionConflict
@@ -38,6 +37,7 @@ from orchestrator.reservations.states import ReservationState, WriteResult
 from orchestrator.reservations.store.confirming import Confirm, confirm_once, confirm_together
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.rows import read_reservation, why_missing
+from orchestrator.tenants.principals import Actor
 
 
 async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Deferred]:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import orjson
 
-from orchestrator.allocations.states import Actor
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, Done, run_once
@@ -35,6 +34,7 @@ from orchestrator.reservations.store.turn_over import (
     find_held_claim,
     turn_over_claim,
 )
+from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.reservations.store.overdue import delete_retired, expire_if_overdue, release_if_over
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def expire_reservation(context: Context, reservation_id: UUID) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.starting import find_stopped_claim, may_wait_for_node, wait_for_node
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def postpone_start(context: Context, reservation_id: UUID) -> bool:

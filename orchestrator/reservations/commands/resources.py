@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.table_bounds import Table, require_room
 from orchestrator.database.transactions import Transaction
@@ -19,6 +18,7 @@ from orchestrator.reservations.store.resources import (
     read_resource,
     require_new_resource,
 )
+from orchestrator.tenants.principals import Actor
 
 
 async def create_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:

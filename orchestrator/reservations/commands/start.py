@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, transact
@@ -31,6 +30,7 @@ from orchestrator.reservations.store.turn_over import (
     find_held_claim,
     turn_over_claim,
 )
+from orchestrator.tenants.principals import Actor, ActorKind
 
 _ACTOR = Actor(ActorKind.TENANT, "starts_at")
 

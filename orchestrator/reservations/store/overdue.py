@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.tenants.principals import Actor
 
 # Overdue holds are few, because sweepers end them within seconds, so the index by deadline serves all of these.
 # The clock is read in a subquery, once: an index cannot be searched for a value that may change at each row.

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
 from orchestrator.reservations.states import LIVE_RESERVATION_STATES, RESERVATION_TRANSITIONS, ReservationState
+from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
 
 

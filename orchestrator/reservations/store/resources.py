@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.events import Event, EventType
@@ -20,6 +19,7 @@ from orchestrator.problems import AlreadyExists
 from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import ResourceName, Slot
 from orchestrator.reservations.states import ResourceState
+from orchestrator.tenants.principals import Actor
 
 ResourceKind = Literal["node", "slot", "registered"]
 

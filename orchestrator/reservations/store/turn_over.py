@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from orchestrator.allocations.states import Actor
 from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
@@ -21,6 +20,7 @@ from orchestrator.placement.refusals import ssh_key_missing, tenant_suspended
 from orchestrator.reservations.outcomes import TurnedOver, TurnOverOutcome
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
+from orchestrator.tenants.principals import Actor
 
 STARTED_BY_ITSELF = "starts_at:"
 """Prefix of the operation keys of allocations that start at `starts_at`."""

@@ -18,8 +18,8 @@ from node_agent.protocol import (
     TaskType,
 )
 from orchestrator.allocations.rules import switches_of
-from orchestrator.allocations.states import Shape
 from orchestrator.allocations.store.advance import Subject
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner
 
