@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store.advance import lock_allocation
+from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.audit import store as audit
 from orchestrator.billing.rules import BalanceInsufficient, Judgement
-from orchestrator.billing.store.balances import lock_balance, read_standing, set_policy
+from orchestrator.billing.store.balances import is_depleted, lock_balance, read_standing, set_policy
 from orchestrator.billing.store.evaluation import judge_balance
 from orchestrator.billing.store.payments import Payment, write_payment
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.tenants.store.tenants import read_tenant
 
 
@@ -87,3 +90,28 @@ async def withdraw_from_balance(
         return Done(201, await write_payment(tx, payment, actor, operation.key, operation.request_id), tenant_id)
 
     return await run_once(context, operation, effect, None)
+
+
+RELEASE_REASON = "balance_depleted"
+_BILLING = Actor(ActorKind.BILLING, RELEASE_REASON)
+
+
+async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
+    """Release an active allocation whose tenant's balance is depleted, evaluated under both locks; return whether it was.
+
+    The release is audited. A top-up that was committed before prevents it. An allocation that is not active yet is released
+    once it is.
+    """
+
+    async def work(tx: Transaction) -> bool:
+        subject = await lock_allocation(tx, allocation_id)
+        if subject is None or subject.state is not AllocationState.ACTIVE:
+            return False
+        if not await is_depleted(tx, subject.tenant_id):
+            return False
+        order = ReleaseOrder(RELEASE_REASON, context.limits.requested_seconds_max)
+        await order_release(tx, subject, order, _BILLING)
+        await audit.record(tx, _BILLING, "allocation.release", subject.name, {"tenant_id": subject.tenant_id}, None)
+        return True
+
+    return await transact(context, work)

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from orchestrator.allocations.read_endpoints import tenant_meant
 from orchestrator.billing.queries import find_usage
 from orchestrator.billing.usage_schemas import UsageItem, UsageQuery
 from orchestrator.http.answers import json_response
@@ -15,6 +14,7 @@ from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.paging import Page, bounded_text, page_of, place_after
 from orchestrator.http.services import Parts
+from orchestrator.http.tenant_scope import scoped_tenant
 
 router = APIRouter(tags=["usage"], responses=PROBLEM_RESPONSES)
 
@@ -25,7 +25,7 @@ async def list_usage(query: Annotated[UsageQuery, Query()], caller: Caller, part
     kind = f"usage by {query.by}"
     after = place_after(query.cursor, kind, bounded_text, "")
     all_tenants = caller.tenant_id is None and query.tenant_id is None
-    tenant_id = None if all_tenants else tenant_meant(caller, query.tenant_id)
+    tenant_id = None if all_tenants else scoped_tenant(caller, query.tenant_id)
     found = await find_usage(
         parts.context.database, query.by, tenant_id, query.from_, query.to, after=after, limit=query.limit + 1
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.allocations import admin_endpoints as admin_allocations
 from orchestrator.allocations import endpoints as allocations
-from orchestrator.allocations import read_endpoints as allocation_reads
 from orchestrator.audit import endpoints as audit
 from orchestrator.billing import admin_endpoints as admin_balances
 from orchestrator.billing import endpoints as balance
@@ -27,7 +25,7 @@ from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orpha
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
 from orchestrator.operations import endpoints as operations
-from orchestrator.reservations import admin_endpoints as admin_resources
+from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
@@ -49,10 +47,10 @@ def public_routers() -> list[APIRouter]:
         _joined(
             "/api/v1",
             allocations.router,
-            allocation_reads.router,
             reservations.router,
             resources.router,
             catalogue.router,
+            availability.router,
             account_endpoints.router,
             ssh_key_endpoints.router,
             usage.router,
@@ -66,9 +64,9 @@ def public_routers() -> list[APIRouter]:
             api_key_endpoints.router,
             admin_catalogue.router,
             nodes.router,
-            admin_resources.router,
+            resources.admin_router,
             orphan_endpoints.router,
-            admin_allocations.router,
+            allocations.admin_router,
             audit.router,
             dead_letter_endpoints.router,
             consumer_endpoints.router,

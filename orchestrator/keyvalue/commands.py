@@ -18,8 +18,9 @@ from orchestrator.database.transactions import TransactionConflict
 from orchestrator.keyvalue.rules import NamespaceFull, VersionInFuture
 from orchestrator.keyvalue.store import transactions
 from orchestrator.keyvalue.store.transactions import Commit, commit_all, give_versions
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remembered, transact
-from orchestrator.operations.store.operations import Answer, answer_of_call
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, transact
+from orchestrator.operations.outcomes import StoredResponse
+from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded, Problem
 from orchestrator.reservations.refusals import OperationTableFull
 
@@ -38,7 +39,7 @@ class Settled:
     event_id: str | None
 
 
-async def commit_transactions(context: Context, commits: Sequence[Commit]) -> list[Result | Later]:
+async def commit_transactions(context: Context, commits: Sequence[Commit]) -> list[Result | Deferred]:
     """What became of each, in order: 200 with `committed` or `not_committed`, or the first answer that its key was given.
 
     One that looks at ranges, or whose namespace could come to be full, is for the caller to try alone, later. Keys within
@@ -47,7 +48,7 @@ async def commit_transactions(context: Context, commits: Sequence[Commit]) -> li
     it was committed, and its version cannot be told now. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list.
     """
     light = [n for n, commit in enumerate(commits) if not commit.is_heavy]
-    results: list[Result | Later] = [partial(_alone, context, commit) for commit in commits]
+    results: list[Result | Deferred] = [Deferred(partial(_alone, context, commit)) for commit in commits]
     try:
         head, outcomes = await _try(context, [commits[n] for n in light], alone=False) if light else (0, [])
     except FOR_ONES_SAKE:
@@ -103,7 +104,7 @@ def _settled(commit: Commit, outcome: dict[str, Any]) -> Settled:
             body = orjson.dumps(outcome["body"]).decode()
             return Settled(Answer(200, body, kept_seconds=commit.operation.retention_seconds), outcome["event_id"])
         case "existing":
-            return Settled(answer_of_call(commit.operation, outcome), outcome.get("event_id"))
+            return Settled(replay(commit.operation, StoredResponse.decode(outcome)), outcome.get("event_id"))
         case "version_in_future":
             raise VersionInFuture(
                 f"version {commit.version_max} was told to nobody; the log ends at {outcome['head']}",

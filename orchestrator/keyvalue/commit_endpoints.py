@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -39,6 +38,7 @@ from orchestrator.operations.states import OperationState
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Malformed, OperationInProgress, TooLarge
 from orchestrator.settings import Settings
+from orchestrator.tenants.principals import Principal
 
 
 class CommitRoute(APIRoute):

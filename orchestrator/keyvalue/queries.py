@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Database
 from orchestrator.keyvalue.store import keys
 from orchestrator.keyvalue.store.keys import Committed, Entry, Snapshot
 from orchestrator.problems import DatabaseUnavailable
+from orchestrator.tenants.principals import Principal
 
 
 @dataclass(frozen=True, slots=True)

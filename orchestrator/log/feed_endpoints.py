@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.authentication import admit, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
@@ -22,6 +21,7 @@ from orchestrator.log.refusals import LogTruncated
 from orchestrator.log.store.feed import TRANSACTION, Filter
 from orchestrator.log.wanted_versions import VERSION_MAX
 from orchestrator.problems import Invalid
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 NAMES_MAX: Final = 50

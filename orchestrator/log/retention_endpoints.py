@@ -8,13 +8,13 @@ from uuid import UUID
 from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
-from orchestrator.allocations.read_endpoints import tenant_meant
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.fields import NAME_PATTERN
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.services import Parts
+from orchestrator.http.tenant_scope import scoped_tenant
 from orchestrator.http.writes import AnyWrite
 from orchestrator.keyvalue.commit_endpoints import namespace_of
 from orchestrator.log.commands.retention import put_retention_policy, remove_retention_policy
@@ -30,7 +30,7 @@ _MADE: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "descr
 @router.get("/", response_model=list[RetentionPolicy], include_in_schema=False)
 async def list_all(caller: Caller, parts: Parts, tenant_id: UUID | None = None) -> Response:
     """Every policy of the tenant, or of the operators, by id. Operators may ask for a tenant's."""
-    scope = namespace_of(caller) if tenant_id is None else tenant_meant(caller, tenant_id)
+    scope = namespace_of(caller) if tenant_id is None else scoped_tenant(caller, tenant_id)
     return json_response(await list_policies(parts.context.database, scope))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.notifications import store as subscriptions
 from orchestrator.notifications.store import Keeping, raise_positions
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 
 
 async def acknowledge_events(

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Path, WebSocket
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -32,6 +31,7 @@ from orchestrator.notifications.queries import list_subscriptions
 from orchestrator.notifications.schemas import SUBSCRIPTION_PATTERN, NotificationSubscription, Question
 from orchestrator.notifications.sockets import NotificationSocket, Place
 from orchestrator.problems import Malformed, Problem
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(prefix="/api/v1/notifications", tags=["log"], responses=PROBLEM_RESPONSES)
 SubscriptionPath = Annotated[str, Path(pattern=SUBSCRIPTION_PATTERN)]

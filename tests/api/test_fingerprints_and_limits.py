@@ -127,8 +127,7 @@ def test_in_a_batch_business_refusals_alone_are_stored(seeded: tuple[str, Seeded
         answers = await create_allocations._refuse(context, asked, dict(enumerate(refused)))
         assert [answers[number] for number in range(len(refused) - 1)] == refused[:-1]
         holds: Any = [Asked(f"{key}-hold") for key in keys]
-        results: list[Any] = list(refused)
-        await hold_resources._remember(context, holds, results)
+        results = await hold_resources._store_refusals(context, holds, list(refused))
         assert results[:-1] == refused[:-1]
 
     run_with(url, run)

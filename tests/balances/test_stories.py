@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.allocations.commands.release import release_for_billing
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import look_at_balance, release_for_billing
 from orchestrator.billing.queries import find_balance, find_due_balances
 from orchestrator.billing.rules import AMOUNT_MAX, Standing
 from orchestrator.operations.execution import Context

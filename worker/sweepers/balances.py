@@ -6,8 +6,7 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.allocations.commands.release import release_for_billing
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import look_at_balance, release_for_billing
 from orchestrator.billing.queries import find_due_balances, find_late_seconds, find_running_allocations
 from orchestrator.operations.execution import Context
 from worker.metrics import BALANCE_EVENTS, BALANCES_LATE_SECONDS, SWEPT

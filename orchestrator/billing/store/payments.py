@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.billing.rules import AMOUNT_MAX, BalanceOutOfBounds
 from orchestrator.billing.store.balances import find_payment, lock_balance, pay, read_standing
 from orchestrator.billing.store.evaluation import judge_balance
 from orchestrator.database.transactions import Transaction
 from orchestrator.problems import OperationConflict
+from orchestrator.tenants.principals import Actor
 
 
 @dataclass(frozen=True, slots=True)

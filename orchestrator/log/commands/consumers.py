@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.store import consumers as consumer_positions
@@ -12,6 +11,7 @@ from orchestrator.log.store import truncation
 from orchestrator.log.store.consumers import raise_position
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def register_consumer(context: Context, consumer: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.store import dead_letters
 from orchestrator.log.store.dead_letters import Burial
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def bury_event(context: Context, burial: Burial) -> bool:
@@ -60,3 +60,8 @@ async def retry_dead_letter(context: Context, operation: Operation, actor: Actor
 async def retire_dead_letters(context: Context, retention_seconds: float, limit: int) -> int:
     """Forget at most `limit` that were settled longer ago than `retention_seconds`; how many there were."""
     return await transact(context, lambda tx: dead_letters.delete_settled(tx, retention_seconds, limit))
+
+
+async def settle_retry(context: Context, dead_letter_id: UUID, failure: tuple[str, str] | None = None) -> bool:
+    """Record a retry: settled without `failure` (reason, detail), else dead again. False if it was settled meanwhile."""
+    return await transact(context, lambda tx: dead_letters.settle_retry(tx, dead_letter_id, failure))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Transaction
@@ -13,6 +12,7 @@ from orchestrator.log.store import retention, truncation
 from orchestrator.log.store.truncation import Truncation
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 
 
 async def put_retention_policy(

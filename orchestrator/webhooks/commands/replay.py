@@ -6,10 +6,10 @@ from dataclasses import asdict
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.store import deliveries as webhook_deliveries
 from orchestrator.webhooks.store import webhooks
 

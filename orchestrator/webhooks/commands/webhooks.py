@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.addresses import read_webhook_url
 from orchestrator.webhooks.keys import WebhookKeys
 from orchestrator.webhooks.signatures import Signing, new_signing_key

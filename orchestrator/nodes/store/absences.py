@@ -1,4 +1,4 @@
-"""Active allocations that their node's complete inventories do not name. Nothing follows but a remark (P9, failure 27)."""
+"""SQL for active allocations that their node's complete inventories do not name (P9, failure 27)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
 
-# Active before the node looked, and not among what it then held.
+# Active before the inventory was taken, and not named in it.
 _MISSED = """
 select a.id from nodes n join allocations a on a.node_id = n.id
 left join allocation_absences m on m.allocation_id = a.id
@@ -43,7 +43,7 @@ _REPORTED = "select count(*) from allocation_absences where reported_at is not n
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """How often in a row an active allocation was missed; `reported`: its timeline says so already."""
+    """How many inventories in a row did not name an active allocation. `reported`: its timeline has the note."""
 
     inventories: int
     reported: bool
@@ -51,17 +51,17 @@ class Absence:
 
 
 async def find_missed(reading: Reading, nodes: list[UUID], limit: int) -> list[UUID]:
-    """Allocations that a newer inventory of these nodes does not name."""
+    """Active allocations that a newer inventory of these nodes does not name."""
     return list((await reading.execute(_MISSED, {"nodes": nodes, "limit": limit})).scalars())
 
 
 async def find_over(reading: Reading, nodes: list[UUID], limit: int) -> list[UUID]:
-    """Absences that are over: the allocation is no longer active, or is there again."""
+    """Absences that are over: the allocation is no longer active, or the inventory names it again."""
     return list((await reading.execute(_OVER, {"nodes": nodes, "limit": limit})).scalars())
 
 
 async def count_absence(tx: Transaction, allocation_id: UUID) -> Absence | None:
-    """One more inventory without it, judged anew; None if it is not so. The caller holds node and allocation."""
+    """Count one more inventory without the allocation; None if it is named. The caller holds the locks of node and allocation."""
     row = (await tx.execute(_COUNT, {"id": allocation_id})).first()
     return None if row is None else Absence(row.inventories, row.reported, row.first_missed.isoformat())
 
@@ -72,12 +72,12 @@ async def is_over(reading: Reading, allocation_id: UUID) -> bool:
 
 
 async def mark_reported(tx: Transaction, allocation_id: UUID) -> None:
-    """Its timeline says so."""
+    """Record that the timeline has the note."""
     await tx.execute(_REPORT, {"id": allocation_id})
 
 
 async def forget_absence(tx: Transaction, allocation_id: UUID) -> bool:
-    """It is over; whether it had been reported."""
+    """Delete the absence; return whether it was reported."""
     row = (await tx.execute(_FORGET, {"id": allocation_id})).first()
     return row is not None and row.reported
 

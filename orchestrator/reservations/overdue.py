@@ -1,6 +1,6 @@
-"""Ends holds past their deadline for whoever comes before any sweeper: a rival who finds no room, a confirm that is late (P5).
+"""Expires overdue holds inline: when a rival finds no room, and when a confirm arrives late (P5).
 
-For rivals each in a transaction of its own, a bounded number, the earliest deadline first.
+For a rival each hold expires in a separate transaction, a bounded number, the earliest deadline first.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, Limits, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -18,19 +17,20 @@ from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.overdue import expire_if_overdue, find_overdue_holds
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.rows import why_missing
+from orchestrator.tenants.principals import Actor, ActorKind
 
-ENDED_MAX = 32
+EXPIRED_MAX = 32
 _RIVAL = Actor(ActorKind.SYSTEM, "rival")
 
 
-async def end_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
-    """End at most 32 holds that are overdue, of a tenant or with units of a pool if named; how many it ended."""
+async def expire_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
+    """Expire at most 32 overdue holds, of a tenant or with units of a pool if given; return how many expired."""
     async with context.database.read_one() as reading:
-        found = await find_overdue_holds(reading, ENDED_MAX, tenant_id=tenant_id, pool_id=pool_id)
-    return sum([await _end(context, reservation_id) for reservation_id in found])
+        found = await find_overdue_holds(reading, EXPIRED_MAX, tenant_id=tenant_id, pool_id=pool_id)
+    return sum([await _expire(context, reservation_id) for reservation_id in found])
 
 
-async def _end(context: Context, reservation_id: UUID) -> bool:
+async def _expire(context: Context, reservation_id: UUID) -> bool:
     async def work(tx: Transaction) -> bool:
         return await expire_if_overdue(tx, reservation_id, context.limits.reservation_retention_seconds, _RIVAL)
 
@@ -38,8 +38,9 @@ async def _end(context: Context, reservation_id: UUID) -> bool:
 
 
 async def refuse_late_confirm(context: Context, confirm: Confirm) -> Answer:
-    """What a holder's confirm after the deadline is told. The hold ends in the transaction that remembers the refusal; as
-    its claims end too, their nodes are locked before it is.
+    """Expire the hold and store the refusal of its holder's confirm, in one transaction.
+
+    The hold's claims end too, so their nodes are locked before the reservation.
     """
     actor = Actor(ActorKind.TENANT, str(confirm.tenant_id))
 
@@ -54,9 +55,9 @@ async def refuse_late_confirm(context: Context, confirm: Confirm) -> Answer:
 async def expire_for_confirm(
     tx: Transaction, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, limits: Limits
 ) -> Done:
-    """End a hold whose confirm comes too late, under its locks, and refuse the confirm; both are for the caller to commit.
+    """Expire a hold under its locks and refuse its late confirm; the caller commits both.
 
-    Raises `ReservationNotFound` or `ReservationRetired` if it is gone.
+    Raises `ReservationNotFound` or `ReservationRetired` if the reservation is gone.
     """
     subject = await lock_reservation(tx, reservation_id, tenant_id)
     if subject is None:
@@ -71,5 +72,7 @@ async def expire_for_confirm(
             request_id=operation.request_id,
         )
         await advance_reservation_if(tx, subject, change, actor)
-    # Who came first has ended it: the deadline had passed all the same, so nobody can have confirmed it since.
-    return Done.refusing(InvalidState("the hold's deadline has passed; it is over", state=state), reservation_id)
+    # Another transaction may have ended it first. The deadline had passed all the same, so no confirm can have succeeded since.
+    return Done.refusing(
+        InvalidState(f"the hold's deadline has passed; the reservation is {state}", state=state), subject.id
+    )
