@@ -8,9 +8,7 @@ from orchestrator.allocations import admin_endpoints as admin_allocations
 from orchestrator.allocations import endpoints as allocations
 from orchestrator.allocations import read_endpoints as allocation_reads
 from orchestrator.audit import endpoints as audit
-from orchestrator.billing import admin_endpoints as admin_balances
-from orchestrator.billing import endpoints as balance
-from orchestrator.billing import usage_endpoints as usage
+from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
 from orchestrator.keyvalue import commit_endpoints as commits
@@ -55,14 +53,13 @@ def public_routers() -> list[APIRouter]:
             catalogue.router,
             account_endpoints.router,
             ssh_key_endpoints.router,
-            usage.router,
-            balance.router,
+            billing.router,
             webhooks.router,
         ),
         _joined(
             "/api/v1/admin",
             tenants.router,
-            admin_balances.router,
+            billing.admin_router,
             api_key_endpoints.router,
             admin_catalogue.router,
             nodes.router,
