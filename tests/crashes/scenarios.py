@@ -109,8 +109,8 @@ SCENARIOS = [
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.CLAIM_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.CLAIM_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook, seed=True),
     Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     # Billing.
