@@ -13,14 +13,9 @@ from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
 from orchestrator.keyvalue import commit_endpoints as commits
 from orchestrator.keyvalue import endpoints as keys
-from orchestrator.log import (
-    asyncapi,
-    consumer_endpoints,
-    dead_letter_endpoints,
-    feed_endpoints,
-    retention_endpoints,
-    version_endpoints,
-)
+from orchestrator.log import admin_endpoints as admin_log
+from orchestrator.log import asyncapi, feed_endpoints
+from orchestrator.log import endpoints as log
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
@@ -67,16 +62,15 @@ def public_routers() -> list[APIRouter]:
             orphan_endpoints.router,
             admin_allocations.router,
             audit.router,
-            dead_letter_endpoints.router,
-            consumer_endpoints.router,
+            admin_log.dead_letters,
+            admin_log.consumers,
         ),
         _joined(
             "/v1",
-            version_endpoints.router,
+            log.router,
             feed_endpoints.router,
             commits.router,
             keys.router,
-            retention_endpoints.router,
         ),
         notifications.router,
         operations.router,
