@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--listen", choices=("public", "node", "both"), default="both")
     options = parser.parse_args()
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second, unused series for each
     reasons: list[str] = []
     try:
         settings = Settings()  # filled from the environment

@@ -1,6 +1,6 @@
 """Named places where the process may be killed by a test: wherever two systems meet (docs/crash-points.md).
 
-In a product process nothing is installed and reaching a point costs one look at a global. The product never reads a
+In a product process nothing is installed and reaching a point costs one read of a global. The product never reads a
 setting for it; `tests/testbuild` starts a process with something installed. The worker reaches these points too.
 """
 

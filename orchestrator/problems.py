@@ -48,7 +48,7 @@ class Problem(Exception):
 
 
 class Unforeseen(Problem):
-    """Something failed that nobody foresaw, before a commit or after it: retry with the same key to learn what happened.
+    """An unforeseen failure, before a commit or after it: retry with the same key to learn the outcome.
 
     Where it is certain that nothing was committed, `Problem` itself says so.
     """

@@ -1,7 +1,7 @@
 """Traces (DESIGN §11): one allocation is one trace, from the request through outbox, NATS and workflow to the node's task.
 
-The trace's id is the allocation's correlation id, and its first span's id is the lower half of it. So everybody who knows
-the correlation id, which every event carries, can add spans to the story, and nothing has to be handed on beside it.
+The trace's id is the allocation's correlation id, and its first span's id is the lower half of it. So any process that has
+the correlation id, which every event carries, can add spans to the trace; no other context is propagated.
 Formats: W3C Trace Context; export by OTLP over HTTP. Without an endpoint nothing is recorded and nothing is loaded.
 """
 

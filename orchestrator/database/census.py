@@ -15,8 +15,8 @@ from orchestrator.database.transactions import Database, Reading
 class Census:
     """Live allocations by state, nodes by what is wanted of them and whether they answer, GPUs by pool.
 
-    `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, retired nodes left
-    out; `oldest_wait_seconds` is about deadlines that have not passed yet as well. `tasks` maps a live task's state to how
+    `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, without retired
+    nodes; `oldest_wait_seconds` is about deadlines that have not passed yet as well. `tasks` maps a live task's state to how
     many there are and how long the oldest has been in it; `claims_waiting` counts ended rights by what their units wait for.
     """
 
@@ -45,7 +45,7 @@ select waits_for, count(*) as found from (
 ) open where waits_for is not null group by waits_for
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
-# One pass over the fleet; claims are only looked at where they are few and have an index of their own.
+# One pass over the fleet; claims are read only where they are few and indexed.
 _GPUS = """
 with special as materialized (
     select node_id, sum(blocked) as blocked, sum(held) as held from (

@@ -34,11 +34,11 @@ OPERATIONS_FULL = "BO001"
 """Raised by `count_operations` (migrations)."""
 WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
     nullif(current_setting('lock_timeout')::interval, interval '0'), interval '500 ms')))::integer::text, true)"""
-"""Of a list that is to find out soon that somebody holds what one of it needs: each then goes alone, and only that one
-waits its whole time. Longer than any lock is held under load. To be selected by the list's first statement."""
+"""Short lock timeout for batches: a blocked item is retried alone. Longer than any lock is held under load. Selected by the
+batch's first statement."""
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
-TOO_MANY = "too many requests are waiting for the database; try again"
+TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -46,12 +46,12 @@ LINK: Mapping[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""A server that is gone without a word is noticed in about 11 s, whatever is waited for; one that is there answers the
-probes however long a lock keeps it silent. Seconds, the last in milliseconds (libpq's connection parameters)."""
+"""A server that vanished is noticed in about 11 s; a live one answers keepalive probes while a statement waits for a lock.
+Seconds, the last in milliseconds (libpq's connection parameters)."""
 
 
 class TransactionConflict(Exception):
-    """Postgres rolled the transaction back for a rival's sake (deadlock, serialisation): a new one may succeed."""
+    """PostgreSQL rolled the transaction back because of a concurrent one (deadlock, serialisation): a new one may succeed."""
 
 
 @lru_cache(maxsize=1024)
@@ -210,7 +210,7 @@ class Database:
     async def autocommit(self) -> AsyncIterator[Transaction]:
         """A transaction of exactly one statement: one round trip instead of three, as BEGIN and COMMIT are implied.
 
-        The price: when the connection is lost nobody knows whether it committed, so that is always `OutcomeUnknown`.
+        The price: when the connection is lost the outcome is not known, so that is always `OutcomeUnknown`.
         Otherwise raises as `transaction` does.
         """
         sent = False
@@ -261,9 +261,9 @@ def _meaning(error: Exception, committing: bool) -> Exception:
     if state in RETRYABLE_STATES:
         return TransactionConflict(state)
     if state == LOCK_NOT_AVAILABLE:
-        return OperationInProgress("another request holds what this one needs; try again")
+        return OperationInProgress("another request holds a lock that this one needs; retry with the same key")
     if state == OPERATIONS_FULL:
-        return OperationTableFull("there is no room to remember another operation; nothing was begun")
+        return OperationTableFull("the operations table is full; nothing was done; retry later")
     if state in TIME_OVERFLOWS:
         return SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
     if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
@@ -273,7 +273,7 @@ def _meaning(error: Exception, committing: bool) -> Exception:
     if _is_loss(error):
         if committing:
             return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
-        return DatabaseUnavailable("the database cannot be reached; nothing was done")
+        return DatabaseUnavailable("the database cannot be reached; nothing was done; retry later")
     return error
 
 

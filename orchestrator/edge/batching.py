@@ -1,8 +1,8 @@
 """Combines requests that arrive together into one transaction (DESIGN §5): same answers, same isolation, fewer commits.
 
-Creates, holds and confirms each have a queue of their own. There is no waiting for company: one that finds a free transaction
-slot goes at once, and those that arrive while all slots are taken go together next. Two with one key are never in the same
-list; the second waits for the first.
+Creates, holds, confirms and commits have one queue each. A request that finds a free transaction slot runs at once; requests
+that arrive while all slots are taken form the next batch. Two requests with one key are never in the same batch: the second
+waits for the first.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from orchestrator.problems import Overloaded, Problem, Unforeseen
 
 log = structlog.get_logger("orchestrator.api")
 TURN_SECONDS_MAX = 10.0
-"""How long one that goes alone waits for its turn."""
+"""How long a deferred item waits for its turn."""
 
 
 class Combinable(Protocol):
-    """A request that can be one of a list."""
+    """A request that can be an item of a batch."""
 
     @property
     def operation(self) -> Operation:
-        """Whose it is, and its key."""
+        """Its operation: scope and idempotency key."""
         ...
 
 
 Item = TypeVar("Item", bound=Combinable)
 Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Later]]]
-"""Carries out a list and answers each, in order; what it raises is told to all of them."""
+"""Executes a batch and returns one result per item, in input order; what it raises is the result of every item."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[Item]):
-    """A request, and the future of its answer; `came_back` once a list has left it, `task` where it goes alone."""
+    """A request and the future of its answer; `came_back` once a batch deferred it, `task` where it runs alone."""
 
     item: Item
     answered: asyncio.Future[Answer]
@@ -51,17 +51,17 @@ class _Waiting(Generic[Item]):
 
     @property
     def key(self) -> tuple[UUID, str]:
-        """Its operation's."""
+        """Scope and idempotency key."""
         return self.item.operation.scope, self.item.operation.key
 
 
 class Batcher(Generic[Item]):
     """The queue between an endpoint and a command that takes a list.
 
-    Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for what ends something (P13).
+    Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for verbs that end something (P13).
 
-    What a list leaves to go alone takes turns. Where all turns are taken it waits until one of them ends, and is tried in a
-    list once more: it is what the first of many rivals does alone that all the others were waiting for.
+    Deferred items run alone, a bounded number at once. An item that finds all turns taken waits until one of them ends, and
+    then joins a batch once more: the first of many rivals has usually released what the others waited for.
     """
 
     def __init__(
@@ -82,9 +82,11 @@ class Batcher(Generic[Item]):
         self._sizes = COMBINED_LIST_SIZE.labels(kind)
 
     async def answer(self, item: Item) -> Answer:
-        """The answer to one. Raises the `Problem` that it met."""
+        """Return the answer to one item. Raises the `Problem` that it met."""
         if self._queue_max is not None and len(self._queue) >= self._queue_max:
-            raise Overloaded(f"too many {self._kind} are waiting; try again")
+            raise Overloaded(
+                f"{self._queue_max} {self._kind} are waiting in this process, the most allowed; retry later"
+            )
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(item, answered))
         self._waiting.set(len(self._queue))
@@ -101,7 +103,7 @@ class Batcher(Generic[Item]):
             task.add_done_callback(self._ended)
 
     def _take(self) -> list[_Waiting[Item]]:
-        """The next ones in order of arrival, leaving back those whose key is under way."""
+        """The next items in order of arrival, without those whose key is in flight."""
         taken: list[_Waiting[Item]] = []
         left: list[_Waiting[Item]] = []
         while self._queue and len(taken) < self._batch_max:
@@ -120,7 +122,7 @@ class Batcher(Generic[Item]):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            # What a command meets is answered; this is the queue itself, and its callers would wait for ever.
+            # Failures of a command are results; this is a failure of the queue, and its callers would wait for ever.
             log.critical("a queue of requests died; ending the process", kind=self._kind, exc_info=task.exception())
             raise SystemExit(1)
         self._start()
@@ -147,13 +149,13 @@ class Batcher(Generic[Item]):
                 one.task = asyncio.create_task(self._run_alone(one, result))
 
     async def _run_alone(self, one: _Waiting[Item], later: Later) -> None:
-        """What has to wait for somebody waits in no list's place, and a few at a time: the rest need connections too."""
+        """A deferred item waits outside the batches, a few at a time: the others need connections too."""
         result: Result
         try:
             async with asyncio.timeout(TURN_SECONDS_MAX):
                 await self._turn.acquire()
         except TimeoutError:
-            result = Overloaded(f"too many {self._kind} wait for what others hold; try again")
+            result = Overloaded(f"too many {self._kind} wait for locked rows in this process; retry later")
         else:
             try:
                 result = await later()
@@ -168,7 +170,7 @@ class Batcher(Generic[Item]):
         self._start()
 
     def _try_again(self) -> None:
-        """Those that came back stand before those that came since."""
+        """Queue the items that came back before those that arrived since."""
         self._keys_in_flight.difference_update(one.key for one in self._back)
         self._queue.extendleft(reversed(self._back))
         self._back.clear()

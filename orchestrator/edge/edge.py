@@ -34,7 +34,7 @@ SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC_ZONE = "public"
-TOLD_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
+LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
 """What endpoints leave in the request's state for its line in the log."""
 
 
@@ -115,10 +115,10 @@ class Edge:
         if not troubled and (scope["method"] in SAFE_METHODS or self._zone != PUBLIC_ZONE):
             return
         state = scope["state"]
-        told = {name: state[name] for name in TOLD_OF_A_WRITE if name in state}
+        logged = {name: state[name] for name in LOGGED_OF_A_WRITE if name in state}
         (log.warning if troubled else log.info)(
             "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
-            seconds=round(seconds, 4), request_id=state["request_id"], **told,
+            seconds=round(seconds, 4), request_id=state["request_id"], **logged,
         )  # fmt: skip
 
     def _require_acceptable(self, scope: Scope, headers: Headers) -> None:
@@ -128,14 +128,14 @@ class Edge:
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
         if self._in_flight >= self._in_flight_max and not _ending(scope):
-            raise Overloaded("too many requests at once; try again")
+            raise Overloaded("this process serves as many requests as it may; retry later or use another replica")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
         head = b""
         complete = False
         began = False
-        # Whoever sends half a body would otherwise hold a place among those in flight for as long as he likes.
+        # A client that sends half a body would otherwise occupy a place among the requests in flight without end.
         deadline = asyncio.get_running_loop().time() + self._body_seconds_max
 
         async def receive_bounded() -> Message:
@@ -146,7 +146,8 @@ class Edge:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError as error:
-                raise RequestTimeout(f"the body did not come whole within {self._body_seconds_max:g} s") from error
+                detail = f"the body did not arrive whole within {self._body_seconds_max:g} s; send it again"
+                raise RequestTimeout(detail) from error
             if message["type"] == "http.request":
                 complete = not message.get("more_body", False)
                 body = message.get("body", b"")
@@ -173,7 +174,7 @@ class Edge:
 
 
 def _ending(scope: Scope) -> str:
-    """How it ends something, so that it is never shed; else nothing.
+    """The verb, if the request ends something and so is never shed; else the empty string.
 
     Names of things may be verbs as well (an operation's key is whatever its client likes).
     """

@@ -1,7 +1,7 @@
-"""The gate: a duplicate of what this process has answered lately, or is about to answer, costs the database nothing.
+"""The gate: a single-flight cache of recent responses by idempotency key, so that duplicates cost the database nothing.
 
-It only repeats what the table of operations said, and for no longer than the table says so; whatever it does not know, the
-table decides (DESIGN §6; docs/decisions/0014-the-gate.md). So it may forget everything at any time, and each process has its own.
+It repeats what the operations table said, for no longer than the table keeps it; unknown keys are decided by the table
+(DESIGN §6; docs/decisions/0014-the-gate.md). It may drop every entry at any time, and each process has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONCLUDED = metrics.GATE_ENTRIES.labels("concluded")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Concluded:
     fingerprint: bytes
     status: int
     body: str
@@ -52,7 +52,7 @@ class Gate:
     def __init__(self, settings: GateSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._entries: GateEntries[tuple[UUID, str], _Owner, _Told] = GateEntries(
+        self._entries: GateEntries[tuple[UUID, str], _Owner, _Concluded] = GateEntries(
             settings.max_entries, settings.cleanup_interval_seconds
         )
         self._generation = 0
@@ -71,12 +71,12 @@ class Gate:
         while True:
             now = self._clock()
             self._entries.sweep(now)
-            told = self._entries.told(key, now)
-            if told is not None:
+            concluded = self._entries.answer(key, now)
+            if concluded is not None:
                 if waited_since is not None:
                     _WAITS_ANSWERED.inc()
-                (_HITS_COMMITTED if told.status < 400 else _HITS_REJECTED).inc()
-                return stored_answer(operation, told.fingerprint, told.status, told.body)
+                (_HITS_COMMITTED if concluded.status < 400 else _HITS_REJECTED).inc()
+                return stored_answer(operation, concluded.fingerprint, concluded.status, concluded.body)
             owner = self._entries.owner(key)
             if owner is None or now - owner.began_at >= self._settings.pending_ttl_seconds:
                 if waited_since is not None:
@@ -105,7 +105,7 @@ class Gate:
             self._remember(operation, owner, answer)
             return answer
         finally:
-            # However it ended: who waits looks again, and finds the answer or asks the table itself.
+            # Waiters look again, and find the answer or ask the table.
             self._entries.drop(key, owner)
             owner.ended.set()
             _PENDING.set(self._entries.pending)
@@ -119,8 +119,8 @@ class Gate:
         expires_at = min(now + ttl_seconds, owner.began_at + answer.kept_seconds)
         if expires_at <= now or len(answer.body) > BODY_LENGTH_MAX or owner.generation != self._generation:
             return
-        told = _Told(operation.fingerprint, answer.status, answer.body)
-        self._entries.conclude((operation.scope, operation.key), owner, told, expires_at)
+        concluded = _Concluded(operation.fingerprint, answer.status, answer.body)
+        self._entries.conclude((operation.scope, operation.key), owner, concluded, expires_at)
 
     async def _wait(self, owner: _Owner, seconds: float) -> None:
         """Return once the owner has ended. Raises `OperationInProgress` if it does not within so many seconds."""

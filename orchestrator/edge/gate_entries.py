@@ -1,6 +1,6 @@
-"""What the gate remembers: a bounded map of operations under way and of answers that were given. Pure; O(1) throughout.
+"""The gate's entries: a bounded map of operations in flight and of recent responses. Pure; O(1) throughout.
 
-Operations under way are never evicted. Answers are, the least recently used first, and end with their time.
+Operations in flight are never evicted. Responses are: the least recently used first, and at the end of their time.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ SWEPT_MAX = 1_024
 
 Key = TypeVar("Key", bound=Hashable)
 Owner = TypeVar("Owner")
-Told = TypeVar("Told")
+Concluded = TypeVar("Concluded")
 
 
 @dataclass(frozen=True, slots=True)
-class _Concluded(Generic[Told]):
-    told: Told
+class _Entry(Generic[Concluded]):
+    answer: Concluded
     expires_at: float
 
 
-class GateEntries(Generic[Key, Owner, Told]):
+class GateEntries(Generic[Key, Owner, Concluded]):
     """At most `entries_max` of both kinds together. Times are of one monotonic clock, in seconds."""
 
     def __init__(self, entries_max: int, cleanup_interval_seconds: float) -> None:
@@ -32,9 +32,9 @@ class GateEntries(Generic[Key, Owner, Told]):
         self._cleanup_interval_seconds = cleanup_interval_seconds
         self._next_cleanup_at = 0.0
         self._pending: dict[Key, Owner] = {}
-        self._concluded: OrderedDict[Key, _Concluded[Told]] = OrderedDict()
+        self._concluded: OrderedDict[Key, _Entry[Concluded]] = OrderedDict()
 
-    def told(self, key: Key, now: float) -> Told | None:
+    def answer(self, key: Key, now: float) -> Concluded | None:
         """The answer, while its time lasts; it counts as used now."""
         found = self._concluded.get(key)
         if found is None:
@@ -43,10 +43,10 @@ class GateEntries(Generic[Key, Owner, Told]):
             del self._concluded[key]
             return None
         self._concluded.move_to_end(key)
-        return found.told
+        return found.answer
 
     def owner(self, key: Key) -> Owner | None:
-        """Who is carrying the operation out."""
+        """The request that executes the operation."""
         return self._pending.get(key)
 
     def begin(self, key: Key, owner: Owner) -> int | None:
@@ -62,11 +62,11 @@ class GateEntries(Generic[Key, Owner, Told]):
         self._pending[key] = owner
         return evicted
 
-    def conclude(self, key: Key, owner: Owner, told: Told, expires_at: float) -> None:
+    def conclude(self, key: Key, owner: Owner, answer: Concluded, expires_at: float) -> None:
         """The operation is over, and this is its answer until then. Nothing happens if it has another owner, or none."""
         if self._pending.get(key) is owner:
             del self._pending[key]
-            self._concluded[key] = _Concluded(told, expires_at)
+            self._concluded[key] = _Entry(answer, expires_at)
 
     def drop(self, key: Key, owner: Owner) -> None:
         """The operation is over, and nothing is known of it. Nothing happens if it has another owner, or none."""

@@ -26,7 +26,7 @@ UNREADABLE = "the request is not HTTP/1.1: check the request line and headers fo
 
 
 class PromptProtocol(HttpToolsProtocol):
-    """HTTP that closes a connection whose next request's headers do not come whole in time.
+    """HTTP that closes a connection whose next request's headers do not arrive whole in time.
 
     uvicorn bounds how long a connection may idle after an answer, but neither before the first request nor in the middle
     of headers: without this, half a request holds a file descriptor for ever.
@@ -40,7 +40,7 @@ class PromptProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def on_message_begin(self) -> None:
-        """Another request's headers are due. It may be cut off: a closed transport waits for whoever does not read."""
+        """Another request's headers are due. `abort` cuts the connection; closing waits for a peer that does not read."""
         super().on_message_begin()
         self.scope["state"]["abort"] = self.transport.abort
         if self._head_timer is None:

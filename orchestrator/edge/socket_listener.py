@@ -10,14 +10,14 @@ from websockets.frames import Frame
 FRAGMENTS_MAX = 16
 """Frames that one message may come in. The bound on a message's bytes does not count empty ones."""
 UNREAD_BYTES_MAX = 1024 * 1024
-"""What may wait for a client that goes on sending pings, each of which is answered, and reads nothing."""
+"""Bytes that may wait for a client that sends pings and does not read the answers."""
 FLUSH_SECONDS_MAX = 15.0
 """How long a closed socket may wait for a client that does not read what was said last."""
 NO_TEXT, POLICY = 1007, 1008
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """A WebSocket that may be cut off: a closed transport waits for whoever does not read."""
+    """A WebSocket that can be cut off: a closed transport waits for a peer that does not read."""
 
     def connection_made(self, transport: Any) -> None:
         """The application reaches the connection by `abort` in its scope's state."""
@@ -25,21 +25,21 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """The first of it is the whole head of the request: what that is no upgrade by, gets none, and is not waited for."""
+        """Reject with 400 if the first chunk is not a complete upgrade request."""
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             self.transport.close()
 
     def handle_ping(self) -> None:
-        """Answer it, unless nothing of the answers is taken."""
+        """Answer a ping, unless the client does not read the answers."""
         if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self.transport.abort()
             return
         super().handle_ping()
 
     def handle_cont(self, event: Frame) -> None:
-        """Collect the fragments of a message, not without end."""
+        """Collect the fragments of a message, up to a bound."""
         if len(self.frames) >= FRAGMENTS_MAX:
             self.conn.fail(POLICY, "too many fragments")
             self.handle_parser_exception()
@@ -47,23 +47,23 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Hand on a whole message. Text that is none ends the socket, and is no error of this process to be logged."""
+        """Pass on a whole message. Text that is not UTF-8 closes the socket without an error in the log."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
             try:
                 b"".join(self.frames).decode()
             except UnicodeDecodeError:
-                self.conn.fail(NO_TEXT, "text that is no UTF-8")
+                self.conn.fail(NO_TEXT, "text is not UTF-8")
                 self.handle_parser_exception()
                 return
         super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:
-        """Say it. With the whole answer that refuses an upgrade the handshake is over: that is no error to be logged."""
+        """Send a message. After the response that refuses an upgrade the handshake is over, which is not an error."""
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True
 
     def on_task_complete(self, task: Any) -> None:
-        """Whatever the client does now, its connection ends."""
+        """Close the connection, whatever the client does."""
         super().on_task_complete(task)
         self.loop.call_later(FLUSH_SECONDS_MAX, self.transport.abort)

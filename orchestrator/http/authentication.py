@@ -1,4 +1,4 @@
-"""Who is calling the public API: an API key looked up by its SHA-256 and trusted for a moment, or a token (OIDC).
+"""Authentication of the public API: an API key, looked up by its SHA-256 and cached briefly, or an OIDC token.
 
 A revoked key is refused within `credential_cache_seconds` on every process, and at once on the one that revoked it.
 """
@@ -24,7 +24,7 @@ KEY_LENGTH_MAX = 200
 
 
 class Credentials:
-    """Tells whose a bearer string is. Refusals of API keys are remembered too, in the same bound.
+    """Resolves a bearer string to its principal. Unknown API keys are cached too, within the same bound.
 
     `tokens` is None where no issuer is configured; then a token is an unknown key.
     """
@@ -41,11 +41,11 @@ class Credentials:
             raise Unauthenticated("send `Authorization: Bearer <API key>`")
         principal = await self._keys.answer_for(database, hashlib.sha256(bearer.encode()).digest())
         if principal is None:
-            raise Unauthenticated("this API key is unknown or revoked")
+            raise Unauthenticated("this API key is unknown or revoked; send a live key")
         return principal
 
     def forget(self) -> None:
-        """Ask again for every key and tenant from now on: called by the process that revokes or suspends."""
+        """Drop every cached key and tenant: called by the process that revokes or suspends."""
         self._keys.forget()
         if self.tokens is not None:
             self.tokens.forget()

@@ -1,4 +1,4 @@
-"""The ground of every request type: closed to unknown fields, strict about types, bounded, and storable.
+"""The base of every request type: closed to unknown fields, strict about types, bounded, and storable.
 
 PostgreSQL's text and jsonb refuse U+0000, so it is refused here, as 422; control characters have no place in names.
 Lone surrogates are no Unicode text: pydantic refuses them in every constrained string.
@@ -35,14 +35,14 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _told(value: str) -> str:
+def _not_blank(value: str) -> str:
     """White space alone tells nothing. The OpenAPI document says so by a pattern that asks for one other letter."""
     if not value.strip():
         raise PydanticCustomError("blank", "must not be blank")
     return value
 
 
-# Stands last in an annotation: bounds before it apply to the integer and stay visible in the OpenAPI document.
+# Last in an annotation: bounds before it apply to the integer and stay visible in the OpenAPI document.
 WHOLE = BeforeValidator(_whole)
 Id = Annotated[UUID, Field(strict=False)]
 Printable = Annotated[
@@ -52,7 +52,7 @@ Printable = Annotated[
         max_length=100,
         json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"},
     ),
-    AfterValidator(_told),
+    AfterValidator(_not_blank),
 ]
 Sentence = Annotated[
     str,
@@ -61,7 +61,7 @@ Sentence = Annotated[
         max_length=1_000,
         json_schema_extra={"pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"},
     ),
-    AfterValidator(_told),
+    AfterValidator(_not_blank),
 ]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]

@@ -1,4 +1,4 @@
-"""Vouches for nodes: issues their certificates from a small CA of ours, and reads who a verified peer is (DESIGN §8).
+"""The node CA: issues node certificates and reads the identity of a verified peer (DESIGN §8).
 
 A node is what its certificate says: exactly one URI name, `spiffe://<trust domain>/node/<id>` (SPIFFE X.509-SVID §2 and
 §5.2). Nothing that a signing request asks for besides its key is taken over.
@@ -171,7 +171,7 @@ def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
 
 
 def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIdentity:
-    """Who the verified peer is, from what `ssl.SSLObject.getpeercert()` tells of its certificate.
+    """The identity of the verified peer, from its certificate as `ssl.SSLObject.getpeercert()` returns it.
 
     The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked
     by the TLS layer; `getpeercert` does not tell the EKU, and every certificate of our CA carries clientAuth and

@@ -2,9 +2,9 @@
 
 reported -> adopted | destroying     an admin decides
 adopted -> destroying                an admin decides otherwise
-adopted -> reported                  the allocation that it was adopted for is over: somebody has to decide again
+adopted -> reported                  the allocation that it was adopted for is over: an operator must decide again
 destroying -> destroyed              proven by the node
-destroying -> reported               every attempt failed: somebody has to decide again
+destroying -> reported               every attempt failed: an operator must decide again
 """
 
 from __future__ import annotations

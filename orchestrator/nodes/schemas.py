@@ -78,7 +78,7 @@ class EnrolmentToken(BaseModel):
 
 
 class Slot(BaseModel):
-    """One GPU unit: what it is now, who holds it, and if it is `cleanup_blocked`, the code that says why.
+    """One GPU unit: its state, its holder, and if it is `cleanup_blocked`, the code of the reason.
 
     `reason` says why a slot is `out_of_service`.
     """

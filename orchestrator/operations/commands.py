@@ -1,6 +1,6 @@
 """What became of an operation, answered so that it cannot become anything else (P12; DESIGN §6).
 
-An operation that nobody has begun is fenced off for the retention window: a request that was on its way finds a tombstone
+An operation that was not begun is fenced off for the retention window: a request that was on its way finds a tombstone
 and never runs. So a client that lost an answer learns what to do, whatever the network still carries."""
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OperationOutcome:
     """The answer; `known` is what is stored where something was done or refused."""
 
     state: OperationState
     known: Known | None = None
 
 
-async def ask_operation(context: Context, question: Question) -> Told:
-    """Where the operation stands. `pending` if somebody held the key for as long as we wait.
+async def ask_operation(context: Context, question: Question) -> OperationOutcome:
+    """The operation's state; `pending` if another transaction held the key for the whole lock timeout.
 
     Raises `Invalid` for a `since` in the future, `OperationTableFull` where there is no room for the tombstone without
     which nothing definite can be said, and what `Database.transaction` raises.
     """
 
-    async def work(tx: Transaction) -> Told | None:
+    async def work(tx: Transaction) -> OperationOutcome | None:
         await tx.note_version()
         return await _ask(tx, question, context.limits.operation_retention_seconds)
 
     for _ in range(TRIES_MAX):
         try:
-            told = await transact(context, work)
+            outcome = await transact(context, work)
         except OperationInProgress:
             break
-        if told is not None:
-            return told
-    return Told(OperationState.PENDING)
+        if outcome is not None:
+            return outcome
+    return OperationOutcome(OperationState.PENDING)
 
 
-async def _ask(tx: Transaction, question: Question, retention_seconds: float) -> Told | None:
+async def _ask(tx: Transaction, question: Question, retention_seconds: float) -> OperationOutcome | None:
     """None if the record vanished between two looks."""
     scope, key, since = question.scope, question.key, question.since
     if since is not None and since > await read_clock(tx) + leeway_of(retention_seconds):
@@ -70,19 +70,19 @@ async def _ask(tx: Transaction, question: Question, retention_seconds: float) ->
         if known is None:
             return None
         if not known.is_tombstone:
-            return Told(OperationState.COMMITTED if known.status < 400 else OperationState.REJECTED, known)
+            return OperationOutcome(OperationState.COMMITTED if known.status < 400 else OperationState.REJECTED, known)
         assert known.created_at is not None, "a tombstone is a row"
         forgotten = since is not None and is_past_horizon(since, known.created_at, retention_seconds)
-        return Told(OperationState.RETIRED if forgotten else OperationState.UNKNOWN)
+        return OperationOutcome(OperationState.RETIRED if forgotten else OperationState.UNKNOWN)
     standing = await asking.read_standing(tx, scope, key)
     if standing is not None:
         await asking.lift_tombstone(tx, scope, key)
-        return Told(OperationState.COMMITTED, standing)
+        return OperationOutcome(OperationState.COMMITTED, standing)
     if since is not None and is_past_horizon(since, laid_at, retention_seconds):
         await asking.lift_tombstone(tx, scope, key)
-        return Told(OperationState.RETIRED)
+        return OperationOutcome(OperationState.RETIRED)
     await asking.tell_of_tombstone(tx, scope, key, question.tenant_id, question.request_id)
-    return Told(OperationState.UNKNOWN)
+    return OperationOutcome(OperationState.UNKNOWN)
 
 
 async def retire_operations(context: Context, limit: int) -> int:

@@ -16,14 +16,14 @@ from orchestrator.http.openapi import IDEMPOTENCY_KEY_PATTERN, PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import usable_key
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import sealer_of
-from orchestrator.operations.commands import Question, Told, ask_operation
+from orchestrator.operations.commands import OperationOutcome, Question, ask_operation
 from orchestrator.operations.schemas import Operation, OperationQuery
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.states import DEFINITE_STATES, OperationState
 
 router = APIRouter(prefix="/api/v1", tags=["operations"], responses=PROBLEM_RESPONSES)
 SEALED_MEMBERS = ("key", "token")
-"""Of answers that told a secret once: they are stored sealed (`operations/sealing.py`)."""
+"""Of answers that outcome a secret once: they are stored sealed (`operations/sealing.py`)."""
 DETAILS = {
     OperationState.PENDING: "a request with this key is being carried out; ask again",
     OperationState.COMMITTED: "it was done, once; this is what it was answered",
@@ -57,20 +57,20 @@ async def ask(
         since=query.since,
         request_id=request.scope["state"]["request_id"],
     )
-    told = await ask_operation(parts.context, question)
-    response = json_response(_document(question.key, told, sealer_of(request)))
-    if told.state is OperationState.PENDING:
+    outcome = await ask_operation(parts.context, question)
+    response = json_response(_document(question.key, outcome, sealer_of(request)))
+    if outcome.state is OperationState.PENDING:
         response.headers["retry-after"] = "1"
     return response
 
 
-def _document(key: str, told: Told, sealer: Sealer) -> dict[str, Any]:
-    known = told.known
+def _document(key: str, outcome: OperationOutcome, sealer: Sealer) -> dict[str, Any]:
+    known = outcome.known
     return {
         "key": key,
-        "state": told.state,
-        "definite": told.state in DEFINITE_STATES,
-        "detail": DETAILS[told.state],
+        "state": outcome.state,
+        "definite": outcome.state in DEFINITE_STATES,
+        "detail": DETAILS[outcome.state],
         "status": None if known is None else known.status,
         "code": None if known is None else known.code,
         "result": None if known is None else _result(known.body, sealer),
@@ -82,7 +82,7 @@ def _document(key: str, told: Told, sealer: Sealer) -> dict[str, Any]:
 
 
 def _result(body: str, sealer: Sealer) -> Any:
-    """The stored body. A secret in it is told to whom it was told before, and left out for anybody else."""
+    """The stored body. A secret in it is outcome to whom it was outcome before, and left out for anybody else."""
     result = orjson.loads(body) if body else None
     if isinstance(result, dict):
         for member in SEALED_MEMBERS:

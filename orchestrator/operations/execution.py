@@ -1,8 +1,8 @@
-"""How a client-visible write runs: at most once per key, refusals remembered, rivals retried (P2, P4; DESIGN §6).
+"""Execution of client-visible writes: at most once per key, refusals stored, conflicts retried (P2, P4; DESIGN §6).
 
-`run_once` gives an effect its transaction. The operation record is claimed first and concluded in the same transaction.
+`run_once` gives an effect its transaction. The idempotency key is reserved first and concluded in the same transaction.
 A business refusal rolls the effect back and is stored alone, in a new transaction, with its event; the first committed
-record wins. A transaction that Postgres refused for a rival's sake is tried again, a bounded number of times.
+record wins. A transaction that PostgreSQL rolled back because of a concurrent one is retried a bounded number of times.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class Limits:
 
 
 Result = Answer | Problem
-"""What became of one of a list: an answer to send, or a problem that leaves no record."""
+"""The result of one item: an answer to send, or a problem that leaves no record."""
 Later = Callable[[], Awaitable[Result]]
 """One of a list that would have to wait for somebody: the rest need not wait with it."""
 
 
 class Gatekeeper(Protocol):
-    """Knows answers that were given lately, so that a duplicate need not ask the database (orchestrator/edge/gate.py)."""
+    """Caches recent answers, so that a duplicate does not ask the database (orchestrator/edge/gate.py)."""
 
     async def answer(self, operation: Operation, run: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What the operation was answered, or else what `run` answers."""
+        """The operation's stored answer, else the answer of `run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Context:
 class Done:
     """What an effect leaves for its client: status, JSON body, and the object it is about.
 
-    `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client is told instead, although the
-    effect stands (a hold that is found past its deadline expires, and its confirm is refused).
+    `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client gets instead, although the
+    effect commits (a hold that is found past its deadline expires, and its confirm is refused).
     """
 
     status: int
@@ -111,7 +111,7 @@ class Done:
 
     @classmethod
     def refusing(cls, refusal: Problem, subject: UUID) -> Done:
-        """The refusal is told and remembered with the effect, in one transaction."""
+        """The refusal is returned and stored with the effect, in one transaction."""
         return cls(refusal.status, None, subject, refusal.code, refusal)
 
 
@@ -119,7 +119,7 @@ Effect = Callable[[Transaction], Awaitable[Done]]
 
 
 async def run_once(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
-    """Run `effect` at most once under the operation's key and answer what its first run was told.
+    """Run `effect` at most once under the operation's key and return the answer of its first run.
 
     Raises any `Problem` that is not a business refusal; those leave nothing behind.
     """
@@ -136,11 +136,11 @@ async def _run_through(context: Context, operation: Operation, effect: Effect, t
             continue
         except Problem as refusal:
             return await remembered(context, operation, refusal, tenant_id)
-    raise Overloaded("rivals for the same objects kept this request from running; try again")
+    raise Overloaded("concurrent requests for the same objects kept this one from running; retry with the same key")
 
 
 async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run `work` in a transaction of its own, and in a new one while rivals roll it back, at most `TRIES_MAX` times.
+    """Run `work` in one transaction, and in a new one after each conflict, at most `TRIES_MAX` times.
 
     For commands that carry their own guard against repetition and so need no operation key. Raises `Overloaded` when
     rivals always won, and whatever `Database.transaction` raises.
@@ -154,7 +154,7 @@ async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]
             return done
         except TransactionConflict:
             continue
-    raise Overloaded("rivals for the same objects kept this from running; try again")
+    raise Overloaded("concurrent requests for the same objects kept this one from running; retry later")
 
 
 async def _attempt(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
@@ -176,9 +176,9 @@ async def _attempt(context: Context, operation: Operation, effect: Effect, tenan
 
 
 async def remembered(context: Context, operation: Operation, refusal: Problem, tenant_id: UUID | None) -> Answer:
-    """The refusal as its key's answer, or the first answer that the key was given.
+    """Store the refusal as its key's answer; return it, or the first answer stored for the key.
 
-    Raises the refusal itself if it is none of business, which nobody remembers, and any `Problem` met in remembering it.
+    Raises the refusal itself if it is not a business outcome (those are not stored), and any `Problem` met in storing it.
     """
     if not refusal.business:
         raise refusal
@@ -190,11 +190,11 @@ async def remembered(context: Context, operation: Operation, refusal: Problem, t
 
 
 async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> list[Result | Later]:
-    """Store refusals under their keys, each with its event; answers what each client is told.
+    """Store refusals under their keys, each with its event; return one result per refusal.
 
-    They share a transaction; if somebody holds one of the keys, or there is no room for one of them, each is for the caller to
-    store alone, later, so that only that one waits or suffers; one that comes alone is stored now. Trouble with the database
-    is the answer to each and is not raised: whoever asks has others to answer, whose effects stand.
+    They share a transaction. If one of the keys is locked, or the table has no room for one of them, each is deferred: the
+    caller stores it alone, so that only that one waits. A single refusal is stored now. A failure of the database is the
+    result of each and is not raised: the caller has other results, whose effects are committed.
     """
     if len(refused) == 1:
         return [await _remember_alone(context, refused[0])]
@@ -226,7 +226,8 @@ async def _remember(context: Context, refused: Sequence[Refused]) -> Sequence[Re
             raise
         except Problem as trouble:
             return [trouble] * len(refused)
-    return [Overloaded("rivals for the same keys kept this from running; try again")] * len(refused)
+    contended = Overloaded("concurrent requests for the same keys kept this one from running; retry with the same key")
+    return [contended] * len(refused)
 
 
 def json_value(value: object) -> str:

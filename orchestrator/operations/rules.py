@@ -8,7 +8,7 @@ from orchestrator.problems import Outcome, Problem
 class SecretNotShownAgain(Problem):
     """A replay under another token than the first: the write was done, and `answer` is what it made, save the secret.
 
-    `unknown`, because not_done would be untrue: whoever still needs a secret makes a new one under a new key.
+    `unknown`, because not_done would be untrue: a client that still needs a secret creates a new one under a new key.
     """
 
     status, code, title = 409, "secret_not_shown_again", "Secret not shown again"

@@ -28,9 +28,9 @@ class OperationQuery(BaseModel):
 
 
 class Operation(BaseModel):
-    """Where an operation stands. `status`, `code` and `result` are its stored answer, once there is one.
+    """The state of an operation. `status`, `code` and `result` are its stored answer, once there is one.
 
-    `definite` tells whether this is the last word: no for `pending`, and for `retired`, of which nobody can say any more
+    `definite`: whether this can still change: false for `pending`, and for `retired`, where it is no longer known
     whether it was done.
     """
 

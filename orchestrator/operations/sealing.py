@@ -1,4 +1,4 @@
-"""Keeps a secret inside a stored answer readable only to who asked for it.
+"""Encrypts the secret inside a stored answer under the caller's credential, so that only that caller can read it.
 
 A retry must get the first answer (P4), also when it holds a new key or token that is shown once and stored hashed. So
 the answer is stored with the secret encrypted under a key derived from the caller's own API key or token, which the

@@ -1,6 +1,6 @@
 """Serves all waiting nodes of this process with one statement per tick (DESIGN §9).
 
-A node that waits is a future; the loop claims tasks for all of them at once. A task whose waiter vanished meanwhile is not
+A node that waits is a future; the loop leases tasks for all of them at once. A task whose waiter vanished meanwhile is not
 lost: it stays dispatched, and the agent's next wait gets it again because it does not name it as journaled.
 """
 

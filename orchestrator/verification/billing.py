@@ -1,8 +1,8 @@
 """Billing: what was metered, and what the ledger says it costs, is what the allocations say, to the unit.
 
-Up to metering's position: what an event behind it tells is not metered yet. What an interval costs is computed here anew,
+Up to metering's position: an event behind it is not metered yet. What an interval costs is computed here anew,
 from the allocation's times and the SKU's price, and not by the function that wrote the ledger. A balance is the sum of its
-tenant's lines; who is prepaid is looked at, and what it runs is released when nothing is left.
+tenant's lines; prepaid balances are evaluated, and what their tenants run is released when nothing is left.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ where greatest(t.depleted_at, a.active_at) < clock_timestamp() - make_interval(s
 def check_billing(connection: Connection, bounds: Bounds) -> Verdict:
     """Every active time is metered once, from its beginning to its end, at its price, and costs what the ledger says.
 
-    Balances are what the ledger comes to; who has used his up runs nothing.
+    Balances equal the ledger's sums; a tenant with a depleted balance runs nothing.
     """
     verdict = Verdict("billing", "the ledger is what the allocations cost, to the unit")
     verdict.count(connection, "select count(*) from allocations where active_at is not null")

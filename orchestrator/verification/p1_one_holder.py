@@ -1,6 +1,6 @@
 """P1: a unit has at most one holder at any instant, by right and in fact, past, present and future.
 
-The constraints look at live rows only. This looks at all of history, unit by unit: sorted by start, no claim may begin
+The constraints cover live rows only. This checks all of history, unit by unit: sorted by start, no claim may begin
 before the running maximum of the ends before it. A right ends with its window, when its claim was closed, or at the instant by
 which its reservation's end was judged, or its allocation's release or failure, whichever is first; occupation is recorded to
 the instant. Ends are answered as text: an open one is `infinity`, which is no datetime of Python.
@@ -16,7 +16,7 @@ with moves as (
     select (payload ->> 'reservation_id')::uuid as reservation_id, payload -> 'to' -> 'units' as units,
            max((payload ->> 'judged_at')::timestamptz) as at
     from (select payload from log where event_type = 'reservation.moved'
-          union all select payload from outbox where event_type = 'reservation.moved') told
+          union all select payload from outbox where event_type = 'reservation.moved') emitted
     group by 1, 2
 ), spans as (
     select unit, c.id, greatest(lower(c.during), m.at) as starts,

@@ -57,7 +57,7 @@ _EVENTS: LiteralString = """
 with kept as (
     select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
     from log order by version limit 1
-), told as (
+), emitted as (
     select event_id, event_type, subject from log where event_type like 'reservation.%%'
     union all
     select event_id, event_type, subject from outbox where event_type like 'reservation.%%'
@@ -73,7 +73,7 @@ UNTOLD: LiteralString = (
                                            else array['reservation.failed', 'reservation.' || state] end
     from reservations where ended_at is not null
 )
-select w.id, w.types[1] from wanted w left join told t on t.event_id = w.event_id
+select w.id, w.types[1] from wanted w left join emitted t on t.event_id = w.event_id
 where (t.event_type is null or t.event_type <> all (w.types) or t.subject <> 'reservations/' || w.id)
   and w.at >= coalesce((select since from kept), '-infinity')
 """

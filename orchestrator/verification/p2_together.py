@@ -27,15 +27,15 @@ where o.key is null and not (a.reservation_id is not null and a.operation_key li
   and (a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
        or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """
-# Each transition that is told has its one event, of the same instant, and the other way round. A release begun anew is
-# told without a transition, and so is the start of what waited for its units, told as `provisioning.waiting` before. What
-# retention has taken from the log's beginning cannot be asked for.
+# Each transition that emits has exactly one event, of the same instant, and the other way round. A release begun anew is
+# emitted without a transition, and so is the start of an allocation that waited for its units.
+# What retention has taken from the log's beginning cannot be asked for.
 UNTOLD = """
 with kinds (to_state, event_type) as (values
     ('requested', 'provisioning.requested'), ('active', 'provisioning.active'), ('failed', 'provisioning.failed'),
     ('releasing', 'provisioning.releasing.requested'), ('released', 'provisioning.releasing.completed'),
     ('release_failed', 'provisioning.release_failed')
-), told (told_as, event_type) as (
+), emitted (emitted_as, event_type) as (
     select event_type, event_type from kinds union all values ('provisioning.waiting', 'provisioning.requested')
 ), kept as (
     select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
@@ -45,12 +45,12 @@ with kinds (to_state, event_type) as (values
     from allocation_timeline l join kinds k using (to_state)
     where l.kind = 'transition' and l.at >= coalesce((select since from kept), '-infinity')
     union all
-    select e.subject, k.event_type, e.occurred_at, 0, 1 from log e join told k on k.told_as = e.event_type
+    select e.subject, k.event_type, e.occurred_at, 0, 1 from log e join emitted k on k.emitted_as = e.event_type
     where e.occurred_at >= coalesce((select since from kept), '-infinity')
-      and (k.told_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false')
+      and (k.emitted_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false')
     union all
-    select e.subject, k.event_type, e.occurred_at, 0, 1 from outbox e join told k on k.told_as = e.event_type
-    where k.told_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false'
+    select e.subject, k.event_type, e.occurred_at, 0, 1 from outbox e join emitted k on k.emitted_as = e.event_type
+    where k.emitted_as <> 'provisioning.requested' or coalesce(e.payload ->> 'turned_over', '') <> 'false'
 ), counted as (
     select subject, event_type, at, sum(steps) as steps, sum(events) as events from sides group by subject, event_type, at
 )
@@ -81,8 +81,8 @@ OPERATION_WITHOUT_EFFECT = """
 select o.scope, o.key, o.subject_id from operations o left join allocations a on a.id = o.subject_id
 where o.status = 201 and a.id is null and o.body::jsonb ? 'allocation_id'
 """
-# A tenant's is told to the tenant; what an operator does may be a tenant's event or none's. What retention has taken from the
-# log's beginning cannot be asked for.
+# A tenant's operation is emitted to the tenant; what an operator does may be a tenant's event or none's.
+# What retention has taken from the log's beginning cannot be checked.
 UNTOLD_OPERATION = """
 select o.scope, o.key, o.code from operations o left join tenants t on t.id = o.scope
 where o.status is not null and not exists (

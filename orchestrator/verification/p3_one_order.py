@@ -40,12 +40,12 @@ where n.version is distinct from t.version and (n.version is not null or t.versi
 """
 TWICE = "select event_id, count(*) from log group by event_id having count(*) > 1"
 CAUSE = """
-with told as (
+with emitted as (
     select version, subject, outbox_id, max(outbox_id) over (partition by subject order by version
                rows between unbounded preceding and 1 preceding) as before
     from log
 )
-select version, subject from told where outbox_id <= before
+select version, subject from emitted where outbox_id <= before
 """
 AHEAD = """
 select p.consumer, p.version, h.version from consumer_positions p, log_head h where p.version > h.version
@@ -57,7 +57,7 @@ where occurred_at < clock_timestamp() - make_interval(secs => %(seconds)s) havin
 
 
 def check_one_order(connection: Connection, bounds: Bounds) -> Verdict:
-    """The log is gapless from where it is said to begin to its head, and nobody lacks what was to be kept.
+    """The log is gapless from its recorded beginning to its head, and keeps everything that a reader still needs.
 
     Its chain per tenant is right, no event is there twice or waits too long.
     """

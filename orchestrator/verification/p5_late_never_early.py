@@ -26,13 +26,13 @@ WINDOW_CUT = """
 select id, ended_at, coalesce(ends_at::text, 'no end') from reservations
 where state = 'released' and (ends_at is null or ended_at < ends_at)
 """
-# Confirmed and expired, or judged on the wrong side of the deadline that was told with the hold.
+# Confirmed and expired, or judged on the wrong side of the deadline that was emitted with the hold.
 TOLD_BOTH = """
 select subject from log where event_type in ('reservation.confirmed', 'reservation.expired')
 group by subject having count(distinct event_type) > 1
 """
 TOLD_WRONG = """
-with told as (
+with emitted as (
     select subject, event_type, case event_type when 'reservation.expired'
                then least((payload ->> 'judged_at')::timestamptz, occurred_at)
                else (payload ->> 'judged_at')::timestamptz end as judged_at,
@@ -40,7 +40,7 @@ with told as (
                over (partition by subject) as hold_until
     from log where event_type in ('reservation.held', 'reservation.confirmed', 'reservation.expired')
 )
-select subject, event_type, judged_at, hold_until from told
+select subject, event_type, judged_at, hold_until from emitted
 where (event_type = 'reservation.expired' and judged_at < hold_until)
    or (event_type = 'reservation.confirmed' and judged_at >= hold_until)
 """
@@ -59,6 +59,6 @@ def check_late_never_early(connection: Connection, _: Bounds) -> Verdict:
         seconds=HOLD_SECONDS_MAX,
     )
     verdict.scan(connection, WINDOW_CUT, "reservation {0} was released at {1}, but its window ends at {2}")
-    verdict.scan(connection, TOLD_BOTH, "{0} was told confirmed and expired")
+    verdict.scan(connection, TOLD_BOTH, "{0} was emitted confirmed and expired")
     verdict.scan(connection, TOLD_WRONG, "{0}: {1} was judged at {2}, the deadline was {3}")
     return verdict

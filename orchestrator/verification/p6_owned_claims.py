@@ -1,4 +1,4 @@
-"""P6, the other way round: whatever holds units is somebody who may. Otherwise units are lost, or kept by the dead.
+"""P6, the other way round: every open claim belongs to a live owner. Otherwise units are lost or held for nothing.
 
 An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, or to a reservation that
 is held or confirmed. An orphan holds no claim; its slots are out of service until it is destroyed, and that is proven.

@@ -1,6 +1,6 @@
-"""P7: whoever lost a claim can change nothing any more. Results count only under the newest fence.
+"""P7: a holder that lost its claim changes nothing. Results count only under the newest fence.
 
-Fences are drawn from one sequence, under the locks that also order the story, so the story itself tells which fence was
+Fences are drawn from one sequence, under the locks that also order the story, so the timeline itself shows which fence was
 the newest at any moment: its transitions and notes, and the tasks as they were issued. What nodes wrote is left out:
 a late report is noted with the old fence that it came with.
 """

@@ -40,7 +40,7 @@ end
 from steps s left join legal l on l.came = coalesce(s.before, '') and l.went = s.to_state
 where s.from_state is distinct from s.before or l.went is null
    or s.actor_kind <> all (l.actors) and not (s.actor_kind = 'system' and s.to_state = 'released' and exists (
-      -- Released while it waited for its units: nobody had to clean up.
+      -- Released while it waited for its units: there was nothing to clean up.
       select from allocations a join claims c on c.id = a.claim_id where a.id = s.allocation_id and c.occupied_from is null))
    or s.row_version <= s.version_before or s.at < s.at_before
 """
@@ -55,7 +55,7 @@ where n.to_state is distinct from a.state or n.row_version > a.row_version
 """
 # The times of the row are those of the story. Metered time never reopens, so the first `releasing` is the one.
 TIMES = """
-with told as (
+with emitted as (
     select allocation_id, min(at) filter (where to_state = 'requested') as requested_at,
            min(at) filter (where to_state = 'active') as active_at,
            min(at) filter (where to_state = 'releasing') as releasing_at,
@@ -64,7 +64,7 @@ with told as (
            min(at) filter (where to_state = 'failed') as failed_at
     from allocation_timeline where kind = 'transition' group by allocation_id
 )
-select a.id, a.state from allocations a join told t on t.allocation_id = a.id
+select a.id, a.state from allocations a join emitted t on t.allocation_id = a.id
 where (a.requested_at, a.active_at, a.releasing_at, a.release_failed_at, a.released_at, a.failed_at) is distinct from
       (t.requested_at, t.active_at, t.releasing_at, t.release_failed_at, t.released_at, t.failed_at)
 """

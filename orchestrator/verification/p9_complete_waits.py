@@ -1,6 +1,6 @@
 """P9: every waiting state stores what it waits for, since when and until when, and something always ends it.
 
-A wait that is overdue for longer than the rescuer needs to come is a violation, not a warning: nobody comes. Straight
+A wait that is overdue for longer than the rescuer's interval is a violation, not a warning: nothing ends it. Straight
 after an outage of the worker that is true, and stops being true.
 """
 
@@ -14,7 +14,7 @@ where case when state in ('released', 'failed') then (waits_for, waits_since, wa
            else waits_for is null or waits_since is null
                 or (waits_until is null and state not in ('active', 'release_failed')) end
 """
-# A failed allocation's wait stands on its claim. Without a deadline it may wait for a person only.
+# A failed allocation's wait is on its claim. Without a deadline it may wait for an operator only.
 UNITS_INCOMPLETE = """
 select c.id, a.id, a.state, coalesce(c.waits_for, 'nothing') from claims c join allocations a on a.claim_id = c.id
 where case when c.closed_at is not null then (c.waits_for, c.waits_since, c.waits_until) is distinct from (null, null, null)

@@ -1,7 +1,7 @@
 """Every unit is free, held, allocated, blocked by a cleanup, or out of service: the five add up to the fleet.
 
-What nobody claims is read from the nodes' rows, the rest from claims and slots; so a unit that was lost or counted twice
-shows. A unit under several claims counts once: as what is on it now, else as held for somebody to come. What nobody
+Unclaimed units are read from the nodes' rows, the rest from claims and slots; so a unit that was lost or counted twice
+shows. A unit under several claims counts once: as what is on it now, else as held for its next owner. What no claim
 claims is free where something could be placed, and out of service on a node that is not active or not online.
 """
 

@@ -1,4 +1,4 @@
-"""Who is calling with an OIDC token: verified once, then known by its SHA-256 until it expires.
+"""Authentication by OIDC tokens: each is verified once, then cached by its SHA-256 until it expires.
 
 A token known already still needs three things at each call, all of them in memory: its time is not over, the issuer still
 lists the very key that signed it, and its tenant is active (asked in Postgres as often as for API keys).
@@ -32,7 +32,7 @@ log = structlog.get_logger("orchestrator.api")
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    """What verifying a token told. `expires_at`: Unix seconds, leeway included."""
+    """A verified token. `expires_at`: Unix seconds, leeway included."""
 
     principal: Principal
     expires_at: float
@@ -52,7 +52,7 @@ class BearerTokens:
         self._tenants: SingleFlightCache[UUID, bool] = SingleFlightCache(is_tenant_active, cache_seconds)
 
     async def principal_of(self, database: Database, token: str) -> Principal:
-        """Whom the token stands for.
+        """The principal of the token.
 
         Raises a `TokenRefused`, `IssuerUnavailable`, or what asking the database for the tenant raises.
         """
@@ -97,5 +97,5 @@ class BearerTokens:
         return key is not None and key.fingerprint == found.fingerprint
 
     def forget(self) -> None:
-        """Ask again for every tenant from now on: called by the process that suspends one."""
+        """Drop every cached tenant: called by the process that suspends one."""
         self._tenants.forget()

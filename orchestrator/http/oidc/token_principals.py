@@ -1,4 +1,4 @@
-"""Whom a verified token stands for: a tenant by its id in one claim, or an operator by a role in another.
+"""The principal of a verified token: a tenant by its id in one claim, or an operator by a role in another.
 
 The principal's id is a UUIDv5 (RFC 9562) of issuer and subject, so it is the same under every token of one subject: in the
 audit, on timelines, and as the scope of an operator's operation keys (DESIGN §6).

@@ -48,7 +48,7 @@ async def create_node(
             address=address,
             faults=faults,
         )
-        told: dict[str, Any] = {
+        described: dict[str, Any] = {
             "name": name, "region": region, "gpu_model": gpu_model, "shape": shape, "slot_count": slot_count,
         }  # fmt: skip
         await append_event(
@@ -58,12 +58,12 @@ async def create_node(
                 subject=f"nodes/{node.id}",
                 correlation_id=uuid4(),
                 tenant_id=None,
-                payload={"node_id": node.id, **told},
+                payload={"node_id": node.id, **described},
                 operation_key=operation.key,
                 request_id=operation.request_id,
             ),
         )
-        detail = {**told, "half_slots": half, "address": address, "faults": faults}
+        detail = {**described, "half_slots": half, "address": address, "faults": faults}
         await audit.record(tx, actor, "node.create", f"nodes/{node.id}", detail, operation.request_id)
         return Done(201, await nodes.node_document(tx, node), node.id)
 

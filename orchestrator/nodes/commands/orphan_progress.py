@@ -91,8 +91,8 @@ async def _destroy(context: Context, tx: Transaction, locked: LockedOrphan) -> O
 
 async def _tell(tx: Transaction, locked: LockedOrphan) -> None:
     orphan = locked.orphan
-    told = {
+    described = {
         "orphan_id": orphan.id, "node_id": orphan.node_id, "name": locked.node_name,
         "allocation_id": orphan.allocation_id, "slots": orphan.slots, "decided_by": orphan.decided_by,
     }  # fmt: skip
-    await append_event(tx, Event(EventType.NODE_ORPHAN_DESTROYED, f"nodes/{orphan.node_id}", uuid4(), None, told))
+    await append_event(tx, Event(EventType.NODE_ORPHAN_DESTROYED, f"nodes/{orphan.node_id}", uuid4(), None, described))

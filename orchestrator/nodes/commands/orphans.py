@@ -45,12 +45,12 @@ async def _report(tx: Transaction, node_id: UUID, allocation_id: UUID) -> UUID |
         return None
     slots = slots_kept(unexplained.slots, [], node.slot_count)
     orphan_id = await orphans.insert_orphan(tx, node_id, allocation_id, slots, unexplained.fence)
-    told = {
+    described = {
         "orphan_id": orphan_id, "node_id": node_id, "name": node.name, "allocation_id": allocation_id, "slots": slots,
         "fence": unexplained.fence, "allocation_state": unexplained.allocation_state,
     }  # fmt: skip
-    await append_event(tx, Event(EventType.NODE_ORPHAN_FOUND, f"nodes/{node_id}", uuid4(), None, told))
-    await audit.record(tx, RECONCILER, "node.orphan_found", f"nodes/{node_id}", told, None)
+    await append_event(tx, Event(EventType.NODE_ORPHAN_FOUND, f"nodes/{node_id}", uuid4(), None, described))
+    await audit.record(tx, RECONCILER, "node.orphan_found", f"nodes/{node_id}", described, None)
     await _tell_allocation(tx, unexplained, node.name)
     return orphan_id
 
@@ -66,10 +66,10 @@ async def adopt_orphan(
     context: Context, operation: Operation, actor: Actor, node_id: UUID, orphan_id: UUID, *,
     reason: str, allocation_id: UUID | None,
 ) -> Answer:  # fmt: skip
-    """200 with the orphan, adopted: nobody touches it, and its slots stay out of service.
+    """200 with the orphan, adopted: it is left alone, and its slots stay out of service.
 
-    With `allocation_id` it stays so for as long as that allocation holds units of this node; after that somebody has to
-    decide again. Without, until somebody destroys it. Refusals: `NotFound`; `InvalidState` if it is being destroyed or
+    With `allocation_id` it stays adopted while that allocation holds units of this node; after that an operator must
+    decide again. Without, until an operator destroys it. Refusals: `NotFound`; `InvalidState` if it is being destroyed or
     gone, or the allocation holds nothing on this node.
     """
 
@@ -85,15 +85,21 @@ async def adopt_orphan(
         await orphans.decide(
             tx, orphan_id, OrphanState.ADOPTED, actor, reason, waits_for=Wait.OPERATOR, adopted_for=allocation_id
         )
-        told = {
+        described = {
             "orphan_id": orphan_id, "node_id": node_id, "name": locked.node_name,
             "allocation_id": locked.orphan.allocation_id, "adopted_for": allocation_id, "reason": reason,
         }  # fmt: skip
         event = Event(
-            EventType.NODE_ORPHAN_ADOPTED, f"nodes/{node_id}", uuid4(), None, told, operation.key, operation.request_id
+            EventType.NODE_ORPHAN_ADOPTED,
+            f"nodes/{node_id}",
+            uuid4(),
+            None,
+            described,
+            operation.key,
+            operation.request_id,
         )
         await append_event(tx, event)
-        await audit.record(tx, actor, "node.orphan_adopted", f"nodes/{node_id}", told, operation.request_id)
+        await audit.record(tx, actor, "node.orphan_adopted", f"nodes/{node_id}", described, operation.request_id)
         return Done(200, orphan_document(await orphans.read_orphan(tx, orphan_id)), orphan_id)
 
     return await run_once(context, operation, effect, None)
@@ -122,8 +128,13 @@ async def destroy_orphan(
             await orphans.decide(
                 tx, orphan_id, OrphanState.DESTROYING, actor, reason, waits_for=Wait.WORKER, wait_seconds=wait
             )
-        told = {"orphan_id": orphan_id, "allocation_id": locked.orphan.allocation_id, "from": state, "reason": reason}
-        await audit.record(tx, actor, "node.orphan_destroy", f"nodes/{node_id}", told, operation.request_id)
+        described = {
+            "orphan_id": orphan_id,
+            "allocation_id": locked.orphan.allocation_id,
+            "from": state,
+            "reason": reason,
+        }
+        await audit.record(tx, actor, "node.orphan_destroy", f"nodes/{node_id}", described, operation.request_id)
         return Done(ACCEPTED, orphan_document(await orphans.read_orphan(tx, orphan_id)), orphan_id)
 
     return await run_once(context, operation, effect, None)

@@ -1,7 +1,7 @@
-"""What nodes say they hold, against what is known here. Looked at without locks; whoever acts locks and looks again.
+"""Compares what nodes report with what the database expects. Reads take no locks; the command that acts locks and re-checks.
 
 Only positive evidence counts (TRAPS, failure 27): an inventory is complete, and was gathered after a moment of this
-database's clock that stands with it. A node that sent none is passed over; what it does not name proves nothing at once.
+database's clock stored with it. A node that sent none is passed over; what it does not name proves nothing at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from node_agent.protocol import HeldInventory
 from orchestrator.database.transactions import Reading, Transaction
 
 # A time that has not come yet, or an older one than is stored, is not taken: a late or lying report moves nothing back.
-# Nor one from before the node was registered, which nobody told it: PostgreSQL can keep years that Python cannot read, and
+# Nor one from before the node was registered, which is not plausible: PostgreSQL can keep years that Python cannot read, and
 # then one lying node would stop the reconciler for all (the year 1 in a zone east of Greenwich is 1 BC).
 _KEEP = """
 update nodes set inventory = cast(:held as jsonb), inventory_after = :after
@@ -28,7 +28,7 @@ select id from nodes where id > :after and inventory_after is not null and state
 ORPHANS_PER_NODE_MAX = 64
 """A node has at most 62 slots: whoever names more than this lies or is confused, and the rest is not recorded (P13)."""
 
-# Ended and proven before the node looked, or not this node's, or nobody's: then nothing explains it. Nodes take turns, so
+# Ended and proven before the node looked, or not this node's, or unknown: then nothing explains it. Nodes take turns, so
 # that one which names much hides no other.
 _UNEXPLAINED = """
 select n.id as node_id, h.allocation_id, h.slots, h.fence, n.inventory_after, o.id as orphan_id,

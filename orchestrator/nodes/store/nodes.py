@@ -68,7 +68,7 @@ where id > :after and (cast(:state as text) is null or state = :state)
   and (cast(:region as text) is null or region = :region)
 order by id limit :limit
 """
-# A claim goes before everything, what is on the slot now before who comes next; what nobody claims is free only where
+# A claim precedes everything, its occupant now the next holder; an unclaimed slot is free only where
 # something could be placed.
 _SLOTS = """
 select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
@@ -127,7 +127,7 @@ async def insert_node(
     address: str | None,
     faults: dict[str, str],
 ) -> Node:
-    """A registered node with its slots, all free, on a block of consecutive unit numbers of its own.
+    """A registered node with its slots, all free, on a new block of consecutive unit numbers.
 
     Raises `NotFound` if there is no such region, `AlreadyExists` if the name is taken.
     """

@@ -197,8 +197,8 @@ async def go_on(
 ) -> None:  # fmt: skip
     """The next step of what was decided."""
     values = {"id": orphan.id, "state": state.value, "attempts": attempts, "wait_seconds": wait_seconds}
-    told = {"failure_code": code, "failure_detail": detail, "proof": None if proof is None else json.dumps(proof)}
-    await tx.execute(_GO_ON, {**values, **told, "waits_for": None if waits_for is None else waits_for.value})
+    described = {"failure_code": code, "failure_detail": detail, "proof": None if proof is None else json.dumps(proof)}
+    await tx.execute(_GO_ON, {**values, **described, "waits_for": None if waits_for is None else waits_for.value})
     if state is OrphanState.DESTROYED:
         await keep_slots(tx, orphan.node_id)
 

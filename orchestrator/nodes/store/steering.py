@@ -24,9 +24,9 @@ async def change_node(
     operation: Operation,
     **said: str,
 ) -> dict[str, Any]:
-    """The node after the change, as clients see it. A repetition is audited, but changes and tells nothing.
+    """The node after the change, as clients see it. A repetition is audited, but changes nothing and emits no event.
 
-    What was `said` with it stands in event and audit.
+    `said` is stored in event and audit.
 
     Raises `NotFound`, or `InvalidState` if a node in this state does not take the change.
     """

@@ -16,9 +16,9 @@ from orchestrator.problems import OperationConflict, OperationFenced, OperationI
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One client-visible write: whose, under which key, with which content (SHA-256 fingerprint).
+    """One client-visible write: its scope, idempotency key and content (SHA-256 fingerprint).
 
-    `key_is_ours`: the client sent none, so nobody can repeat it. `ending`: it ends something (release, cancel, confirm),
+    `key_is_ours`: the client sent none, so it cannot be repeated. `ending`: it ends something (release, cancel, confirm),
     so it is not refused for want of room to remember it (P13).
     """
 
@@ -33,9 +33,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client is told: status and body bytes as stored, and whether this is a repetition.
+    """A response: status and body bytes as stored, and whether it is a replay.
 
-    `kept_seconds`: for how long the database says the same at least; 0 where nobody knows.
+    `kept_seconds`: for how long the database keeps it at least; 0 where that is unknown.
     """
 
     status: int
@@ -72,10 +72,10 @@ _LET_GO = "delete from operations where scope = :scope and key = :key and status
 
 
 async def claim_key(tx: Transaction, operation: Operation) -> Answer | None:
-    """Take the key for this transaction, or answer what its first use was told.
+    """Reserve the key for this transaction, or return the answer to its first use.
 
-    Raises `OperationConflict` if the key was used with other content, also long ago by a creation that still stands;
-    `OperationFenced` if somebody was told that it had not been used; `OperationInProgress` if its first use has vanished
+    Raises `OperationConflict` if the key was used with other content, also long ago by a creation whose row still exists;
+    `OperationFenced` if a status query answered that it had not been used; `OperationInProgress` if its first use has vanished
     again between two statements (it rolled back: try again); `OperationTableFull`.
     """
     own = {"scope": operation.scope, "key": operation.key}
@@ -136,9 +136,9 @@ async def conclude(
 
     Where none of the transaction's events carries the key, or there was nothing left to do, `operation.committed` does.
     """
-    tells = tx.tells_operation and code != NOOP
+    emits = tx.tells_operation and code != NOOP
     await tx.execute(
-        _CONCLUDE if tells else _CONCLUDE_AND_TELL,
+        _CONCLUDE if emits else _CONCLUDE_AND_TELL,
         {
             "scope": operation.scope,
             "key": operation.key,
@@ -146,7 +146,7 @@ async def conclude(
             "code": code,
             "body": body,
             "subject": subject,
-            **({} if tells else {"request_id": operation.request_id}),
+            **({} if emits else {"request_id": operation.request_id}),
         },
     )
     return Answer(status, body, kept_seconds=operation.retention_seconds)

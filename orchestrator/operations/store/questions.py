@@ -1,6 +1,6 @@
 """Asking about a key takes the key's lock, so what is answered cannot change any more (P12; DESIGN §6).
 
-Nobody who used the key is still on the way when the lock is had: a transaction that holds it is waited for, and one that
+No request with the key is in flight once the lock is held: a transaction that holds it is waited for, and one that
 comes later finds a tombstone and is refused.
 """
 

@@ -44,7 +44,7 @@ with given as (
     order by g.scope, g.key
     on conflict do nothing
     returning scope, key, body
-), told as (
+), emitted as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || md5(g.scope || ' ' || g.key), g.key,
            g.request_id,
@@ -61,7 +61,7 @@ with clock as materialized (
         body = (cast(:document as jsonb) || jsonb_build_object('server_time', clock.text))::text
     from clock where scope = :scope and key = :key
     returning body
-), told as (
+), emitted as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     select 'operation.refused', c.now, :correlation_id, cast(:tenant_id as uuid),
            'operations/' || md5(cast(:scope as uuid) || ' ' || :key), cast(:key as text), cast(:request_id as text),
@@ -88,7 +88,7 @@ async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[An
 
     Keys must be distinct within the list. A rival that holds a key is waited for, bounded by the lock timeout, by a list
     briefly: raises `OperationInProgress`. Raises `OperationTableFull`, `SlotOverflow` for the list as a whole. A creation
-    that stands answers for its key, however long its own record has been retired: what once was done is never refused.
+    that still exists answers for its key, however long ago its record was retired: an executed write is never refused.
     """
     items = [_item(n, one) for n, one in enumerate(refused)]
     values = {"items": orjson.dumps(items, default=str).decode(), "together": len(items) > 1}

@@ -92,7 +92,7 @@ def _invalid(field: str, message: str) -> Invalid:
 
 
 async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, report: ProgressReport) -> bool:
-    """Write phases into the timeline; False if the task no longer counts or has told enough (64 phases).
+    """Write phases into the timeline; False if the task is superseded or has reported 64 phases.
 
     Raises `NotFound` if the task is not that node's.
     """

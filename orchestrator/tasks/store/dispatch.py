@@ -22,7 +22,7 @@ class Dispatched:
 
 
 # The node's row and its certificate's are looked at in the same statement, so a node revoked or enrolled anew a moment
-# ago gets nothing. The SELECT stands in a CTE: without one, LIMIT with SKIP LOCKED can take more rows than it says.
+# ago gets nothing. The SELECT is in a CTE: without one, LIMIT with SKIP LOCKED can take more rows than it says.
 _CLAIM = """
 with waiting as (
     select unnest(cast(:nodes as uuid[])) as node_id, unnest(cast(:serials as text[])) as serial

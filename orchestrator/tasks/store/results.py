@@ -47,7 +47,7 @@ async def lock_task(tx: Transaction, task_id: UUID) -> TaskStanding:
     return TaskStanding(TaskState(row.state), row.fence, row.node_epoch)
 
 
-# Task, timeline and event in one statement. The event names the workflow to wake, so its consumer asks nobody.
+# Task, timeline and event in one statement. The event names the workflow to wake, so its consumer needs no query.
 _FINISH = """
 with at as materialized (select clock_timestamp() as now),
 ended as (
@@ -56,7 +56,7 @@ ended as (
     from at
     where t.id = :id and t.state in ('queued', 'dispatched')
     returning t.id, t.allocation_id, t.type, t.fence, t.notify, t.node_id, t.queued_at
-), told as (
+), emitted as (
     insert into allocation_timeline (allocation_id, at, kind, code, detail, actor_kind, actor_id, fence)
     select e.allocation_id, at.now, 'note', coalesce(:code, 'task_completed'), coalesce(:detail, e.type),
            'node', e.node_id::text, e.fence

@@ -90,22 +90,24 @@ async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructio
     return Instructions(**row._mapping)
 
 
-def provision_parameters(subject: Subject, told: Instructions, faults: dict[str, str]) -> ProvisionParameters:
+def provision_parameters(subject: Subject, instructions: Instructions, faults: dict[str, str]) -> ProvisionParameters:
     """What the node needs to make the allocation usable. The host's name is the allocation's id (RFC 1123)."""
     return ProvisionParameters(
-        slots=told.slots,
-        gpu_model=told.gpu_model,
-        image=ImageParameters(name=told.image, url=told.image_url, sha256=told.image_sha256),
-        ssh_public_keys=told.ssh_public_keys,
-        user_data=told.user_data,
+        slots=instructions.slots,
+        gpu_model=instructions.gpu_model,
+        image=ImageParameters(name=instructions.image, url=instructions.image_url, sha256=instructions.image_sha256),
+        ssh_public_keys=instructions.ssh_public_keys,
+        user_data=instructions.user_data,
         hostname=f"berth-{subject.id}",
         faults=faults,
     )
 
 
-def release_parameters(told: Instructions, faults: dict[str, str], graceful_seconds: float) -> ReleaseParameters:
+def release_parameters(
+    instructions: Instructions, faults: dict[str, str], graceful_seconds: float
+) -> ReleaseParameters:
     """What the node needs to take the allocation down."""
-    return ReleaseParameters(slots=told.slots, graceful_seconds=graceful_seconds, faults=faults)
+    return ReleaseParameters(slots=instructions.slots, graceful_seconds=graceful_seconds, faults=faults)
 
 
 async def issue_task(
