@@ -73,19 +73,19 @@ async def commit_for(
 ) -> Answer:
     """Commit a transaction and return its answer. Raises `Problem`."""
     settings = parts.settings
-    own = body.request_id
-    if own is not None and len(own) < settings.kv_request_id_length_min:
+    request_id = body.request_id
+    if request_id is not None and len(request_id) < settings.kv_request_id_length_min:
         raise Malformed(
-            f"request_id has {len(own)} characters; it must have at least {settings.kv_request_id_length_min}"
+            f"request_id has {len(request_id)} characters; it must have at least {settings.kv_request_id_length_min}"
         )
     if key is not None:
         usable_key(key)
     operation = operation_in(
-        scope, caller, own or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
+        scope, caller, request_id or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
         settings.operation_retention_seconds,
     )  # fmt: skip
-    asked = _commit_of(body, caller, settings, operation)
-    return await parts.gate.answer(operation, lambda: parts.commits.answer(asked))
+    requested = _commit_of(body, caller, settings, operation)
+    return await parts.gate.answer(operation, lambda: parts.commits.answer(requested))
 
 
 def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Settings, operation: Any) -> Commit:
@@ -96,11 +96,11 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
     ):
         if number > bound:
             raise TooLarge(f"the transaction has {number} {what}; the bound is {bound}; split it")
-    preconditions = tuple(_precondition_of(wanted, body.read_version, settings) for wanted in body.preconditions)
-    versions = [wanted.version for wanted in preconditions]
+    preconditions = tuple(_precondition_of(read, body.read_version, settings) for read in body.preconditions)
+    versions = [read.version for read in preconditions]
     if body.read_version is not None:
         versions.append(body.read_version)
-    payload: dict[str, Any] = {"operations": [asked.model_dump(mode="json") for asked in body.operations]}
+    payload: dict[str, Any] = {"operations": [each.model_dump(mode="json") for each in body.operations]}
     if caller.tenant_id is None:
         payload["principal_id"] = str(caller.id)
     _require_bounded(payload, settings)
@@ -110,7 +110,7 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
         leader_id=body.leader_id,
         version_max=max(versions, default=None),
         preconditions=preconditions,
-        effect=effect_of(_operation_of(asked, settings) for asked in body.operations),
+        effect=effect_of(_operation_of(each, settings) for each in body.operations),
         payload=payload,
         correlation_id=uuid.uuid4(),
         keys_max=settings.kv_namespace_keys_max,
@@ -129,29 +129,29 @@ def _require_bounded(payload: dict[str, Any], settings: Settings) -> None:
 
 
 def _precondition_of(
-    wanted: schemas.PointRead | schemas.RangeRead, read_version: int | None, settings: Settings
+    read: schemas.PointRead | schemas.RangeRead, read_version: int | None, settings: Settings
 ) -> Precondition:
-    version = read_version if wanted.version is None else wanted.version
+    version = read_version if read.version is None else read.version
     if version is None:
         raise VersionMissing("a precondition has no version, and the transaction has no read_version; set either")
-    shown = {**wanted.model_dump(mode="json"), "version": version}
-    if isinstance(wanted, schemas.PointRead):
-        return Precondition(version, _key(wanted.key, settings), None, shown)
-    begin, end = _range(wanted.begin, wanted.end, settings)
+    shown = {**read.model_dump(mode="json"), "version": version}
+    if isinstance(read, schemas.PointRead):
+        return Precondition(version, _key(read.key, settings), None, shown)
+    begin, end = _range(read.begin, read.end, settings)
     return Precondition(version, begin, end, shown)
 
 
 def _operation_of(
-    asked: schemas.WriteKey | schemas.DeleteKey | schemas.DeleteRange, settings: Settings
+    operation: schemas.WriteKey | schemas.DeleteKey | schemas.DeleteRange, settings: Settings
 ) -> Write | RangeDelete:
-    if isinstance(asked, schemas.DeleteRange):
-        return RangeDelete(*_range(asked.begin, asked.end, settings))
-    if isinstance(asked, schemas.DeleteKey):
-        return Write(_key(asked.key, settings), None)
-    value = b64decode(asked.value)
+    if isinstance(operation, schemas.DeleteRange):
+        return RangeDelete(*_range(operation.begin, operation.end, settings))
+    if isinstance(operation, schemas.DeleteKey):
+        return Write(_key(operation.key, settings), None)
+    value = b64decode(operation.value)
     if len(value) > settings.kv_value_bytes_max:
         raise TooLarge(f"a value has {len(value)} bytes; the bound is {settings.kv_value_bytes_max}")
-    return Write(_key(asked.key, settings), value)
+    return Write(_key(operation.key, settings), value)
 
 
 def _key(text: str, settings: Settings) -> bytes:
@@ -186,10 +186,10 @@ async def status(
     place = await find_transaction(database, caller, key)
     if place is None:
         question = Question(caller.scope, key, caller.tenant_id, request_id=request.scope["state"]["request_id"])
-        asked = await ask_operation(parts.context, question)
-        if asked.state is OperationState.PENDING:
+        found = await ask_operation(parts.context, question)
+        if found.state is OperationState.PENDING:
             raise OperationInProgress("a commit with this request_id is in progress; retry shortly")
-        known = asked.known
+        known = found.known
         if known is not None and known.code == "committed" and known.subject_id is not None:
             # Committed after the first read.
             await parts.log_head.fresh()

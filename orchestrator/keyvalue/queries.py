@@ -62,9 +62,9 @@ async def with_versions(database: Database, namespace: UUID, found: VersionedRea
 
 async def find_transaction(database: Database, principal: Principal, key: str) -> LogPosition | None:
     """Find the transaction that this principal or its tenant committed under the key; None if the log dropped it."""
-    own = principal.id if principal.tenant_id is None else None
+    principal_id = principal.id if principal.tenant_id is None else None
     async with database.read_one() as reading:
-        return await keys.read_transaction(reading, key, principal.tenant_id, own)
+        return await keys.read_transaction(reading, key, principal.tenant_id, principal_id)
 
 
 async def find_event(database: Database, event_id: UUID) -> LogPosition | None:

@@ -148,13 +148,13 @@ def _credential_of(socket: WebSocket) -> tuple[str | None, str | None]:
 
 def _query_of(socket: WebSocket) -> SocketQuery:
     """Parse the query. Raises `Invalid` for invalid values and unknown parameters."""
-    asked: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in socket.query_params.multi_items():
         if name in REPEATABLE:
-            asked.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
         else:
-            asked[name] = [asked[name], value] if name in asked else value
+            values[name] = [values[name], value] if name in values else value
     try:
-        return SocketQuery.model_validate(asked)
+        return SocketQuery.model_validate(values)
     except ValidationError as error:
         raise invalid_from([{**found, "loc": ("query", *found["loc"])} for found in error.errors()]) from None

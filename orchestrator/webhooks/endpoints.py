@@ -95,15 +95,15 @@ async def delete_one(webhook_id: UUID, write: AnyWrite) -> Response:
 @router.post("/{webhook_id}/rotate", response_model=schemas.WebhookWithSecret)
 async def rotate(webhook_id: UUID, write: AnyWrite, body: schemas.RotateWebhook | None = None) -> Response:
     """Sign with a new key. Older keys sign as well until the overlap is over, so that receivers can change over."""
-    wanted = body or schemas.RotateWebhook()
+    rotation = body or schemas.RotateWebhook()
     answer = await rotate_webhook(
         write.context,
-        write.operation(wanted),
+        write.operation(rotation),
         write.caller,
         write.sealer(),
         keys_of(write),
         webhook_id,
-        overlap_seconds=wanted.overlap_seconds,
+        overlap_seconds=rotation.overlap_seconds,
     )
     return secret_response(write, answer)
 

@@ -109,10 +109,10 @@ async def read_range(
     Returns at least one if any exists, then as many as begin within `bytes_max` bytes of keys and values.
     """
     values = {"namespace": namespace, "begin": begin, "end": end, "limit": limit + 1}
-    there = (await reading.execute(_COUNT, values)).scalar_one()
+    count = (await reading.execute(_COUNT, values)).scalar_one()
     rows = await reading.execute(_RANGE, {**values, "limit": limit, "bytes_max": bytes_max})
     found = [Entry(bytes(row.key), bytes(row.value), row.changed_version, row.event_id) for row in rows]
-    return found, there > len(found)
+    return found, count > len(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ async def read_transaction(
     reading: Reading, key: str, tenant_id: UUID | None, principal_id: UUID | None
 ) -> LogPosition | None:
     """Return the transaction committed under this key (an operator's by principal); None if the log dropped it."""
-    own = {"key": key, "tenant_id": tenant_id, "principal_id": None if principal_id is None else str(principal_id)}
-    row = (await reading.execute(_TRANSACTION, own)).first()
+    values = {"key": key, "tenant_id": tenant_id, "principal_id": None if principal_id is None else str(principal_id)}
+    row = (await reading.execute(_TRANSACTION, values)).first()
     return None if row is None else LogPosition(row.committed_version, row.leader)
 
 

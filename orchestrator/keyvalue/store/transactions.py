@@ -52,17 +52,17 @@ class Commit:
     @property
     def is_heavy(self) -> bool:
         """Whether it may read more keys than it names, and so delay others in a batch."""
-        return bool(self.effect.ranges) or any(wanted.end is not None for wanted in self.preconditions)
+        return bool(self.effect.ranges) or any(precondition.end is not None for precondition in self.preconditions)
 
     def item(self, *, alone: bool) -> dict[str, Any]:
         """Return the JSON argument of `kv_commit`."""
-        own = self.operation
+        operation = self.operation
         return {
-            "scope": str(own.scope), "key": own.key, "fingerprint": own.fingerprint.hex(), "request_id": own.request_id,
-            "retention_seconds": own.retention_seconds, "correlation_id": str(self.correlation_id),
+            "scope": str(operation.scope), "key": operation.key, "fingerprint": operation.fingerprint.hex(),
+            "request_id": operation.request_id, "retention_seconds": operation.retention_seconds, "correlation_id": str(self.correlation_id),
             "namespace": str(self.namespace), "leader_id": self.leader_id, "version_max": self.version_max,
-            "preconditions": [_precondition(wanted) for wanted in self.preconditions],
-            "conflicts": [wanted.shown for wanted in self.preconditions],
+            "preconditions": [_precondition(precondition) for precondition in self.preconditions],
+            "conflicts": [precondition.shown for precondition in self.preconditions],
             "ranges": [[_text(gone.begin), _text(gone.end)] for gone in self.effect.ranges],
             "puts": [[_text(put.key), None if put.value is None else _text(put.value)] for put in self.effect.writes],
             "put_bytes": self.effect.written_bytes, "payload": self.payload,
@@ -74,11 +74,11 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-def _precondition(wanted: Precondition) -> dict[str, Any]:
+def _precondition(precondition: Precondition) -> dict[str, Any]:
     # The next possible key is this one with a zero byte appended.
-    end = wanted.begin + b"\0" if wanted.end is None else wanted.end
+    end = precondition.begin + b"\0" if precondition.end is None else precondition.end
     return {
-        "version": wanted.version, "lo": _text(wanted.begin), "hi": _text(end), "point": wanted.end is None,
+        "version": precondition.version, "lo": _text(precondition.begin), "hi": _text(end), "point": precondition.end is None,
     }  # fmt: skip
 
 

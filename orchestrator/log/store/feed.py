@@ -161,8 +161,8 @@ async def read_events(
     if rows[0][1] is None:
         return Scan([], until, first)
     events = [FeedEvent._make(tuple(row)[1:7]) for row in rows]
-    whole = len(events) == rows[0].found < limit
-    return Scan(events, until if whole else events[-1].version, first)
+    complete = len(events) == rows[0].found < limit
+    return Scan(events, until if complete else events[-1].version, first)
 
 
 async def find_truncation(reading: Reading, after: int, tenant_id: UUID | None) -> tuple[int, bool]:

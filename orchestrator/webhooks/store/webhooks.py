@@ -45,7 +45,7 @@ _SERIALIZE = (
     "select pg_advisory_xact_lock(hashtext('berth.webhooks'), hashtext(coalesce(cast(:tenant_id as text), '')))"
 )
 _COUNT = """
-select count(*) as there, uuidv7() as id from webhooks w
+select count(*) as existing, uuidv7() as id from webhooks w
 where w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)
 """
 _INSERT = """
@@ -133,7 +133,7 @@ async def draw_webhook_id(tx: Transaction, tenant_id: UUID | None, webhooks_max:
     """Draw an id for a new webhook; the bound on webhooks holds until this commits. Raises `WebhooksFull`."""
     await tx.execute(_SERIALIZE, {"tenant_id": tenant_id})
     row = (await tx.execute(_COUNT, {"tenant_id": tenant_id})).one()
-    if row.there >= webhooks_max:
+    if row.existing >= webhooks_max:
         raise WebhooksFull(f"the bound of {webhooks_max} webhooks is reached; delete one first")
     made: UUID = row.id
     return made
