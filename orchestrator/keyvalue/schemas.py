@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.http.fields import Request
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
 from orchestrator.log.schemas import VERSION_BOUND, LogVersion
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 
 REQUEST_ID_LENGTH_MIN: Final = 20
 """The setting's default, named in the OpenAPI document."""

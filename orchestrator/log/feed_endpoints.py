@@ -19,7 +19,7 @@ from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.queries import find_kept
 from orchestrator.log.refusals import LeaderUnaccepted, LogTruncated, VersionInFuture
 from orchestrator.log.store.feed import TRANSACTION, Filter
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.problems import Invalid
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 
 VERSION_BOUND: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
 """OpenAPI numbers are doubles; this is the largest one below 2^63."""

@@ -8,7 +8,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.notifications.refusals import MessageRefused
 from orchestrator.problems import Problem
 

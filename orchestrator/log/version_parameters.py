@@ -23,25 +23,25 @@ OWN_MEANING: Final = frozenset({"/v1/status"})
 """Paths where `min_version` is a parameter of the endpoint; the header has the same meaning everywhere."""
 
 
-def asked_version(scope: Any, headers: Headers) -> ResponseVersion | None:
+def requested_version(scope: Any, headers: Headers) -> ResponseVersion | None:
     """Return the record of the response's version, with the version that it must include; None unless this is a read.
 
     Removes `min_version` from the query. Raises `Invalid` for an invalid version, or several.
     """
     if scope["method"] != "GET" or scope["path"] in OPEN_PATHS:
         return None
-    wanted = headers.getlist(MIN_VERSION_HEADER)
+    requested = headers.getlist(MIN_VERSION_HEADER)
     query: bytes = scope["query_string"]
     if b"min" in query and scope["path"] not in OWN_MEANING:
         parts = query.decode("latin-1").split("&")
-        meant = [part for part in parts if unquote_plus(part.partition("=")[0]) == MIN_VERSION]
-        wanted += [value for _, value in parse_qsl("&".join(meant), keep_blank_values=True)]
-        scope["query_string"] = "&".join(part for part in parts if part not in meant).encode("latin-1")
-    if not wanted:
+        named = [part for part in parts if unquote_plus(part.partition("=")[0]) == MIN_VERSION]
+        requested += [value for _, value in parse_qsl("&".join(named), keep_blank_values=True)]
+        scope["query_string"] = "&".join(part for part in parts if part not in named).encode("latin-1")
+    if not requested:
         return ResponseVersion()
-    if len(wanted) > 1:
+    if len(requested) > 1:
         raise _invalid("must be given at most once, in the header or in the query")
-    return ResponseVersion(at_least=_version(wanted[0]))
+    return ResponseVersion(at_least=_version(requested[0]))
 
 
 def _version(text: str) -> int:
