@@ -6,21 +6,14 @@ from fastapi import APIRouter
 
 from orchestrator.allocations import endpoints as allocations
 from orchestrator.audit import endpoints as audit
-from orchestrator.billing import admin_endpoints as admin_balances
-from orchestrator.billing import endpoints as balance
-from orchestrator.billing import usage_endpoints as usage
+from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
 from orchestrator.keyvalue import commit_endpoints as commits
 from orchestrator.keyvalue import endpoints as keys
-from orchestrator.log import (
-    asyncapi,
-    consumer_endpoints,
-    dead_letter_endpoints,
-    feed_endpoints,
-    retention_endpoints,
-    version_endpoints,
-)
+from orchestrator.log import admin_endpoints as admin_log
+from orchestrator.log import asyncapi, feed_endpoints
+from orchestrator.log import endpoints as log
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
@@ -53,14 +46,13 @@ def public_routers() -> list[APIRouter]:
             availability.router,
             account_endpoints.router,
             ssh_key_endpoints.router,
-            usage.router,
-            balance.router,
+            billing.router,
             webhooks.router,
         ),
         _joined(
             "/api/v1/admin",
             tenants.router,
-            admin_balances.router,
+            billing.admin_router,
             api_key_endpoints.router,
             admin_catalogue.router,
             nodes.router,
@@ -68,16 +60,15 @@ def public_routers() -> list[APIRouter]:
             orphan_endpoints.router,
             allocations.admin_router,
             audit.router,
-            dead_letter_endpoints.router,
-            consumer_endpoints.router,
+            admin_log.dead_letters,
+            admin_log.consumers,
         ),
         _joined(
             "/v1",
-            version_endpoints.router,
+            log.router,
             feed_endpoints.router,
             commits.router,
             keys.router,
-            retention_endpoints.router,
         ),
         notifications.router,
         operations.router,

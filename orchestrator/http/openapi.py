@@ -11,7 +11,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from orchestrator.http.operation_ids import operation_id
-from orchestrator.log import wanted_versions
+from orchestrator.log import version_parameters
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
@@ -134,7 +134,7 @@ def _complete(document: dict[str, Any]) -> None:
             operation["operationId"] = operation_id(method, path)
             operation["security"] = _security(path)
             if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
-                wanted_versions.describe(operation, path)
+                version_parameters.describe(operation, path)
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:

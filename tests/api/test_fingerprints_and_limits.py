@@ -12,7 +12,6 @@ import pytest
 from orchestrator import problems as errors
 from orchestrator.allocations.commands import create as create_allocations
 from orchestrator.database.transactions import Transaction
-from orchestrator.keyvalue import rules as transaction_refusals
 from orchestrator.log import refusals as log_refusals
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.problems import NotFound, Problem
@@ -85,7 +84,7 @@ def seeded(api: PublicApi) -> tuple[str, Seeded]:
 
 def test_there_are_refusals_that_are_no_outcome_of_business() -> None:
     assert {errors.Overloaded, errors.Invalid, errors.DatabaseUnavailable, errors.OutcomeUnknown} <= {*NOT_OF_BUSINESS}
-    assert {log_refusals.VersionNotReached, transaction_refusals.LeaderUnaccepted} <= {*NOT_OF_BUSINESS}
+    assert {log_refusals.VersionNotReached, log_refusals.LeaderUnaccepted} <= {*NOT_OF_BUSINESS}
 
 
 @pytest.mark.parametrize("kind", NOT_OF_BUSINESS, ids=lambda kind: kind.__name__)

@@ -109,8 +109,8 @@ SCENARIOS = [
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.CLAIM_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.CLAIM_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook, seed=True),
     Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     # Billing.
@@ -118,8 +118,8 @@ SCENARIOS = [
     Scenario(ControlPoint.METERING_AFTER_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.TOP_UP_BALANCE_BEFORE_COMMIT, API, billing.a_balance_is_used_up),
     Scenario(ControlPoint.TOP_UP_BALANCE_AFTER_COMMIT, API, billing.a_balance_is_used_up, seed=True),
-    Scenario(ControlPoint.LOOK_AT_BALANCE_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
-    Scenario(ControlPoint.LOOK_AT_BALANCE_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up, seed=True),
+    Scenario(ControlPoint.EVALUATE_BALANCE_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
+    Scenario(ControlPoint.EVALUATE_BALANCE_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up, seed=True),
     Scenario(ControlPoint.RELEASE_FOR_BILLING_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
     Scenario(ControlPoint.RELEASE_FOR_BILLING_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up),
     # Temporal, the worker and PostgreSQL.

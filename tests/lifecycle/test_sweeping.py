@@ -6,7 +6,7 @@ import uuid
 
 from orchestrator.allocations.queries import find_overdue_allocations
 from orchestrator.allocations.states import AllocationState
-from orchestrator.log.commands.consumers import raise_consumer_position
+from orchestrator.log.commands import raise_consumer_position
 from orchestrator.log.queries import find_consumer_position
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
 from orchestrator.nodes.queries import find_silent_nodes

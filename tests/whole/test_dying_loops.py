@@ -43,10 +43,10 @@ NEVER_ALONE = {
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
     "orchestrator/notifications/acknowledgements.py": {"self._write_after"},
     "orchestrator/log/feed/feed.py": {"self._follow"},
-    "orchestrator/log/head.py": {"self._ask_after"},
+    "orchestrator/log/head.py": {"self._read_after"},
     "orchestrator/notifications/sockets.py": {
-        "self._hear",
-        "self._keep_position",
+        "self._receive",
+        "self._store_position",
         "self._watch_credential",
     },
     "orchestrator/log/feed/streams.py": {"_watch"},

@@ -11,7 +11,7 @@ import nats
 import pytest
 
 from berth.local.servers import LocalNats
-from orchestrator.log.commands.dead_letters import discard_dead_letter, retry_dead_letter
+from orchestrator.log.commands import discard_dead_letter, retry_dead_letter
 from orchestrator.operations.execution import Context
 from orchestrator.problems import InvalidState, Problem
 from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
