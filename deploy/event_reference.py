@@ -44,9 +44,9 @@ def type_name(schema: Schema) -> str:
 
 
 def _row(event: str, kind: EventKind) -> str:
-    always = [f"`{name}` {type_name(schema)}" for name, schema in kind.always.items()]
-    sometimes = [f"`{name}`? {type_name(schema)}" for name, schema in kind.sometimes.items()]
-    return f"| `{event}` | {kind.audience.value}: {kind.says} | {', '.join([*always, *sometimes])} |\n"
+    always = [f"`{name}` {type_name(schema)}" for name, schema in kind.required.items()]
+    sometimes = [f"`{name}`? {type_name(schema)}" for name, schema in kind.optional.items()]
+    return f"| `{event}` | {kind.visibility.value}: {kind.summary} | {', '.join([*always, *sometimes])} |\n"
 
 
 def page() -> str:

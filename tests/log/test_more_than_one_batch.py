@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.log.commands import  as BATCH_MAX
+from orchestrator.log.commands import SEQUENCED_MAX as BATCH_MAX
 from orchestrator.log.queries import EVENTS_MAX
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
