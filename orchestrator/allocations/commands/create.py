@@ -19,7 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.allocations.commands.create_in_window import place_in_windows
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.transactions import TransactionConflict, sqlstate_of
+from orchestrator.database.sqlstates import sqlstate_of
+from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, store_refusals_of
 from orchestrator.operations.store.operations import Answer, stored_answer
 from orchestrator.operations.store.refusals import Refused

@@ -11,15 +11,14 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.database.transactions import Transaction, sqlstate_of
+from orchestrator.database.sqlstates import LEADER_UNACCEPTED, NAMESPACE_FULL, sqlstate_of
+from orchestrator.database.transactions import Transaction
 from orchestrator.keyvalue.rules import OPERATORS_NAMESPACE, Effect, LeaderUnaccepted, NamespaceFull, Precondition
 from orchestrator.operations.store.operations import Operation
 
 _COMMIT = "select head, answers from kv_commit(cast(:items as jsonb))"
 _VERSIONS = "select moved, versions from kv_versions(cast(:events as uuid[]), :after, :limit)"
 _FORGET = "select kv_forget(:limit)"
-UNACCEPTED = "BL001"
-FULL = "BK001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +104,12 @@ async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
         return (await tx.execute(statement, values)).one()
     except sqlalchemy.exc.DBAPIError as error:
         state = sqlstate_of(error)
-        if state == UNACCEPTED:
+        if state == LEADER_UNACCEPTED:
             raise LeaderUnaccepted(
                 "this Postgres is another one than the log is written by; nothing is committed until an operator accepts it"
                 " (`berth events rebuild --accept-timeline`)"
             ) from error
-        if state == FULL:
+        if state == NAMESPACE_FULL:
             raise NamespaceFull(
                 "the namespace has no room for this; delete keys, and wait for the log to forget"
             ) from error

@@ -16,12 +16,11 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction, sqlstate_of
+from orchestrator.database.sqlstates import QUOTA_MOVED, sqlstate_of
+from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
 from orchestrator.placement.windows import Pick
-
-QUOTA_MOVED = "BQ001"
 
 
 class QuotaMoved(Exception):

@@ -16,7 +16,8 @@ import orjson
 import psycopg
 import sqlalchemy.exc
 
-from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict, sqlstate_of
+from orchestrator.database.sqlstates import RESERVATION_BOUND_REACHED, RIVAL_STATES, sqlstate_of
+from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.windows import Pick
@@ -24,9 +25,6 @@ from orchestrator.problems import Invalid
 from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationTableFull
 from orchestrator.reservations.resource_names import NamedResources
 
-TABLE_FULL = "BF001"
-RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
-"""The quota moved, somebody else has the units, or the key: another look tells."""
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that a reservation passes when it holds more, or names it at greater length, than its event can tell."""
 _ALONE = "select hold_once(cast(:item as jsonb))"
@@ -119,7 +117,7 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
         state = sqlstate_of(error)
         if state in RIVAL_STATES:
             raise TransactionConflict(state) from error
-        if state == TABLE_FULL:
+        if state == RESERVATION_BOUND_REACHED:
             raise _full(error, bounds) from error
         if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in BOUNDS_OF_ONE:
             message = "these are too many, or their names too long, for one reservation; make several"
