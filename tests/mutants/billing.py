@@ -5,13 +5,26 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import branch, foreign, pages
 
+_USAGE_BY_ALLOCATION = (
+    "    join sku_prices p on p.sku = a.sku and p.price_version = a.price_version\n"
+    "    where a.active_at < :end and coalesce(a.releasing_at, a.failed_at, 'infinity') > :begin\n"
+    "      and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)\n"
+    "), costs as (\n"
+    "    select t.*, metered_gpu_microseconds(gpus, active_at, hi) - metered_gpu_microseconds(gpus, active_at, lo)"
+    " as microseconds,\n"
+    "           metered_micro_units(gpus, price, active_at, hi) - metered_micro_units(gpus, price, active_at, lo) as amount\n"
+    "    from active t where hi > lo\n"
+    ")\n"
+    "select id::te"
+)
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "usage of all tenants is listed",
         "billing",
         "orchestrator/billing/store/usage.py",
-        "and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)",
-        "and (cast(:tenant_id as uuid) is null or true)",
+        _USAGE_BY_ALLOCATION,
+        _USAGE_BY_ALLOCATION.replace("or a.tenant_id = :tenant_id)", "or true)"),
         (foreign("GET /api/v1/usage"),),
     ),
     Mutant(
@@ -42,8 +55,10 @@ MUTANTS: list[Mutant] = [
         "usage charges the newest price",
         "billing",
         "orchestrator/billing/store/usage.py",
-        "p.sku = a.sku and p.price_version = a.price_version",
-        ("p.sku = a.sku and p.price_version = (select max(v.price_version) from sku_prices v where v.sku = a.sku)"),
+        _USAGE_BY_ALLOCATION,
+        _USAGE_BY_ALLOCATION.replace(
+            "= a.price_version", "= (select max(v.price_version) from sku_prices v where v.sku = a.sku)"
+        ),
         (
             (
                 "tests/api/test_fingerprints_and_limits.py::"

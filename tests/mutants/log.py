@@ -37,8 +37,8 @@ MUTANTS: list[Mutant] = [
         "a filtered page of the log has the events of every tenant",
         "log",
         "orchestrator/log/store/feed.py",
-        'which = ("" if tenant_id is None else _OF_TENANT) +',
-        'which = ("" if tenant_id is None or not chosen.takes_all else _OF_TENANT) +',
+        ("_READ[tenant_id is not None, not chosen.takes_all]"),
+        ("_READ[tenant_id is not None and chosen.takes_all, not chosen.takes_all]"),
         ("tests/log/test_filtered_streams.py",),
     ),
     Mutant(
@@ -52,15 +52,10 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "one statement sequences all there is",
         "log",
-        "orchestrator/log/commands/sequence.py",
-        "        if moved < BATCH_MAX:\n",
-        "        if moved <= BATCH_MAX:\n",
-        (
-            (
-                "tests/log/test_more_than_one_batch.py::test_the_version_includes_more_events_than_one_stat"
-                "ement_sequences"
-            ),
-        ),
+        "orchestrator/log/commands.py",
+        ("        if moved < SEQUENCED_MAX:\n"),
+        ("        if moved <= SEQUENCED_MAX:\n"),
+        ("tests/log/test_more_than_one_batch.py::test_the_version_includes_more_events_than_one_statement_sequences",),
     ),
     Mutant(
         "a key is read whatever its namespace",
@@ -189,9 +184,9 @@ MUTANTS: list[Mutant] = [
         "the last acknowledgement is lost",
         "notifications",
         "orchestrator/notifications/sockets.py",
-        "            await self._keep_last()\n",
-        "",
-        (("tests/log/test_notifications.py::test_what_is_acknowledged_last_is_kept_although_the_client_is_gone"),),
+        ("            await self._store_last()\n"),
+        (""),
+        ("tests/log/test_notifications.py::test_what_is_acknowledged_last_is_kept_although_the_client_is_gone",),
     ),
     Mutant(
         "a name has no bound",

@@ -115,17 +115,17 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a hold is evaluated by the clock before its locks",
         "reservations",
-        "migrations/functions/reservations/hold_once.sql",
-        ("        stamp := clock_timestamp();\n        starts"),
-        ("        if look = 1 then stamp := clock_timestamp(); end if;\n        starts"),
+        "migrations/functions/reservations/judge_hold.sql",
+        ("stamp := clock_timestamp();\n    answer := refuse_window("),
+        ("stamp := statement_timestamp();\n    answer := refuse_window("),
         ("tests/reservations/test_clock_after_locks.py",),
     ),
     Mutant(
         "a hold of chosen GPUs is evaluated by the clock before its nodes' locks",
         "reservations",
-        "migrations/functions/reservations/hold_once.sql",
-        "stamp := clock_timestamp();              -- it may",
-        "-- it may",
+        "migrations/functions/reservations/judge_hold.sql",
+        ("stamp := clock_timestamp();                      -- it may"),
+        ("-- it may"),
         ("tests/reservations/test_clock_after_locks.py",),
     ),
 ]

@@ -9,9 +9,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a tenant may name another tenant",
         "tenants",
-        "orchestrator/allocations/read_endpoints.py",
-        "    if named not in (None, caller.tenant_id):\n",
-        "    if named is not None and False:\n",
+        "orchestrator/http/tenant_scope.py",
+        ("    if named not in (None, caller.tenant_id):\n"),
+        ("    if named is not None and False:\n"),
         ("tests/api/test_usage.py::test_pages_and_whose",),
     ),
     Mutant(
@@ -193,33 +193,31 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a forgotten consumer leaves no entry",
         "audit",
-        "orchestrator/log/commands/consumers.py",
+        "orchestrator/log/commands.py",
         (
-            '        await audit.record(tx, actor, "consumer.forget", f"consumers/{consumer}", detail, '
-            "operation.request_id)\n"
+            '        await audit.record(tx, actor, "consumer.forget", f"consumers/{consumer}", detail, operation.request_id)\n'
         ),
-        "",
-        (("tests/retention/test_consumers.py::test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record"),),
+        (""),
+        ("tests/retention/test_consumers.py::test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record",),
     ),
     Mutant(
         "a retried dead letter leaves no entry",
         "audit",
-        "orchestrator/log/commands/dead_letters.py",
+        "orchestrator/log/commands.py",
         (
             "        await audit.record(\n"
-            '            tx, actor, "dead_letter.retry", f"dead-letters/{dead_letter_id}", detail, '
-            "operation.request_id\n"
+            '            tx, actor, "dead_letter.retry", f"dead-letters/{dead_letter_id}", detail, operation.request_id\n'
             "        )\n"
         ),
-        "",
+        (""),
         ("tests/api/test_dead_letters.py::test_a_retry_is_asked_for_once_and_written_down",),
     ),
     Mutant(
         "a resource's change of service leaves no entry",
         "audit",
-        "orchestrator/reservations/store/resource_service.py",
-        '    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)\n',
-        "",
+        "orchestrator/reservations/store/resources.py",
+        ('    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)\n'),
+        (""),
         ("tests/api/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
     ),
 ]

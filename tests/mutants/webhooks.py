@@ -10,24 +10,31 @@ MUTANTS: list[Mutant] = [
         "a webhook is read whatever its tenant",
         "webhooks",
         "orchestrator/webhooks/store/webhooks.py",
-        '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and {_OWN}"',
-        '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and ({_OWN} or true)"',
+        (
+            "where w.id = :id and w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)\n"
+            '"""\n'
+            "_LIST"
+        ),
+        ('where w.id = :id and w.state <> \'deleted\' and true\n"""\n_LIST'),
         (foreign("GET /api/v1/webhooks/{webhook_id}"),),
     ),
     Mutant(
         "a webhook is changed whatever its tenant",
         "webhooks",
         "orchestrator/webhooks/store/webhooks.py",
-        '_LOCK = f"select w.id from webhooks w where w.id = :id and {_OWN} for no key update"',
-        '_LOCK = f"select w.id from webhooks w where w.id = :id and ({_OWN} or true) for no key update"',
+        (
+            "where w.id = :id and w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)\n"
+            "for no key"
+        ),
+        ("where w.id = :id and w.state <> 'deleted' and true\nfor no key"),
         (foreign("PATCH /api/v1/webhooks/{webhook_id}"),),
     ),
     Mutant(
         "another tenant's webhooks are listed",
         "webhooks",
         "orchestrator/webhooks/store/webhooks.py",
-        '_LIST = f"select {_COLUMNS} from webhooks w where {_OWN} and',
-        '_LIST = f"select {_COLUMNS} from webhooks w where ({_OWN} or true) and',
+        ("w.tenant_id is not distinct from cast(:tenant_id as uuid) and w.id > :after"),
+        ("w.id > :after"),
         (foreign("GET /api/v1/webhooks"),),
     ),
     Mutant(

@@ -49,6 +49,15 @@ CHECKS = {
     "dead_letters_tries_check": least("dead_letters", "tries", 1),
     "dead_letters_version_check": least("dead_letters", "version", 1),
     "enrolment_tokens_token_hash_check": digest("enrolment_tokens", "token_hash"),
+    "function_generation_generation_check": least("function_generation", "generation", 0),
+    "function_generation_one_check": only_row("function_generation"),
+    "deprecation_is_whole": Check(
+        "sql_functions", ({"deprecated_at": NOW}, {"deprecated_in": 2}), ({"deprecated_at": NOW, "deprecated_in": 2},)
+    ),
+    "sql_functions_generation_check": least("sql_functions", "generation", 1),
+    "sql_functions_sha256_check": Check(
+        "sql_functions", tuple({"sha256": text} for text in ("0" * 63, "0" * 65, "A" * 64, "g" * 64)), ({"sha256": "0af9" * 16},)
+    ),
     "images_name_check": length("images", "name", 1, 100),
     "images_sha256_check": Check(
         "images", tuple({"sha256": text} for text in ("0" * 63, "0" * 65, "A" * 64, "g" * 64)), ({"sha256": "0af9" * 16},)

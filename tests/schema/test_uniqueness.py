@@ -63,6 +63,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "balances_pkey": ("balances", ("tenant_id",)),
     "claims_pkey": ("claims", ("id",)),
     "consumer_positions_pkey": ("consumer_positions", ("consumer",)),
+    "function_generation_pkey": ("function_generation", ("one",)),
     "images_pkey": ("images", ("name",)),
     "kv_namespaces_pkey": ("kv_namespaces", ("id",)),
     "log_version": ("log", ("version",)),
@@ -77,6 +78,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "regions_pkey": ("regions", ("name",)),
     "reservation_watermark_pkey": ("reservation_watermark", ("one",)),
     "skus_pkey": ("skus", ("name",)),
+    "sql_functions_pkey": ("sql_functions", ("name",)),
     "tenant_quotas_pkey": ("tenant_quotas", ("tenant_id",)),
     "webhooks_pkey": ("webhooks", ("id",)),
 }

@@ -60,6 +60,7 @@ FIRST: dict[str, Row] = {
         "sku": "h100.slice", "gpus": 1, "price_version": 1, "price_micro_per_gpu_second": 1, "starts_at": NOW, "ends_at": LATER,
         "gpu_microseconds": 1, "version": 1,
     },
+    "function_generation": {"one": True, "generation": 1},
     "live_rows": {"kind": "test", "stripe": 0, "number": 0},
     "log": {
         "version": 1, "prev_version": 0, "outbox_id": 1, "event_id": OTHER, "event_type": "t", "occurred_at": NOW,
@@ -111,6 +112,7 @@ FIRST: dict[str, Row] = {
     "slots": {"unit": 1000, "node_id": NODE, "slot_index": 0, "numa_half": 0},
     "ssh_keys": {"id": number(15), "tenant_id": TENANT, "name": "key", "public_key": "k", "fingerprint": "f"},
     "tenant_quotas": {"tenant_id": TENANT},
+    "sql_functions": {"name": "f", "arguments": "", "sha256": "0" * 64, "generation": 1},
     "tenants": {"id": TENANT, "name": "tenant"},
     "webhook_deliveries": {
         "webhook_id": number(16), "number": 1, "event_id": OTHER, "event_type": "t", "next_attempt_at": NOW,

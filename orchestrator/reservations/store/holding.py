@@ -37,7 +37,6 @@ from orchestrator.reservations.refusals import (
 )
 from orchestrator.reservations.resource_names import NamedResources
 
-"""Another transaction changed the quota, or took the units or the key; call again."""
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that refuse a reservation whose resource names do not fit into its event."""
 _ALONE = "select hold_once(cast(:item as jsonb))"
