@@ -9,8 +9,9 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.allocations.states import AllocationState
-from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence, describe_map
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count, Port
 from orchestrator.http.paging import Cursor, PageQuery
 
 LABELS_MAX = 64
@@ -20,9 +21,7 @@ TIMELINE_LIMIT_MAX = 1_000
 
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[
-    dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra={"additionalProperties": False})
-]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map)]
 
 
 class CreateAllocation(Request):
@@ -50,7 +49,7 @@ class CreatedAllocation(BaseModel):
     status: Literal["requested"]
     sku: str
     shape: str
-    gpus: int
+    gpus: Count
     region: str
     image: str
     name: str | None
@@ -65,7 +64,7 @@ class Connection(BaseModel):
     """Where the tenant logs in."""
 
     host: str
-    port: int
+    port: Port
     user: str
     host_key: str
 
@@ -97,13 +96,13 @@ class Allocation(BaseModel):
     sku: str
     shape: str
     gpu_model: str
-    gpus: int
+    gpus: Count
     region: str
     image: str
     name: str | None
     labels: dict[str, str]
     node: str | None
-    slots: list[int]
+    slots: list[Count]
     connection: Connection | None
     failure: Failure | None
     hard_stopped: bool | None
@@ -112,7 +111,7 @@ class Allocation(BaseModel):
     correlation_id: UUID
     reservation_id: UUID | None
     ends_at: datetime | None
-    row_version: int
+    row_version: BigCount
     requested_at: datetime
     active_at: datetime | None
     releasing_at: datetime | None
@@ -142,7 +141,7 @@ class TimelineEntry(BaseModel):
     detail: str | None
     next_step: str | None
     actor: Actor
-    fence: int | None
+    fence: BigCount | None
 
 
 class TenantQuery(BaseModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.billing.rules import AMOUNT_MAX
 from orchestrator.http.fields import WHOLE, Printable, Request
+from orchestrator.http.numbers import BigCount, SignedAmount
 
 Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX), WHOLE]
 Threshold = Annotated[int, Field(ge=0, le=AMOUNT_MAX), WHOLE]
@@ -41,12 +42,12 @@ class Balance(BaseModel):
 
     tenant_id: UUID
     prepaid: bool
-    settled_micro_units: int = Field(description="what was given, less what has ended")
-    accruing_micro_units: int = Field(description="what is active, up to now")
-    available_micro_units: int = Field(description="settled less accruing")
-    rate_micro_units_per_second: int = Field(description="what is active costs so much")
+    settled_micro_units: SignedAmount = Field(description="what was given, less what has ended")
+    accruing_micro_units: BigCount = Field(description="what is active, up to now")
+    available_micro_units: SignedAmount = Field(description="settled less accruing")
+    rate_micro_units_per_second: BigCount = Field(description="what is active costs so much")
     runs_out_at: datetime | None = Field(description="at the present rate; null: it does not")
-    low_threshold_micro_units: int | None
+    low_threshold_micro_units: SignedAmount | None
     low_told_at: datetime | None
     depleted_at: datetime | None = Field(description="since when nothing is left, and nothing can be begun")
     at: datetime = Field(description="the instant that this is about")
@@ -55,10 +56,10 @@ class Balance(BaseModel):
 class Payment(BaseModel):
     """A line of the ledger that gave or took."""
 
-    id: int
+    id: BigCount
     tenant_id: UUID
     kind: Literal["top_up", "withdrawal"]
-    amount_micro_units: int
+    amount_micro_units: SignedAmount
     reference: str | None
     actor_id: str
     written_at: datetime

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.billing.store.usage import Grouping
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count, SignedAmount
 from orchestrator.http.paging import PageQuery
 
 
@@ -27,13 +28,13 @@ class UsageItem(BaseModel):
     tenant_id: UUID
     allocation_id: UUID | None = None
     day: date | None = None
-    allocations: int | None = None
+    allocations: Count | None = None
     sku: str | None = None
-    gpus: int | None = None
-    price_version: int | None = None
-    price_micro_per_gpu_second: int | None = None
+    gpus: Count | None = None
+    price_version: Count | None = None
+    price_micro_per_gpu_second: BigCount | None = None
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     is_open: bool = Field(description="some of it is still active, and counted up to now")
-    gpu_microseconds: int
-    amount_micro_units: int
+    gpu_microseconds: BigCount
+    amount_micro_units: SignedAmount

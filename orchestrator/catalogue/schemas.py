@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from orchestrator.allocations.states import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
@@ -64,10 +65,10 @@ class Sku(BaseModel):
     name: str
     shape: Shape
     gpu_model: str
-    allowed_counts: list[int]
+    allowed_counts: list[Count]
     default_image: str | None
-    price_micro_per_gpu_second: int
-    price_version: int
+    price_micro_per_gpu_second: BigCount
+    price_version: Count
     state: OfferState
 
 
@@ -88,9 +89,9 @@ class Availability(BaseModel):
 
     sku: str
     region: str
-    free_gpus: int
-    largest_now: int
-    total_gpus: int
+    free_gpus: Count
+    largest_now: Count
+    total_gpus: Count
 
 
 class WindowAvailability(Availability):
@@ -99,11 +100,11 @@ class WindowAvailability(Availability):
     `reason`: why there is no `earliest_at`.
     """
 
-    gpus: int
-    count: int
+    gpus: Count
+    count: Count
     starts_at: datetime
     ends_at: datetime | None
-    available: int
+    available: Count
     earliest_at: datetime | None
     reason: Literal["too_few_nodes", "busy_until_horizon"] | None
 

@@ -30,6 +30,12 @@ class Nothing(Request):
     """The body of a write that needs none: `{}` or nothing at all."""
 
 
+def describe_map(schema: dict[str, Any]) -> None:
+    """Describe the names of a map by `propertyNames`: client generators ignore `patternProperties` and send nothing."""
+    ((pattern, values),) = schema.pop("patternProperties").items()
+    schema |= {"additionalProperties": values, "propertyNames": {"pattern": pattern}}
+
+
 def _whole(value: Any) -> Any:
     """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

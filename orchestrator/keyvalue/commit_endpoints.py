@@ -62,7 +62,7 @@ router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 strict = APIRouter(route_class=CommitRoute)
 
 
-@strict.post("/commit", response_model=schemas.Outcome)
+@strict.post("/commit", response_model=schemas.CommitOutcome)
 async def commit(body: schemas.CommitTransaction, write: AnyWrite) -> Response:
     """Commit a transaction of keys and values if its preconditions are satisfied; else tell which are not."""
     return answer_response(await commit_for(write.parts, write.request.scope, write.caller, body, write.key))
@@ -178,7 +178,7 @@ def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
     return first, last
 
 
-@router.get("/status", response_model=schemas.Status)
+@router.get("/status", response_model=schemas.CommitStatus)
 async def status(
     query: Annotated[schemas.StatusQuery, Query()], request: Request, caller: Caller, parts: Parts
 ) -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.http.fields import WHOLE, Request
+from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
 
 VERSION_MAX: Final = 2**63 - 1
@@ -88,21 +89,21 @@ class CommitTransaction(Request):
     )
 
 
-class Outcome(BaseModel):
+class CommitOutcome(BaseModel):
     """What became of a transaction."""
 
     status: Literal["committed", "not_committed"]
     conflicts: list[dict[str, Any]] = Field(description="The preconditions that were not satisfied")
-    version: int = Field(description="Of the transaction; if it was not committed, a newer one to read at")
+    version: BigCount = Field(description="Of the transaction; if it was not committed, a newer one to read at")
     leader_id: str
     request_id: str
 
 
-class Status(BaseModel):
+class CommitStatus(BaseModel):
     """What became of a request_id; it is not under way any more."""
 
     status: Literal["committed", "id_not_found", "log_truncated"]
-    version: int | None
+    version: BigCount | None
     leader_id: str | None
 
 
@@ -118,15 +119,15 @@ class StatusQuery(BaseModel):
 class KeyValue(BaseModel):
     """One key. `version`: of its last change; null where the log does not keep that any more."""
 
-    key: str
-    value: str
-    version: int | None
+    key: Key
+    value: Bytes
+    version: BigCount | None
 
 
 class KeyRead(KeyValue):
     """One key, read at a version."""
 
-    read_version: int
+    read_version: BigCount
     leader_id: str
 
 
@@ -146,5 +147,5 @@ class KeyRange(BaseModel):
 
     items: list[KeyValue]
     next_cursor: str | None
-    read_version: int
+    read_version: BigCount
     leader_id: str

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from orchestrator.log.event_types import ID, TEXT, TIME
+from orchestrator.log.event_types import ID, TEXT, TIME, WHOLE
 from orchestrator.log.events import EventType
 
 NAME: Final = "notifications"
 ADDRESS: Final = "/api/v1/notifications"
-_VERSION: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
+_VERSION: Final[dict[str, Any]] = WHOLE
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), "log.version_lost"})}
+EVENT_MEMBERS: Final[dict[str, Any]] = {
+    "version": _VERSION, "prev_version": _VERSION, "timestamp": TIME, "leader_id": TEXT, "event_id": ID,
+    "event_type": _TYPES, "subject": TEXT, "correlation_id": ID, "tenant_id": ID, "operation_key": TEXT,
+    "request_id": TEXT, "data": _OBJECT,
+}  # fmt: skip
+OPTIONAL_EVENT_MEMBERS: Final = frozenset({"prev_version", "tenant_id", "operation_key", "request_id", "data"})
 _MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] = {
     "begin": (
         "The first one: behind which version the events begin.",
@@ -20,17 +26,13 @@ _MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] = {
     ),
     "event": (
         "An event, as the feed tells it.",
-        {
-            "version": _VERSION, "prev_version": _VERSION, "timestamp": TIME, "leader_id": TEXT, "event_id": ID,
-            "event_type": _TYPES, "subject": TEXT, "correlation_id": ID, "tenant_id": ID, "operation_key": TEXT,
-            "request_id": TEXT, "data": _OBJECT,
-        },
-        frozenset({"prev_version", "tenant_id", "operation_key", "request_id", "data"}),
+        EVENT_MEMBERS,
+        OPTIONAL_EVENT_MEMBERS,
     ),
     "checkpoint": (
         "Everything up to `version` was looked at.",
         {"version": _VERSION, "committed_version": _VERSION, "leader_id": TEXT, "scanned_to": _VERSION},
-        frozenset({"scanned_to"}),
+        frozenset(),
     ),
     "acked": ("So far the position is in Postgres.", {"version": _VERSION}, frozenset()),
     "error": (
@@ -49,6 +51,8 @@ def channel() -> dict[str, Any]:
     return {
         "address": ADDRESS,
         "description": "A tenant's events as they commit; an operator's key gets all of them.",
+        "servers": [{"$ref": "#/servers/sockets"}],
+        "tags": [{"name": "socket"}],
         "messages": {kind: _message(kind, *told) for kind, told in _MESSAGES.items()},
         "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": query}}},
     }
@@ -61,10 +65,16 @@ def operations() -> dict[str, Any]:
         return [{"$ref": f"#/channels/{NAME}/messages/{kind}"} for kind in kinds]
 
     where = {"$ref": f"#/channels/{NAME}"}
+    tags = [{"name": "socket"}]
     said = [kind for kind in _MESSAGES if kind != FROM_CLIENT]
     return {
-        "tell_notifications": {"action": "send", "channel": where, "messages": refer(said)},
-        "take_acknowledgements": {"action": "receive", "channel": where, "messages": refer([FROM_CLIENT])},
+        "tell_notifications": {"action": "send", "channel": where, "messages": refer(said), "tags": tags},
+        "take_acknowledgements": {
+            "action": "receive",
+            "channel": where,
+            "messages": refer([FROM_CLIENT]),
+            "tags": tags,
+        },
     }
 
 

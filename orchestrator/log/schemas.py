@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import Request, Sentence
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.keyvalue.schemas import LogVersion
 
@@ -18,7 +19,7 @@ class LogConsumer(BaseModel):
     """Who keeps its position in the log in Postgres."""
 
     consumer: str
-    version: int = Field(description="Everything up to it is done; what follows is kept for it")
+    version: BigCount = Field(description="Everything up to it is done; what follows is kept for it")
     updated_at: datetime = Field(description="When it came that far")
 
 
@@ -41,19 +42,19 @@ class DeadLetter(BaseModel):
 
     id: UUID
     consumer: str
-    version: int
+    version: BigCount
     event_id: UUID | None
     event_type: str | None
     reason: str
     detail: str
     excerpt: str
-    tries: int
+    tries: Count
     state: DeadLetterState
     first_at: datetime
     last_at: datetime
     retry_asked_at: datetime | None
     settled_at: datetime | None
-    row_version: int
+    row_version: BigCount
 
 
 class DeadLetterQuery(PageQuery):
@@ -79,8 +80,8 @@ class RetentionPolicy(BaseModel):
     """What is kept."""
 
     policy_id: str
-    prevent_truncate: int = Field(description="As it was put")
-    kept_from: int = Field(
+    prevent_truncate: BigCount = Field(description="As it was put")
+    kept_from: BigCount = Field(
         description="From which version on it keeps the log: a tenant's policy holds a bounded number of versions"
     )
     created_at: datetime

@@ -10,12 +10,15 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.log.events import EventType
 from orchestrator.log.store.feed import TRANSACTION
 from orchestrator.webhooks.addresses import URL_LENGTH_MAX, read_webhook_url
 
 TYPES_MAX = 50
+URL_PATTERN = r"^[hH][tT][tT][pP][sS]?://[!\"$&-.0->A-\[\]-~]+([/?][!\"$-\[\]-~]*)?$"
+"""Visible ASCII without fragment, user and backslash; the host is read by `read_webhook_url`."""
 OVERLAP_SECONDS_MAX = 30 * 86_400
 OVERLAP_SECONDS_DEFAULT = 86_400
 _TYPES = sorted({*(kind.value for kind in EventType), TRANSACTION})
@@ -37,7 +40,7 @@ def _known(name: str) -> str:
 
 Url = Annotated[
     str,
-    Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url"}),
+    Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url", "pattern": URL_PATTERN}),
     AfterValidator(_usable),
 ]
 TypeName = Annotated[
@@ -91,8 +94,8 @@ class Webhook(BaseModel):
     disabled_reason: Literal["requested", "gone", "failing"] | None
     disabled_at: datetime | None
     failing_since: datetime | None = Field(description="When the first attempt failed since the last that succeeded")
-    position: int
-    missed_before: int | None = Field(description="Events before this version were not kept until it came to them")
+    position: BigCount
+    missed_before: BigCount | None = Field(description="Events before this version were not kept until it came to them")
     created_at: datetime
     updated_at: datetime
 
@@ -106,16 +109,16 @@ class WebhookWithSecret(Webhook):
 class Delivery(BaseModel):
     """A message to a webhook; `number` names it. `version` is null for a test message."""
 
-    number: int
-    version: int | None
+    number: BigCount
+    version: BigCount | None
     event_id: UUID
     event_type: str
     state: Literal["pending", "succeeded", "failed"]
-    attempts: int
+    attempts: Count
     next_attempt_at: datetime | None
     attempted_at: datetime | None
-    duration_ms: int | None
-    response_status: int | None
+    duration_ms: Count | None
+    response_status: Annotated[int, Field(ge=100, le=999)] | None
     response_excerpt: str | None
     error: str | None
     history: list[dict[str, Any]]
@@ -129,9 +132,9 @@ class DeliveryQuery(PageQuery):
     state: Literal["pending", "succeeded", "failed"] | None = None
 
 
-class Replayed(BaseModel):
+class ReplayCounts(BaseModel):
     """How many are sent again, how many that failed are left for another call, and of how many the event is gone."""
 
-    replayed: int
-    left: int
-    truncated: int
+    replayed: Count
+    left: Count
+    truncated: Count

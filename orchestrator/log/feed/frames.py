@@ -13,8 +13,9 @@ import orjson
 
 from orchestrator.log.store.feed import ALL, FeedEvent, Filter
 
-PRELUDE: Final = b"retry: 1000\n\n"
-KEEPALIVE: Final = b": keepalive\n\n"
+# Neither ends with an empty line: some clients dispatch an empty event for a block without data.
+PRELUDE: Final = b"retry: 1000\n"
+KEEPALIVE: Final = b": keepalive\n"
 NOTHING: Final = b""
 """A WebSocket has signs of life of its own."""
 
@@ -60,9 +61,7 @@ class Audience:
 
     def checkpoint(self, version: int, leader_id: str) -> bytes:
         """Everything up to this version is durable, and was looked at."""
-        told: dict[str, object] = {"committed_version": version, "leader_id": leader_id}
-        if not self.chosen.takes_all:
-            told["scanned_to"] = version
+        told: dict[str, object] = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
         if self.on_socket:
             return orjson.dumps({"type": "checkpoint", "version": version, **told}) + b"\n"
         return b"id: %d\nevent: checkpoint\ndata: %b\n\n" % (version, orjson.dumps(told))

@@ -9,9 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.log.event_messages import TEST_TYPE
 from orchestrator.log.refusals import LogTruncated
 from orchestrator.problems import InvalidState, NotFound
-from orchestrator.webhooks.rules import TEST_TYPE, WebhookBusy
+from orchestrator.webhooks.rules import WebhookBusy
 
 
 @dataclass(frozen=True, slots=True)
