@@ -9,7 +9,7 @@ from orchestrator.log.events import EventType
 
 NAME: Final = "notifications"
 ADDRESS: Final = "/api/v1/notifications"
-_VERSION: Final[dict[str, Any]] = WHOLE
+_VERSION: Final = WHOLE
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), "log.version_lost"})}
 EVENT_MEMBERS: Final[dict[str, Any]] = {

@@ -14,6 +14,7 @@ from orchestrator.app import build_services, node_application, public_applicatio
 from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.settings import Settings
 from orchestrator.webhooks.rules import document_of_test
+from tests.api.calling import signing_request, ssh_key
 
 ID = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 STANDARD_FORMATS = frozenset({"uuid", "date-time", "date", "uri", "int64"})
@@ -143,3 +144,16 @@ def test_webhooks_describe_every_event(public: dict[str, Any]) -> None:
 def test_asyncapi_is_listed(public: dict[str, Any]) -> None:
     response = public["paths"]["/asyncapi.json"]["get"]["responses"]["200"]
     assert response["content"]["application/json"]["schema"] == {"type": "object"}
+
+
+def test_patterns_of_custom_formats_accept_what_the_api_accepts(public: dict[str, Any]) -> None:
+    schemas = public["components"]["schemas"]
+    for schema, member, accepted, refused in (
+        ("AddSshKey", "public_key", ssh_key(), "ssh-dss AAAA somebody@somewhere"),
+        ("Enrol", "csr_pem", signing_request(), "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"),
+        ("CreateWebhook", "url", "HTTPS://hooks.example.com:8443/a?b={c}@d", "https://user@hooks.example.com/"),
+        ("CreateWebhook", "url", "https://[2606:4700::1111]?a", "https://hooks.example.com/#fragment"),
+    ):
+        validator = Draft202012Validator(schemas[schema]["properties"][member])
+        assert validator.is_valid(accepted), (schema, accepted)
+        assert not validator.is_valid(refused), (schema, refused)
