@@ -12,7 +12,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint bench campaign clean
+.PHONY: help setup demo up test test-full lint docs references bench campaign clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,11 +32,18 @@ demo: $(STAMP)  ## real allocations through every component, then a table (under
 up: $(STAMP)  ## start the local stack and show it until Ctrl-C
 	$(BIN)/berth up --state-dir $(STATE_DIR)
 
-lint: $(STAMP)  ## ruff, mypy --strict, import rules
+lint: $(STAMP)  ## ruff, mypy --strict, import rules, the site's links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs: $(STAMP)  ## build the documentation site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+references: $(STAMP)  ## write the generated pages of docs/reference
+	@for page in environment failure event http; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
 	$(BIN)/pytest -n 3 --dist loadfile -m "not full"

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings of every process: `python deploy/environment_reference.py`.
+"""Writes docs/reference/configuration.md from the settings of every process: `python deploy/environment_reference.py`.
 
 The page says nothing that the `Settings` classes do not say, so it cannot be wrong about them. With `--check` nothing
 is written and the exit status is 1 if the page is not what would be written.
@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "configuration.md"
+PAGE = ROOT / "docs" / "reference" / "configuration.md"
 
 HEAD = """\
 # Configuration
@@ -28,7 +28,7 @@ PEM unless their meaning says otherwise. Written by `deploy/environment_referenc
 test keeps this page equal to them.
 
 A setting that several processes have means the same in each: give all of them the same value. Containers read a secret
-such as `BERTH_DATABASE_URL` from the file `/run/secrets/BERTH_DATABASE_URL` where there is one (`deploy/README.md`).
+such as `BERTH_DATABASE_URL` from the file `/run/secrets/BERTH_DATABASE_URL` where there is one (`docs/how-to/deploy.md`).
 """
 UNITS = {
     "seconds": "seconds", "bytes": "bytes", "port": "port", "file": "path", "dir": "path", "url": "URL",
@@ -38,7 +38,7 @@ UNITS = {
 
 def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     """Title, how it is started, and settings of each process."""
-    from berth.local.settings import Settings as CommandSettings
+    from berth.cli.settings import Settings as CommandSettings
     from node_agent.settings import Settings as AgentSettings
     from orchestrator.operations.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings
@@ -47,7 +47,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
 
     return [
         ("Orchestrator", "python -m orchestrator --listen public|node|both", OrchestratorSettings),
-        ("Orchestrator: the gate (`docs/decisions/0014-the-gate.md`)", "python -m orchestrator", GateSettings),
+        ("Orchestrator: the idempotency gate (decision 0014)", "python -m orchestrator", GateSettings),
         ("Worker", "python -m worker", WorkerSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),

@@ -1,4 +1,4 @@
-"""Writes the table of docs/failures.md from the catalogue of failures; `--check` only says whether it is up to date."""
+"""Writes the table of docs/reference/failures.md from the catalogue of failures; `--check` only says whether it is up to date."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.allocations.failures import FAILURES, Failure, Retried
 
-PAGE = Path(__file__).parents[1] / "docs" / "failures.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "failures.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 HEAD = (
     "| code | what happened | lands in | fault switch | tried again | who acts, and how |\n|---|---|---|---|---|---|\n"

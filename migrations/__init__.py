@@ -1,5 +1,5 @@
-"""The schema of Berth, as Alembic migrations that go up and down. `upgrade`, `downgrade` and `current` are the doors."""
+"""The schema of Berth: Alembic revisions, and SQL functions as files. It rolls forward only (docs/decisions)."""
 
-from migrations.schema import SchemaProblem, current_revision, downgrade, head_revision, upgrade
+from migrations.upgrading import SchemaProblem, current_revision, head_revision, upgrade
 
-__all__ = ["SchemaProblem", "current_revision", "downgrade", "head_revision", "upgrade"]
+__all__ = ["SchemaProblem", "current_revision", "head_revision", "upgrade"]

@@ -1,4 +1,4 @@
-"""`python -m node_agent`: run until told to stop; everything is set by `BERTH_*` variables (`settings.py`)."""
+"""`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
+from berth.process.health_server import CannotListen
+from berth.process.logs import configure_logging
+from berth.process.settings import describe_wrong_settings
 from node_agent.agent import Agent
-from node_agent.observability import configure_logging
 from node_agent.problems import AgentProblem
 from node_agent.settings import Settings
 
@@ -22,14 +24,14 @@ async def _run(settings: Settings) -> None:
 
 
 def main() -> int:
-    """0 after an orderly stop; 1 with one sentence on standard error when it cannot go on."""
+    """Return 0 after an orderly stop, or 1 with one sentence on standard error."""
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     problem: BaseException
     try:
         asyncio.run(_run(Settings()))
         return 0
-    except* (AgentProblem, OSError, ValidationError) as group:
+    except* (AgentProblem, CannotListen, OSError, ValidationError) as group:
         problem = _first(group)
     except* Exception as group:
         problem = _first(group)
@@ -47,8 +49,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ValidationError):
-        missing = ", ".join("BERTH_" + "_".join(str(part) for part in found["loc"]).upper() for found in error.errors())
-        return f"these settings are missing or wrong: {missing}"
+        return describe_wrong_settings(error)
     return str(error) or type(error).__name__
 
 

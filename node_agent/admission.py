@@ -2,7 +2,7 @@
 
 Two kinds of no. `Untrusted`: it was not proven that the control plane said this to this node; such a thing is logged
 and counted, never answered. `Refused`: the control plane did say it to this node, and it must not be done; that is
-journaled and reported as `task_refused`, so that nobody waits for it (P9).
+journaled and reported as `task_refused`, so that the server does not wait for it (P9).
 """
 
 from __future__ import annotations

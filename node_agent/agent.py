@@ -1,9 +1,9 @@
-"""The agent's life: start, five loops, stop. The only place where its parts are put together.
+"""The agent process: start, five loops, stop. Constructs all parts.
 
-Start: own the state directory, read the journal, bring guests back, get an identity, hear from the server, end what a
-crash left. Loops: tasks, heartbeat, identity, measurements, leases. A loop that ends with an exception ends the process
-(TRAPS, failure 20). On SIGTERM guests are stopped, since the node is going down; after a crash they run on and the
-next agent adopts them.
+Start: lock the state directory, read the journal, start guests again, obtain an identity, wait for the server, recover
+interrupted tasks. Loops: tasks, heartbeat, identity, measurements, leases. An exception in a loop ends the process. On
+SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next process adopts
+them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 import structlog
 
+from berth.process.backoff import Backoff
+from berth.process.health_server import serve_health
 from node_agent.admission import Trust
-from node_agent.backoff import Backoff
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.choice import choose_driver
@@ -27,7 +28,6 @@ from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
 from node_agent.executor import Executor
-from node_agent.health_server import HealthServer
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
@@ -53,10 +53,10 @@ LEASE_RENEWALS = 3
 
 
 class Agent:
-    """One node's agent. Make it inside a running event loop; `run` returns after an orderly stop."""
+    """The agent of one node. Construct it in a running event loop; `run` returns after an orderly stop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take hold of the state directory. Raises CannotStart, JournalUnwritable, OSError."""
+        """Lock the state directory and open the journal. Raises CannotStart, JournalUnwritable, OSError."""
         make_private_directory(settings.agent_state_dir)
         self._ownership = DirectoryOwnership(settings.agent_state_dir)
         self._settings = settings
@@ -73,7 +73,7 @@ class Agent:
         self._heartbeat_answered_at: datetime | None = None
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises AgentProblem with the sentence that says why it cannot go on."""
+        """Serve until SIGTERM or SIGINT. Raises AgentProblem with one sentence that names the reason."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -94,9 +94,12 @@ class Agent:
         log.info("stopped")
 
     async def _live(self) -> None:
-        health = HealthServer(self._metrics.text, self._state)
-        if self._settings.metrics_port is not None:
-            await self._listen(health, self._settings.metrics_port)
+        with serve_health(
+            self._settings.metrics_host, self._settings.metrics_port, self._metrics.registry, self._state
+        ):
+            await self._start_and_serve()
+
+    async def _start_and_serve(self) -> None:
         await self._driver.start()
         resumed = await self._driver.resume()
         log.info("resumed", driver=self._driver.name, allocations=len(resumed), journal_entries=self._journal.entries)
@@ -116,12 +119,6 @@ class Agent:
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
             group.create_task(self._tend_leases())
-
-    async def _listen(self, health: HealthServer, port: int) -> None:
-        try:
-            await health.start(self._settings.metrics_host, port)
-        except OSError as error:
-            raise CannotStart(f"the metrics listener cannot use port {port}: {error.strerror}") from error
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
@@ -169,7 +166,7 @@ class Agent:
             if await executor.accept(answer.tasks) or time.monotonic() - asked_at >= wait_seconds / 2:
                 backoff.reset()
             else:
-                # Answered at once with nothing new: a server that is stopping, or one that errs. Do not spin.
+                # An immediate empty response (the server stops, or is defective) must not make this loop spin.
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _send_heartbeats(self) -> None:
@@ -238,7 +235,7 @@ class Agent:
         return answer
 
     def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:
-        """The inventory, if it is one to conclude from: complete, later than a known moment, after the start-up."""
+        """Return the inventory if it is complete, gathered after a known server time, and recovery has ended."""
         started_up = self._executor is not None and self._executor.recovered
         if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
             return None
@@ -250,7 +247,7 @@ class Agent:
     def _note(self, error: Exception, what: str) -> None:
         if isinstance(error, CredentialsRefused):
             self._refusals_in_a_row += 1
-        log.warning("no_answer", to=what, why=str(error))
+        log.warning("request_failed", request=what, why=str(error))
 
     def _state(self) -> dict[str, Any]:
         age = self._clock.seconds_since_contact()
@@ -258,12 +255,12 @@ class Agent:
             "ok": True,
             "driver": self._driver.name,
             "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
-            "unreported_tasks": len(self._journal.state.live()),
+            "unreported_tasks": self._journal.unreported,
         }
 
 
 def agent_version() -> str:
-    """The installed version of Berth."""
+    """Return the installed version of Berth."""
     try:
         return version("berth")
     except PackageNotFoundError:

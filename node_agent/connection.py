@@ -184,7 +184,7 @@ async def enrol(api_url: str, request: EnrolRequest) -> Credentials:
 
 async def ask_time(api_url: str) -> datetime | None:
     """The public listener's clock, from the problem document with which it answers a GET of the enrolment path; None if it
-    cannot be had. It is not authenticated: good for judging one's own certificate, never for judging a task."""
+    cannot be had. It is not authenticated: use it to evaluate this node's certificate, never a task."""
     async with httpx.AsyncClient(base_url=api_url.rstrip("/"), trust_env=False, timeout=CONNECT_SECONDS_MAX) as client:
         try:
             document = (await client.get("/api/v1/nodes/enroll")).json()

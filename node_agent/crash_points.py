@@ -1,13 +1,12 @@
-"""Named places where the process may be killed by a test: wherever two systems meet (docs/crash-points.md).
-
-In a product process nothing is installed and reaching a point costs one look at a global. The product never reads a
-setting for it; `tests/testbuild` starts a process with something installed.
-"""
+"""Crash points of the agent; docs/reference/crash-points.md describes each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
+
+from berth.process.crash_points import reach
+
+__all__ = ["CrashPoint", "reach"]
 
 
 class CrashPoint(StrEnum):
@@ -26,18 +25,3 @@ class CrashPoint(StrEnum):
     REPORT_BEFORE_SEND = "report.before_send"
     REPORT_AFTER_ANSWER = "report.after_answer"
     REPORT_AFTER_JOURNALED = "report.after_journaled"
-
-
-_installed: Callable[[CrashPoint], None] | None = None
-
-
-def install(on_reached: Callable[[CrashPoint], None] | None) -> None:
-    """From now on call `on_reached` at every point; None takes it away again."""
-    global _installed
-    _installed = on_reached
-
-
-def reach(point: CrashPoint) -> None:
-    """This place is reached. Nothing happens unless something was installed."""
-    if _installed is not None:
-        _installed(point)

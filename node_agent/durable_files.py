@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not at all, whatever instruction the process is killed at.
+"""Atomic file replacement: after a crash a file has its old or its new content.
 
 A new file is written aside, synced, renamed over the old one, and its directory synced (rename(2), fsync(2)).
 """
@@ -57,5 +57,5 @@ class DirectoryOwnership:
             raise CannotStart(f"another agent runs on {directory}; give each its own BERTH_AGENT_STATE_DIR") from error
 
     def close(self) -> None:
-        """Give the directory up."""
+        """Release the lock."""
         os.close(self._descriptor)

@@ -41,8 +41,8 @@ class Effects:
         self._metrics = metrics
 
     async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, on_phase: PhaseListener) -> ResultReport:
-        """Do what `body` says and report how it ended. If the agent itself is stopping, the effect is left as it is:
-        the journal tells the next agent."""
+        """Execute `body` and return its report. If the agent is stopping, the effect is left as it is:
+        the next agent process finds it in the journal."""
         try:
             if body.type in PROVISIONS:
                 return await self._provision(body, interrupted, self._timed(on_phase))

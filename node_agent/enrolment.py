@@ -12,7 +12,7 @@ import time
 
 import structlog
 
-from node_agent.backoff import Backoff
+from berth.process.backoff import Backoff
 from node_agent.clock import ServerClock
 from node_agent.connection import (
     CredentialsRefused,

@@ -1,10 +1,9 @@
-"""From a task handed out to a report delivered (DESIGN §9).
+"""Runs tasks: from the server's response to the delivered report (DESIGN §9).
 
-Guarantees: a task is journaled before anything is done for it; at most one effect completes per fence; tasks of one
-allocation run one after the other, and a newer fence interrupts an older provision of the same allocation or of one of
-the same slots and waits until it is undone; what is finished is reported
-until the server has it and never run again. After a crash `recover` ends everything the journal has begun: provisions
-are undone and reported interrupted, releases run again from their start.
+Guarantees: a task is journaled before its effect; at most one effect completes per fence; tasks of one allocation run
+one after the other; a newer fence interrupts an older provision of the same allocation or slots and waits until it is
+undone; a finished task is never run again, and its report is sent until the server acknowledges it. After a crash
+`recover` undoes interrupted provisions and reports them as interrupted; it runs interrupted releases again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ UNTRUSTED_KEPT = 64
 
 @dataclass(eq=False)
 class Run:
-    """A task under way. `began_before`: an earlier process may have begun its effect."""
+    """A running or queued task. `began_before`: an earlier process may have begun its effect."""
 
     body: TaskBody
     began_before: bool = False
@@ -47,7 +46,7 @@ class Run:
 
 
 class Executor:
-    """Runs in the agent's task group: an exception that no task can be blamed for (the journal's) ends the process."""
+    """Runs in the agent's task group: an exception that belongs to no task (the journal's) ends the process."""
 
     def __init__(
         self, group: asyncio.TaskGroup, trust: Trust, journal: Journal, clock: ServerClock, effects: Effects,
@@ -69,7 +68,7 @@ class Executor:
         self._recovering: set[UUID] = set()
 
     def known(self) -> list[UUID]:
-        """Ids that need not be handed out again now: journaled and not reported, or found untrustworthy just now."""
+        """Return ids that the server need not hand out again now: journaled and unreported, or rejected recently."""
         now = boot_seconds()
         self._untrusted = {task: until for task, until in self._untrusted.items() if until > now}
         journaled = [task.task_id for task in self._journal.state.live()]
@@ -77,16 +76,16 @@ class Executor:
 
     @property
     def recovered(self) -> bool:
-        """Whether everything that an earlier process had begun has ended. Ask after `recover`."""
+        """Whether all tasks that an earlier process had begun have ended. Valid after `recover`."""
         return not self._recovering
 
     @property
     def full(self) -> bool:
-        """Whether more tasks than one request can name are under way; then none is asked for."""
+        """Whether one request could not name all running tasks; then no more are requested."""
         return len(self._journal.state.live()) > KNOWN_TASKS_MAX - UNTRUSTED_KEPT
 
     async def accept(self, handed_out: list[HandedOutTask]) -> bool:
-        """Judge, journal (one fsync for all) and begin. Whether any was new. Raises JournalUnwritable."""
+        """Admit, journal (one commit for all) and begin tasks; return whether any was new. Raises JournalUnwritable."""
         runs: list[Run] = []
         refusals: list[tuple[UUID, ResultReport]] = []
         for handed in handed_out:
@@ -118,7 +117,7 @@ class Executor:
         return bool(runs or refusals)
 
     def recover(self) -> None:
-        """End what an earlier process began or did not report. Call once, when the server's time is known."""
+        """Finish or report the tasks of an earlier process. Call once, when the server's time is known."""
         for task in self._journal.state.live():
             if task.report is not None:
                 self._deliver(task.task_id, task.report)
@@ -165,7 +164,9 @@ class Executor:
         if run.began_before and body.type not in RELEASES:
             return await self._effects.undo(body, "the agent ended while this task ran")
         if run.interrupted.is_set():
-            return failed(body.fence, FailureCode.INTERRUPTED, "a task with a newer fence came before this one began")
+            return failed(
+                body.fence, FailureCode.INTERRUPTED, "a task with a newer fence arrived before this one began"
+            )
         if body.type not in PROVISIONS:
             return await self._carried_out(run, progress)
         async with self._provision_places:
@@ -211,7 +212,7 @@ class Executor:
 
 
 def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
-    """Whether `older` has lost a unit to `newer`: a provision that has not ended, of the same allocation or slots."""
+    """Return whether `newer` takes a unit from `older`, a running provision of the same allocation or slots."""
     if older.type not in PROVISIONS or older.fence >= newer.fence:
         return False
     return not set(units_of(newer)).isdisjoint(units_of(older))

@@ -28,7 +28,7 @@ log = structlog.get_logger("node_agent.identity")
 
 
 class StoredIdentity(Wire):
-    """What `credentials.json` holds. `token_sha256` tells the token it was made with from a new one."""
+    """The content of `credentials.json`. `token_sha256` identifies the enrolment token that was used."""
 
     credentials: Credentials
     private_key_pem: str

@@ -1,13 +1,15 @@
-"""The journal's lines: what is recorded, and how damage is told from truth.
+"""The journal's records and their checksummed form.
 
-A line is `<crc32 of the rest, 8 hex digits> <JSON>\\n`. CRC-32 (zlib) finds every single flipped bit and every torn
-write that matters here; the newline comes last, so a line without one was being written when the power went.
+SQLite pages have no checksum, so every row has one: CRC-32 (zlib) over its position and content, which detects every
+single flipped bit. A sealed row starts with a mark, so that intact rows can be found in a damaged database file.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -17,21 +19,21 @@ from node_agent.protocol import Envelope, ResultReport, Wire
 
 
 class Accepted(Wire):
-    """A trusted task that the agent has taken over: from here on it will be reported, whatever happens."""
+    """The agent has accepted a trusted task: it will report a result."""
 
     kind: Literal["accepted"] = "accepted"
     envelope: Envelope
 
 
 class Started(Wire):
-    """Its effect may have begun. Synced before the effect."""
+    """The task's effect may have begun. Synced before the effect."""
 
     kind: Literal["started"] = "started"
     task_id: UUID
 
 
 class Finished(Wire):
-    """Its effect is over and this is its report. Synced before the report is sent. A refused task has only this."""
+    """The task's effect has ended with this report. Synced before the report is sent. A refused task has only this."""
 
     kind: Literal["finished"] = "finished"
     task_id: UUID
@@ -39,7 +41,7 @@ class Finished(Wire):
 
 
 class Reported(Wire):
-    """The server has its report. Losing this line only repeats the report."""
+    """The server has the report. Losing this record only repeats the report."""
 
     kind: Literal["reported"] = "reported"
     task_id: UUID
@@ -60,51 +62,47 @@ _RECORD: TypeAdapter[Accepted | Started | Finished | Reported | NewestFence] = T
 AnyRecord = Accepted | Started | Finished | Reported | NewestFence
 
 
-@dataclass
-class Scan:
-    """What a journal file holds: readable records in order, and what was unreadable."""
-
-    records: list[AnyRecord] = field(default_factory=list)
-    whole_bytes: int = 0
-    torn_bytes: int = 0
-    tail_lacks_newline: bool = False
-    damaged_lines: int = 0
+_HEADER = struct.Struct(">4sIQQI")
+_MARK = b"\xffJR\x01"  # 0xff occurs in no UTF-8 text, so no record contains a mark
 
 
-def encode(record: AnyRecord) -> bytes:
-    """The line of `record`, newline included."""
-    body = record.model_dump_json(exclude_none=True).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+@dataclass(frozen=True)
+class Row:
+    """A record with its place: `first` is the position at which the latest compaction began, as far as this row knows."""
+
+    position: int
+    first: int
+    record: AnyRecord
 
 
-def decode(line: bytes) -> AnyRecord | None:
-    """The record of a line without its newline, or None when it is damaged."""
-    checksum, separator, body = line[:8], line[8:9], line[9:]
-    if separator != b" " or checksum != b"%08x" % zlib.crc32(body):
+def seal(row: Row) -> bytes:
+    """Encode a row so that it can be recognised and verified without its database: header, CRC-32, JSON."""
+    body = row.record.model_dump_json(exclude_none=True).encode()
+    unchecked = _HEADER.pack(_MARK, 0, row.position, row.first, len(body)) + body
+    return _HEADER.pack(_MARK, zlib.crc32(unchecked), row.position, row.first, len(body)) + body
+
+
+def unseal(content: bytes) -> Row | None:
+    """Decode a row at the beginning of `content`, or return None if it is damaged."""
+    if len(content) < _HEADER.size:
+        return None
+    mark, checksum, position, first, length = _HEADER.unpack_from(content)
+    end = _HEADER.size + length
+    body = content[_HEADER.size : end]
+    unchecked = _HEADER.pack(mark, 0, position, first, length) + body
+    if mark != _MARK or len(body) != length or zlib.crc32(unchecked) != checksum:
         return None
     try:
-        return _RECORD.validate_json(body)
+        return Row(position, first, _RECORD.validate_json(body))
     except ValidationError:
         return None
 
 
-def scan(content: bytes) -> Scan:
-    """Read a whole journal. A damaged line costs itself and nothing else; a torn last line is told apart from
-    damage."""
-    found = Scan()
-    *lines, tail = content.split(b"\n")
-    for line in lines:
-        record = decode(line)
-        if record is None:
-            found.damaged_lines += 1
-        else:
-            found.records.append(record)
-    found.whole_bytes = len(content) - len(tail)
-    if tail:
-        last = decode(tail)
-        if last is None:
-            found.torn_bytes = len(tail)
-        else:
-            found.records.append(last)
-            found.tail_lacks_newline = True
-    return found
+def find_rows(content: bytes) -> Iterator[Row]:
+    """Yield every intact row in the raw bytes of a database file or page."""
+    at = content.find(_MARK)
+    while at >= 0:
+        row = unseal(content[at:])
+        if row is not None:
+            yield row
+        at = content.find(_MARK, at + 1)

@@ -1,4 +1,4 @@
-"""What the journal's records add up to: which tasks are where, and the newest fence of every unit. Pure, no I/O."""
+"""The state that the journal's records describe: progress of each task, newest fence of each unit. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class JournaledTask:
 
 
 def units_of(body: TaskBody) -> list[str]:
-    """The units whose fences `body` is judged by: the slots it names and its allocation."""
+    """Return the units whose fences apply to `body`: its slots and its allocation."""
     slots = body.parameters.get("slots")
     units = [f"slot:{slot}" for slot in slots] if isinstance(slots, list) else []
     return units + ([f"allocation:{body.allocation_id}"] if body.allocation_id is not None else [])
 
 
 class JournalState:
-    """A fold over records; `apply` is the only way to change it, at start and later alike."""
+    """A fold over records; only `apply` changes it."""
 
     def __init__(self) -> None:
         self.tasks: OrderedDict[UUID, JournaledTask] = OrderedDict()
         self.newest: OrderedDict[str, NewestFence] = OrderedDict()
 
     def apply(self, record: AnyRecord) -> None:
-        """Take one more record into account. Records may be missing before it (damage); none makes it fail."""
+        """Apply one record. Earlier records may be missing after damage; that is no error."""
         match record:
             case Accepted():
                 self._accepted(record)
@@ -56,25 +56,26 @@ class JournalState:
                 self._seen(record)
 
     def live(self) -> list[JournaledTask]:
-        """Tasks not yet reported, in the order of their acceptance. One whose acceptance was lost to damage is not
-        among them: the server hands it out again."""
+        """Return tasks not yet reported, in order of acceptance. A task whose `Accepted` was lost to damage is left out:
+        the server hands it out again."""
         return [task for task in self.tasks.values() if not task.reported and (task.body or task.report)]
 
     def fence_objection(self, body: TaskBody) -> str | None:
-        """Why `body`'s fence forbids it, or None. At most one effect completes per fence, and never an older one's."""
+        """Return why `body`'s fence forbids it, or None. At most one effect completes per fence; older fences are refused."""
         for unit in units_of(body):
             newest = self.newest.get(unit)
-            if newest is None or newest.task_id == body.task_id or newest.fence < body.fence:
+            if newest is None or newest.fence < body.fence:
                 continue
             if newest.fence > body.fence:
                 return f"fence {body.fence} is older than {newest.fence}, the newest seen for {unit}"
             other = self.tasks.get(newest.task_id)
-            if newest.completed or (other is not None and other.report is None):
+            # A completed task whose report was dropped (`REPORTED_KEPT`) is unknown here, and its fence is used all the same.
+            if newest.completed or (newest.task_id != body.task_id and other is not None and other.report is None):
                 return f"fence {body.fence} was already used for {unit} by task {newest.task_id}"
         return None
 
     def snapshot(self) -> Iterator[AnyRecord]:
-        """Records that fold to this state: what compaction writes."""
+        """Yield records that fold to this state, for compaction."""
         yield from self.newest.values()
         for task in self.tasks.values():
             if task.envelope is not None:

@@ -1,15 +1,15 @@
-"""What the agent counts (Prometheus). One object, made at start, handed to whoever counts."""
+"""The agent's Prometheus metrics."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _PHASE_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SYNC_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3)
 
 
 class AgentMetrics:
-    """All of the agent's metrics in a registry of their own. Durations are seconds, sizes bytes."""
+    """All metrics of the agent, in a separate registry. Durations are seconds, sizes bytes."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -17,47 +17,57 @@ class AgentMetrics:
             "berth_agent_tasks", "Tasks that ended, by type and outcome", ["type", "outcome"], registry=self.registry
         )
         self.rejected = Counter(
-            "berth_agent_envelopes_rejected", "Envelopes not trusted at all", ["reason"], registry=self.registry
+            "berth_agent_envelopes_rejected",
+            "Envelopes rejected as untrusted, by reason",
+            ["reason"],
+            registry=self.registry,
         )
-        self.running = Gauge("berth_agent_tasks_running", "Tasks being carried out now", registry=self.registry)
+        self.running = Gauge("berth_agent_tasks_running", "Tasks running", registry=self.registry)
         self.unreported = Gauge(
             "berth_agent_tasks_unreported", "Tasks journaled and not yet reported", registry=self.registry
         )
         self.phases = Histogram(
             "berth_agent_phase_seconds",
-            "How long phases take",
+            "Duration of task phases",
             ["phase"],
             registry=self.registry,
             buckets=_PHASE_BUCKETS,
         )
         self.report_retries = Counter(
-            "berth_agent_report_retries", "Results that had to be sent again", registry=self.registry
+            "berth_agent_report_retries", "Failed attempts to deliver a result", registry=self.registry
         )
-        self.progress_lost = Counter("berth_agent_progress_lost", "Progress reports given up", registry=self.registry)
+        self.progress_lost = Counter(
+            "berth_agent_progress_lost", "Progress reports dropped after a failed request", registry=self.registry
+        )
         self.requests_failed = Counter(
-            "berth_agent_requests_failed", "Requests to the server without an answer", ["path"], registry=self.registry
+            "berth_agent_requests_failed",
+            "Requests to the server that got no response, by path",
+            ["path"],
+            registry=self.registry,
         )
-        self.journal_bytes = Gauge("berth_agent_journal_bytes", "Size of the journal", registry=self.registry)
+        self.journal_bytes = Gauge(
+            "berth_agent_journal_bytes", "Size of the journal and its WAL", registry=self.registry
+        )
         self.journal_sync = Histogram(
-            "berth_agent_journal_sync_seconds", "fsync of the journal", registry=self.registry, buckets=_SYNC_BUCKETS
+            "berth_agent_journal_sync_seconds",
+            "Duration of a journal commit (write and fsync)",
+            registry=self.registry,
+            buckets=_SYNC_BUCKETS,
         )
         self.journal_damaged = Counter(
             "berth_agent_journal_damaged_records",
-            "Records of the journal that were unreadable at start",
+            "Journal records found damaged at start",
             registry=self.registry,
         )
         self.contact_age = Gauge(
-            "berth_agent_last_contact_age_seconds", "Time since the server last answered", registry=self.registry
+            "berth_agent_last_contact_age_seconds", "Time since the last response of the server", registry=self.registry
         )
         self.certificate_left = Gauge(
             "berth_agent_certificate_left_seconds", "Time until the certificate expires", registry=self.registry
         )
-        self.guests = Gauge("berth_agent_guests", "Allocations the driver holds", registry=self.registry)
-
+        self.guests = Gauge("berth_agent_guests", "Allocations that the driver holds", registry=self.registry)
         self.leases_cleared = Counter(
-            "berth_agent_leases_cleared", "Leases of slots cleared because nobody used them", registry=self.registry
+            "berth_agent_leases_cleared",
+            "Slot leases cleared because their allocation was not in use",
+            registry=self.registry,
         )
-
-    def text(self) -> bytes:
-        """The metrics in Prometheus's text format."""
-        return generate_latest(self.registry)

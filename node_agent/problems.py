@@ -1,4 +1,4 @@
-"""Named situations that end the agent. Each message is one sentence for the person who runs it."""
+"""Errors that end the agent. Each message is one sentence for the operator."""
 
 from __future__ import annotations
 

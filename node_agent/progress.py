@@ -26,7 +26,7 @@ DETAIL_LETTERS_MAX = 500
 
 
 class TaskProgress:
-    """The phases of one running task, sent in order by a coroutine of its own; those that end close together go together."""
+    """The phases of one running task, sent in order by a separate coroutine; phases that end close together share a request."""
 
     def __init__(self, task_id: UUID, fence: int, connection: NodeConnection, metrics: AgentMetrics) -> None:
         self._task_id = task_id

@@ -67,7 +67,7 @@ class FromServer(BaseModel):
 
 
 class TaskType(StrEnum):
-    """Everything a node can be told to do (DESIGN §9)."""
+    """The types of tasks (DESIGN §9)."""
 
     VM_PROVISION = "slice.vm_provision"
     VM_RELEASE = "slice.vm_release"
@@ -284,7 +284,7 @@ class HeldInventory(Wire):
 
 
 class Heartbeat(Wire):
-    """Body of `POST /node/v1/heartbeat`: that the node lives, and which allocations it really holds."""
+    """Body of `POST /node/v1/heartbeat`: the agent's state and the allocations that the node holds."""
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
@@ -322,7 +322,7 @@ class VerifyingKey(FromServer):
 
 
 class Credentials(FromServer):
-    """Answer of enrolment and renewal: who the node is, its certificate, whom to trust."""
+    """Answer of enrolment and renewal: the node's id and epoch, its certificate, and the keys to trust."""
 
     node_id: UUID
     node_epoch: Whole

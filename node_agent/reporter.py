@@ -1,6 +1,6 @@
-"""Results: sent again for ever, with bounded pauses, until the server has said that it has them (DESIGN §9, P14).
+"""Delivery of results: retried with bounded backoff until the server acknowledges them (DESIGN §9, P14).
 
-`applied: false` is an answer too: the task was superseded or reported before, and nobody waits for it any more.
+`applied: false` is an acknowledgement too: the task was superseded or reported before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.backoff import Backoff
+from berth.process.backoff import Backoff
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.journal import Journal
@@ -26,7 +26,7 @@ RETRY_SECONDS_MAX = 5.0
 
 
 def completed(fence: int, result: dict[str, object]) -> ResultReport:
-    """The report of an effect that completed; evidence too large for one message is left out, and says so."""
+    """Return the report of a completed effect; evidence that is too large for one message is replaced by its size."""
     report = ResultReport(fence=fence, outcome="completed", result=result)
     if len(report.model_dump_json()) > RESULT_BYTES_MAX:
         size = len(json.dumps(result.get("evidence"), default=str))
@@ -37,12 +37,12 @@ def completed(fence: int, result: dict[str, object]) -> ResultReport:
 
 
 def failed(fence: int, code: FailureCode, detail: str) -> ResultReport:
-    """The report of a failure."""
+    """Return the report of a failed task."""
     return ResultReport(fence=fence, outcome="failed", failure=TaskFailure(code=code, detail=detail[:2000]))
 
 
 class Reporter:
-    """Sends reports, at most eight at a time, and journals that they arrived."""
+    """Sends reports, at most eight at a time, and journals each acknowledgement."""
 
     def __init__(self, connection: NodeConnection, journal: Journal, metrics: AgentMetrics) -> None:
         self._connection = connection
@@ -68,7 +68,7 @@ class Reporter:
             else:
                 log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)
             reach(CrashPoint.REPORT_AFTER_ANSWER)
-            # Not synced: losing this line repeats a report that the server absorbs.
             self._journal.append(Reported(task_id=task_id))
+            await self._journal.sync()
             reach(CrashPoint.REPORT_AFTER_JOURNALED)
             return

@@ -24,7 +24,9 @@ class Settings(BaseSettings):
     enrolment_token_file: Path | None = Field(None, description="file that holds the one-time enrolment token")
     hardware_id: str | None = Field(None, min_length=1, max_length=200, description="default: made once, kept on disk")
 
-    agent_state_dir: Path = Field(description="directory of this agent's identity, journal and guests; nobody else's")
+    agent_state_dir: Path = Field(
+        description="directory of this agent's identity, journal and guests; not shared with another agent"
+    )
     agent_driver: Literal["sandbox", "noop"] = Field("sandbox", description="what carries tasks out")
     agent_advertised_host: str = Field("127.0.0.1", description="address on which guests listen and tenants log in")
     agent_ssh_port_first: int = Field(20_000, ge=1024, le=65_535, description="first port that a guest may get")

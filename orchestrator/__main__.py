@@ -14,12 +14,12 @@ import uvloop
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
+from berth.process.logs import configure_logging
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.edge.listeners import metrics_server, node_server, public_server
 from orchestrator.heap import settle_heap
 from orchestrator.http.services import Services
-from orchestrator.observability import configure_logging
 from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Problem
 from orchestrator.settings import Settings

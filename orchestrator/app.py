@@ -31,7 +31,7 @@ from orchestrator.http.services import Services
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
-from orchestrator.log.wanted_versions import MIN_VERSION_HEADER
+from orchestrator.log.version_parameters import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events

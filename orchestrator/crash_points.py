@@ -1,14 +1,14 @@
-"""Named places where the process may be killed by a test: wherever two systems meet (docs/crash-points.md).
-
-In a product process nothing is installed and reaching a point costs one read of a global. The product never reads a
-setting for it; `tests/testbuild` starts a process with something installed. The worker reaches these points too.
-"""
+"""Crash points of the orchestrator and the worker; docs/reference/crash-points.md describes each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
+
+from berth.process.crash_points import is_installed, reach
+
+__all__ = ["CrashPoint", "Moment", "reach", "reach_commit"]
 
 Moment = Literal["before_commit", "after_commit"]
 
@@ -50,14 +50,14 @@ class CrashPoint(StrEnum):
     FAIL_RESERVATION_AFTER_COMMIT = "fail_reservation.after_commit"
     START_WAITING_BEFORE_COMMIT = "start_waiting.before_commit"
     START_WAITING_AFTER_COMMIT = "start_waiting.after_commit"
-    TELL_ENDING_BEFORE_COMMIT = "tell_ending.before_commit"
-    TELL_ENDING_AFTER_COMMIT = "tell_ending.after_commit"
+    NOTIFY_EXPIRY_BEFORE_COMMIT = "notify_expiry.before_commit"
+    NOTIFY_EXPIRY_AFTER_COMMIT = "notify_expiry.after_commit"
     RELEASE_AT_END_BEFORE_COMMIT = "release_at_end.before_commit"
     RELEASE_AT_END_AFTER_COMMIT = "release_at_end.after_commit"
     TOP_UP_BALANCE_BEFORE_COMMIT = "top_up_balance.before_commit"
     TOP_UP_BALANCE_AFTER_COMMIT = "top_up_balance.after_commit"
-    LOOK_AT_BALANCE_BEFORE_COMMIT = "look_at_balance.before_commit"
-    LOOK_AT_BALANCE_AFTER_COMMIT = "look_at_balance.after_commit"
+    EVALUATE_BALANCE_BEFORE_COMMIT = "evaluate_balance.before_commit"
+    EVALUATE_BALANCE_AFTER_COMMIT = "evaluate_balance.after_commit"
     RELEASE_FOR_BILLING_BEFORE_COMMIT = "release_for_billing.before_commit"
     RELEASE_FOR_BILLING_AFTER_COMMIT = "release_for_billing.after_commit"
     CLAIM_TASKS_BEFORE_COMMIT = "claim_tasks.before_commit"
@@ -100,8 +100,8 @@ class CrashPoint(StrEnum):
     METERING_AFTER_COMMIT = "metering.after_commit"
     ENQUEUE_DELIVERIES_BEFORE_COMMIT = "enqueue_deliveries.before_commit"
     ENQUEUE_DELIVERIES_AFTER_COMMIT = "enqueue_deliveries.after_commit"
-    CLAIM_DELIVERIES_BEFORE_COMMIT = "claim_deliveries.before_commit"
-    CLAIM_DELIVERIES_AFTER_COMMIT = "claim_deliveries.after_commit"
+    LEASE_DELIVERIES_BEFORE_COMMIT = "lease_deliveries.before_commit"
+    LEASE_DELIVERIES_AFTER_COMMIT = "lease_deliveries.after_commit"
     RECORD_ATTEMPT_BEFORE_COMMIT = "record_attempt.before_commit"
     RECORD_ATTEMPT_AFTER_COMMIT = "record_attempt.after_commit"
     EVENT_BEFORE_DISPATCH = "event.before_dispatch"
@@ -114,23 +114,10 @@ class CrashPoint(StrEnum):
 
 
 _labels = frozenset(point.value for point in CrashPoint)
-_installed: Callable[[CrashPoint], None] | None = None
-
-
-def install(on_reached: Callable[[CrashPoint], None] | None) -> None:
-    """From now on call `on_reached` at every point; None takes it away again."""
-    global _installed
-    _installed = on_reached
-
-
-def reach(point: CrashPoint) -> None:
-    """This place is reached. Nothing happens unless something was installed."""
-    if _installed is not None:
-        _installed(point)
 
 
 def reach_commit(work: Callable[..., object], moment: Moment) -> None:
     """Reach the commit of the command whose function defines `work`: it is about to commit, or has committed."""
-    if _installed is not None:
+    if is_installed():
         label = f"{work.__qualname__.partition('.')[0]}.{moment}"
-        _installed(CrashPoint(label if label in _labels else f"other_command.{moment}"))
+        reach(CrashPoint(label if label in _labels else f"other_command.{moment}"))

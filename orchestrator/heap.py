@@ -1,7 +1,7 @@
 """Freezes startup objects and raises the garbage collector's thresholds, so that requests do not wait for collections.
 
 A full collection stops a process while it walks every live object: 199 ms with the code, schemas and compiled statements of
-an API, 33 ms without them (docs/performance.md).
+an API, 33 ms without them (docs/reference/performance.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every way in which a request can be refused, as named situations with a stable code (docs/http-api.md).
+"""Every way in which a request can be refused, as named situations with a stable code (docs/reference/http-api.md).
 
 A `Problem` is raised wherever the situation is noticed and becomes an RFC 9457 document at the edge. `business` tells the
 definite outcomes of a well-formed request, which are remembered with its operation key (DESIGN §6), from malformed,

@@ -7,12 +7,12 @@ from pathlib import Path
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from berth.process.server_addresses import DatabaseUrl
 from orchestrator.http.oidc.addresses import is_trustworthy_url
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
-from orchestrator.notifications.store import Keeping
+from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.gate_settings import GateSettings
-from orchestrator.server_addresses import DatabaseUrl
 
 
 class Settings(BaseSettings):
@@ -267,9 +267,9 @@ class Settings(BaseSettings):
             ack_seconds=self.notifications_ack_seconds,
         )
 
-    def subscription_keeping(self) -> Keeping:
+    def subscription_retention(self) -> SubscriptionRetention:
         """How long a named subscription keeps the log."""
-        return Keeping(self.notifications_kept_seconds, self.notifications_kept_versions_max)
+        return SubscriptionRetention(self.notifications_kept_seconds, self.notifications_kept_versions_max)
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

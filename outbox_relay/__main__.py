@@ -9,26 +9,27 @@ import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
-from outbox_relay.logs import configure_logging
+from berth.process.health_server import CannotListen
+from berth.process.logs import configure_logging
+from berth.process.settings import describe_wrong_settings
 from outbox_relay.problems import RelayProblem
 from outbox_relay.relay import Relay
 from outbox_relay.settings import Settings
 
 
 def main() -> int:
-    """Run the relay until it is told to stop; answer the exit status."""
+    """Run the relay until SIGTERM or SIGINT; return the exit status."""
     configure_logging()
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     log = structlog.get_logger("relay")
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.stderr.write(f"relay: these settings are missing or wrong: {wrong}\n")
+        sys.stderr.write(f"relay: {describe_wrong_settings(error)}\n")
         return 1
     try:
         asyncio.run(Relay(settings).run())
-    except RelayProblem as problem:
+    except (CannotListen, RelayProblem) as problem:
         log.error("ended", why=str(problem))
         sys.stderr.write(f"{problem}\n")
         return 1

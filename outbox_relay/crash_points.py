@@ -1,13 +1,12 @@
-"""Named places where the process may be killed by a test: wherever two systems meet (docs/crash-points.md).
-
-In a product process nothing is installed and reaching a point costs one look at a global. The product never reads a
-setting for it; `tests/testbuild` starts a process with something installed.
-"""
+"""Crash points of the relay; docs/reference/crash-points.md describes each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
+
+from berth.process.crash_points import reach
+
+__all__ = ["CrashPoint", "reach"]
 
 
 class CrashPoint(StrEnum):
@@ -18,18 +17,3 @@ class CrashPoint(StrEnum):
     PUBLISHING_BEFORE_SEND = "publishing.before_send"
     PUBLISHING_AFTER_SEND = "publishing.after_send"
     PUBLISHING_AFTER_STORED = "publishing.after_stored"
-
-
-_installed: Callable[[CrashPoint], None] | None = None
-
-
-def install(on_reached: Callable[[CrashPoint], None] | None) -> None:
-    """From now on call `on_reached` at every point; None takes it away again."""
-    global _installed
-    _installed = on_reached
-
-
-def reach(point: CrashPoint) -> None:
-    """This place is reached. Nothing happens unless something was installed."""
-    if _installed is not None:
-        _installed(point)

@@ -1,8 +1,8 @@
-"""One connection to NATS: sends batches, tells what became of them, reads where the stream ends.
+"""One connection to NATS: publishes batches, returns their outcomes, reads the stream's last sequence.
 
-The connection is never repaired: when it is lost, everything on it fails at once and a new one is made, so that nothing
-half-sent survives. Batches are written as ready-made protocol bytes, the way the client's own `publish` hands over its
-commands; message by message they would cost four times the processor time.
+The connection is never reused after a loss: every call on it fails at once and the caller makes a new one, so that no
+half-sent batch survives. Batches are written as protocol bytes, as the client's `publish` does; one `publish` call per
+message would cost four times the CPU time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STREAM_EXISTS_OTHERWISE = 10058
 
 
 class Outcome(Enum):
-    """What became of a publish."""
+    """The outcome of a publish."""
 
     STORED = auto()
     SOMEONE_ELSE = auto()  # the stream did not end where we thought
@@ -47,7 +47,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PublishResult:
     """NATS's answer to a publish; `reason` is a stable word when it was not stored."""
 
     outcome: Outcome
@@ -156,7 +156,7 @@ class NatsLink:
             raise ServerUnavailable("nats", first_line(error)) from error
         return ((message.headers or {}).get("Nats-Msg-Id") or "").removesuffix(f"-stub-{version}")
 
-    async def publish(self, events: Sequence[Event], last_version: int) -> Answer:
+    async def publish(self, events: Sequence[Event], last_version: int) -> PublishResult:
         """Store all of `events` behind `last_version`, or none.
 
         When it raises, they may have been stored or not, or, if NATS was killed, some of the first of them. Raises
@@ -219,24 +219,24 @@ class NatsLink:
                 waiting.set_exception(ConnectionError("the connection was lost"))
 
 
-def _read(message: Msg, last_version: int) -> Answer:
+def _read(message: Msg, last_version: int) -> PublishResult:
     """What an answer to a publish says, if the stream was to end at `last_version` after it."""
     if not message.data:
         status = (message.headers or {}).get("Status", "empty")
-        raise ServerUnavailable("nats", f"nobody took the publish (status {status}); is the stream there?")
+        raise ServerUnavailable("nats", f"no stream accepted the publish (status {status}); does the stream exist?")
     answer = json.loads(message.data)
     error = answer.get("error")
     if error is None:
         if answer.get("duplicate"):
-            return Answer(Outcome.IMPOSSIBLE, "duplicate")
+            return PublishResult(Outcome.IMPOSSIBLE, "duplicate")
         if answer.get("seq") != last_version:
             raise ServerUnavailable("nats", f"stored at {answer.get('seq')}, expected {last_version}")
-        return Answer(Outcome.STORED)
+        return PublishResult(Outcome.STORED)
     code, number = error.get("code", 0), error.get("err_code", 0)
     if number in WRONG_LAST_SEQUENCE:
-        return Answer(Outcome.SOMEONE_ELSE, "wrong_last_sequence")
+        return PublishResult(Outcome.SOMEONE_ELSE, "wrong_last_sequence")
     if number in BUSY:
-        return Answer(Outcome.BUSY, f"nats_{number}")
+        return PublishResult(Outcome.BUSY, f"nats_{number}")
     if 400 <= code < 500 and code != 429:
-        return Answer(Outcome.IMPOSSIBLE, "duplicate" if number == DUPLICATE_IN_BATCH else f"nats_{number}")
+        return PublishResult(Outcome.IMPOSSIBLE, "duplicate" if number == DUPLICATE_IN_BATCH else f"nats_{number}")
     raise ServerUnavailable("nats", f"{error.get('description', 'refused')} ({number})")

@@ -1,4 +1,4 @@
-"""What an event looks like on NATS: subject, headers, CloudEvents document. `docs/events.md` says the same in prose.
+"""What an event looks like on NATS: subject, headers, CloudEvents document. `docs/reference/events.md` says the same in prose.
 
 Documents are CloudEvents 1.0 in structured JSON (https://github.com/cloudevents/spec, JSON event format). Postgres
 builds them from the log's row in one expression: it escapes every string, and the relay passes the bytes on unread.

@@ -31,11 +31,11 @@ class Metrics:
         self.lag_versions.set_function(self._lag)
         self._head = self._published = 0
         self.publishing = Gauge(
-            prefix + "publishing", "1 if this relay is the publisher, 0 if it stands by", registry=registry
+            prefix + "publishing", "1 if this relay is the publisher, 0 if it is a standby", registry=registry
         )
         self.stores_nothing = Gauge(
             prefix + "nats_stores_nothing",
-            "1 while NATS answers and stores nothing (docs/events.md, When NATS stores nothing)",
+            "1 while NATS answers and stores nothing (docs/reference/events.md, When NATS stores nothing)",
             registry=registry,
         )
         self.sequenced = Counter(prefix + "sequenced", "Events given a version by this relay", registry=registry)

@@ -1,4 +1,4 @@
-"""What can go wrong in the relay, by what has to be done about it."""
+"""Errors of the relay, grouped by what the caller must do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Server = Literal["postgres", "nats"]
 
 
 class RelayProblem(Exception):
-    """The relay cannot go on and the process ends; the message is one sentence that says why and what to do."""
+    """The relay cannot continue and the process ends; the message names the reason and what to do."""
 
 
 class PublishingStopped(RelayProblem):
-    """To publish on would harm the log on NATS. `reason` is a stable word for metrics."""
+    """Further publishing would damage the stream. `reason` is a stable word for metrics."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -20,9 +20,9 @@ class PublishingStopped(RelayProblem):
 
 
 class ServerUnavailable(Exception):
-    """A server does not answer, or answers that it cannot now: connect again after a while.
+    """A server does not respond, or is temporarily unable to: connect again after a backoff.
 
-    Whether something sent just before was stored is unknown; the new connection finds out.
+    Whether the last request was stored is unknown; the new connection finds out.
     """
 
     def __init__(self, server: Server, why: str) -> None:
@@ -32,7 +32,7 @@ class ServerUnavailable(Exception):
 
 
 class StoresNothing(ServerUnavailable):
-    """NATS answers what it is asked and stores nothing: its disk is full, or was, and it was not restarted since."""
+    """NATS responds to requests and stores nothing: its disk is full, or was full and NATS was not restarted."""
 
 
 def first_line(error: BaseException) -> str:

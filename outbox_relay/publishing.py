@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from berth.process.backoff import Backoff, jittered
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
-from outbox_relay.link import Answer, NatsLink, Outcome
+from outbox_relay.link import NatsLink, Outcome, PublishResult
 from outbox_relay.messages import Event
 from outbox_relay.metrics import Metrics
-from outbox_relay.pauses import Backoff, spread
 from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
 from outbox_relay.reading import LogReader
@@ -29,9 +29,10 @@ from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
 
+FIRST_PAUSE_SECONDS = 0.05
 # One is being stored while the next is on its way.
 BATCHES_UNDER_WAY_MAX = 2
-# How long an idle publisher trusts that it would be told of news.
+# How long an idle publisher relies on the sequencer's notification.
 IDLE_LOOK_SECONDS = 1.0
 
 log = structlog.get_logger("publishing")
@@ -53,7 +54,7 @@ class Publisher:
         self.state = state
         self.head = head
         self.address = bounded_address(settings.database_url, "publishing")
-        self.backoff = Backoff(settings.relay_backoff_seconds_max)
+        self.backoff = Backoff(FIRST_PAUSE_SECONDS, settings.relay_backoff_seconds_max)
         self._on_progress = on_progress
         self._stored = 0
 
@@ -100,7 +101,7 @@ class _UnderWay:
     """A batch that was sent at `began` (a monotonic time) and whose answer is awaited."""
 
     events: list[Event]
-    answer: asyncio.Task[Answer]
+    answer: asyncio.Task[PublishResult]
     began: float
 
 
@@ -161,8 +162,8 @@ class Session:
         """Make sure of the stream and answer its last sequence."""
         found = await self._link.stream()
         if found is None:
-            standing = await self._reader.standing()
-            first = standing.stream_begin
+            status = await self._reader.status()
+            first = status.stream_begin
             await self._link.make_stream(first)
             reach(CrashPoint.STREAM_AFTER_MADE)
             log.info("stream_made", stream=self._settings.log_stream_name, first_version=first)
@@ -171,14 +172,14 @@ class Session:
                 raise ServerUnavailable("nats", "the stream was made and is not there")
         require_safe_configuration(found.config, self._settings)
         # The head is read after the stream's end: read the other way round, a busy log would seem to be behind NATS.
-        standing = await self._reader.standing()
-        self._publisher.head.advance(standing.head)
-        self._metrics.note_head(standing.head)
-        first_version_to_publish(found.state.last_seq, standing.head, standing.lowest_kept)
+        status = await self._reader.status()
+        self._publisher.head.advance(status.head)
+        self._metrics.note_head(status.head)
+        first_version_to_publish(found.state.last_seq, status.head, status.lowest_kept)
         return found.state.last_seq
 
     async def _publish_after(self, last_version: int, until: int | None) -> int:
-        """Publish what follows `last_version`, for as long as nobody else does, or until `until` is stored.
+        """Publish what follows `last_version`, until another relay publishes or `until` is stored.
 
         Answers what is known to be stored last.
         A second batch is sent while the first is being stored. Order needs no answer: it can only be stored where the
@@ -220,8 +221,8 @@ class Session:
         self._metrics.event_age_seconds.observe(max(0.0, time.time() - sent.events[0].occurred_seconds))
         self._publisher.note_progress(sent.events[-1].version)
 
-    async def _recover(self, events: list[Event], answer: Answer) -> bool:
-        """After the refusal of `events`: bring them out another way and go on; False if somebody else publishes."""
+    async def _recover(self, events: list[Event], answer: PublishResult) -> bool:
+        """After the refusal of `events`: publish them another way and continue; return False if another relay publishes."""
         while self._under_way:
             # Sent behind what was refused, so refused as well: what matters is that they are settled.
             await self._under_way[0].answer
@@ -240,7 +241,7 @@ class Session:
         await self._feed.go_to(last)
         return True
 
-    async def _insist(self, events: list[Event], answer: Answer) -> Answer:
+    async def _insist(self, events: list[Event], answer: PublishResult) -> PublishResult:
         """Publish the same events again and again while NATS answers that it is busy."""
         while answer.outcome is Outcome.BUSY:
             self._metrics.refused_batches.labels(reason=answer.reason).inc()
@@ -248,10 +249,10 @@ class Session:
             answer = await self._link.publish(events, events[0].version - 1)
         return answer
 
-    async def _publish_alone(self, event: Event) -> Answer:
+    async def _publish_alone(self, event: Event) -> PublishResult:
         return await self._insist([event], await self._link.publish([event], event.version - 1))
 
-    async def _publish_singly(self, events: list[Event]) -> Answer:
+    async def _publish_singly(self, events: list[Event]) -> PublishResult:
         """Publish each event of a refused batch alone; what is refused alone too goes out as a stub, at its place."""
         for event in events:
             answer = await self._publish_alone(event)
@@ -264,14 +265,14 @@ class Session:
             if answer.outcome is not Outcome.STORED:
                 return answer
             self._metrics.published.inc()
-        return Answer(Outcome.STORED)
+        return PublishResult(Outcome.STORED)
 
     async def _stand_by(self, until: int | None) -> int:
-        """Wait until nobody publishes though something is due, or `until` is stored; answer where to go on."""
+        """Wait until events are due and no relay publishes, or `until` is stored; return the version to continue after."""
         before: int | None = None
         due = 0
         while True:
-            await asyncio.sleep(spread(self._settings.relay_step_back_seconds))
+            await asyncio.sleep(jittered(self._settings.relay_step_back_seconds))
             last_version = await self._link.stream_end()
             if last_version is None:
                 raise ServerUnavailable("nats", "the stream is gone")
@@ -282,6 +283,6 @@ class Session:
             if last_version == before and last_version < due:
                 return last_version
             before = last_version
-            standing = await self._reader.standing()
-            first_version_to_publish(last_version, standing.head, standing.lowest_kept)
-            due = standing.head
+            status = await self._reader.status()
+            first_version_to_publish(last_version, status.head, status.lowest_kept)
+            due = status.head

@@ -13,13 +13,13 @@ from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
 from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
 
-SELECT_STANDING = """
+SELECT_STATUS = """
     select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
            s.first_version
     from log_head h cross join log_stream s"""
 
 CURSOR = "berth-relay"
-"""The relay's name among the consumers whose positions keep the log from being truncated (docs/retention.md)."""
+"""The relay's name among the consumers whose positions keep the log from being truncated (docs/reference/log-retention.md)."""
 
 SAVE_POSITION = """
     insert into consumer_positions (consumer, version) values (%(consumer)s, %(version)s)
@@ -45,9 +45,9 @@ ACCEPT_TIMELINE = """
     select moved, lost from accepted cross join audited"""
 
 
-class LogStanding(NamedTuple):
-    """The log's newest version, who wrote it, who this Postgres is, the oldest version kept (None: none), and the version
-    with which an operator wants a stream that is made anew to begin.
+class LogStatus(NamedTuple):
+    """The state of the log: newest version, ids of its writer and of this Postgres, oldest version kept (None: none),
+    and the first version that an operator ordered for a stream that is made again.
     """
 
     head: int
@@ -91,29 +91,29 @@ class LogReader:
         finally:
             await connection.close()
 
-    async def standing(self) -> LogStanding:
-        """Where the log stands. Raises `PublishingStopped` if another Postgres, or an earlier timeline, wrote it."""
-        standing = await self.read_standing()
-        if standing.is_foreign:
+    async def status(self) -> LogStatus:
+        """Return the log's state. Raises PublishingStopped if another Postgres, or an earlier timeline, wrote it."""
+        status = await self.read_status()
+        if status.is_foreign:
             raise PublishingStopped(
                 "leader_changed",
-                f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id} (a "
+                f"the log was written by Postgres {status.written_by} and this one is {status.leader_id} (a "
                 "restore or a failover): versions may have been lost. Check it, then raise the log's versions and rebuild "
                 "the stream with `berth events rebuild --accept-timeline`.",
             )
-        return standing
+        return status
 
-    async def read_standing(self) -> LogStanding:
-        """Where the log stands, whoever wrote it."""
+    async def read_status(self) -> LogStatus:
+        """Return the log's state, even if another Postgres wrote it."""
         try:
-            cursor = self._connection.cursor(row_factory=args_row(LogStanding))
-            await cursor.execute(SELECT_STANDING)
-            standing = await cursor.fetchone()
+            cursor = self._connection.cursor(row_factory=args_row(LogStatus))
+            await cursor.execute(SELECT_STATUS)
+            status = await cursor.fetchone()
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
-        if standing is None:
+        if status is None:
             raise PublishingStopped("no_head", "the log has no head row; the database is damaged")
-        return standing
+        return status
 
     async def event_id_at(self, version: int) -> str | None:
         """The id of the event at `version`; None if the log has none there."""

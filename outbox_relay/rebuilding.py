@@ -1,12 +1,12 @@
-"""Makes the stream of the log anew from Postgres, or completes it, while relays run or not.
+"""Rebuilds or completes the stream of the log from Postgres.
 
-Nobody has to stop for it. What the stream is to begin with is a word in Postgres (`log_stream`), written before the old
-stream goes, so whoever makes the missing stream, this command or a relay, makes the same one. Every publish names the
-version it follows, so the copy cannot come out wrong however many publish into it: NATS refuses all but one, and the
-others wait for it. Interrupted anywhere, it is repeated: what is right already stays and is gone on with.
+Relays may keep running. The first version of the stream is stored in Postgres (`log_stream`) before the old stream is
+deleted, so this command and a relay create the same stream. Every publish names the version it follows: NATS refuses
+all publishers but one, and the others wait. After an interruption the command is repeated and continues from the part
+that is correct.
 
-Consumers lose their durable consumer with the old stream and see events again that they saw before; who keeps its
-position in Postgres, as the worker does, sees few.
+Consumers lose their durable consumer with the old stream and receive earlier events again; consumers that store their
+position in Postgres, as the worker does, receive few of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox_relay.metrics import Metrics
 from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import RelayProblem, ServerUnavailable
 from outbox_relay.publishing import Publisher, Session
-from outbox_relay.reading import LogReader, LogStanding
+from outbox_relay.reading import LogReader, LogStatus
 from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import dangers_of
@@ -37,7 +37,7 @@ class NothingToDo(RelayProblem):
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of the log when a new timeline was accepted: events that moved, and places that nobody gets."""
+    """The effect of accepting a new timeline: events moved to new versions, and versions left unused."""
 
     moved: int
     lost: int
@@ -80,11 +80,11 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
         if not await reader.claim_rebuild():
             raise RelayProblem("another rebuild of the stream is under way on this database")
         accepted = await _settle_timeline(reader, link, order)
-        standing = await reader.standing()
-        first = _first_version(standing, order)
+        status = await reader.status()
+        first = _first_version(status, order)
         because = await _why_anew(settings, reader, link, await link.stream(), first, order)
         stream = await link.stream()
-        if because is None and stream is not None and stream.state.last_seq >= standing.head and accepted is None:
+        if because is None and stream is not None and stream.state.last_seq >= status.head and accepted is None:
             raise NothingToDo(
                 f"nothing is to be done: the stream {settings.log_stream_name} holds the log from version "
                 f"{stream.state.first_seq} to {stream.state.last_seq}; --anew makes it anew nevertheless"
@@ -94,14 +94,14 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
             await _make_anew(link, first)
         metrics = Metrics()
         publisher = Publisher(
-            settings, metrics, RelayState(), LogHead(), lambda version: progress(version, standing.head)
+            settings, metrics, RelayState(), LogHead(), lambda version: progress(version, status.head)
         )
-        await Session(publisher, reader, link).reach(standing.head)
+        await Session(publisher, reader, link).reach(status.head)
         made = await link.stream()
         return Rebuilt(
             stream=settings.log_stream_name,
             first_version=first if made is None else made.state.first_seq,
-            last_version=standing.head,
+            last_version=status.head,
             because=because,
             published=metrics.published_count(),
             stubs=metrics.stub_count(),
@@ -113,49 +113,49 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
 async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> Accepted | None:
     """Accept this Postgres as the log's, if that was ordered and is due. Raises `RelayProblem` if it is due only."""
     stream = await link.stream()
-    told = 0 if stream is None else stream.state.last_seq
-    standing = await reader.read_standing()
-    if not standing.is_foreign and told <= standing.head:
+    published = 0 if stream is None else stream.state.last_seq
+    status = await reader.read_status()
+    if not status.is_foreign and published <= status.head:
         return None
     if not order.accept_timeline:
         why = (
-            f"the log was written by Postgres {standing.written_by} and this one is {standing.leader_id}"
-            if standing.is_foreign
-            else f"NATS is ahead of Postgres: the stream ends at version {told}, the log at {standing.head}"
+            f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
+            if status.is_foreign
+            else f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {status.head}"
         )
         raise RelayProblem(
-            f"{why}; versions may have been told to the world that the log has lost. Check that this is the Postgres you "
+            f"{why}; versions that the log has lost may have been published. Check that this is the Postgres you "
             "want, then use --accept-timeline, which gives none of those versions to another event"
         )
-    diverged = standing.head + 1 if stream is None else await _first_difference(reader, link, stream, standing)
-    return Accepted(*await reader.accept_timeline(diverged, told))
+    diverged = status.head + 1 if stream is None else await _first_difference(reader, link, stream, status)
+    return Accepted(*await reader.accept_timeline(diverged, published))
 
 
-async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, standing: LogStanding) -> int:
+async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> int:
     """The first version for which log and stream do not name the same event; the log's next one if they agree.
 
     Histories that parted stay apart, so bisection finds it.
     """
-    low = max(stream.state.first_seq, standing.oldest_publishable)
-    high = min(stream.state.last_seq, standing.head) + 1
+    low = max(stream.state.first_seq, status.oldest_publishable)
+    high = min(stream.state.last_seq, status.head) + 1
     while low < high:
         middle = (low + high) // 2
         if await link.event_id_at(middle) == await reader.event_id_at(middle):
             low = middle + 1
         else:
             high = middle
-    return min(max(low, 1), standing.head + 1)
+    return min(max(low, 1), status.head + 1)
 
 
-def _first_version(standing: LogStanding, order: Order) -> int:
-    if standing.head == 0:
+def _first_version(status: LogStatus, order: Order) -> int:
+    if status.head == 0:
         raise NothingToDo("nothing is to be done: the log holds no event yet")
-    oldest = standing.oldest_publishable
+    oldest = status.oldest_publishable
     if order.first_version is None:
         return oldest
-    if not oldest <= order.first_version <= standing.head:
+    if not oldest <= order.first_version <= status.head:
         raise RelayProblem(
-            f"the log holds versions {oldest} to {standing.head}, so --from {order.first_version} cannot be"
+            f"the log holds versions {oldest} to {status.head}, so --from {order.first_version} cannot be"
         )
     return order.first_version
 
@@ -193,6 +193,4 @@ async def _make_anew(link: NatsLink, first: int) -> None:
         made = await link.stream()
         if made is not None and made.state.first_seq == first:
             return
-    raise ServerUnavailable(
-        "nats", f"the stream did not begin at version {first}; somebody else makes it again and again"
-    )
+    raise ServerUnavailable("nats", f"the stream did not begin at version {first}; another process keeps recreating it")

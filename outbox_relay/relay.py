@@ -1,4 +1,4 @@
-"""The life of a relay process: wait for the servers, run both steps, stop in order."""
+"""The relay process: wait for the servers, run sequencing and publishing, stop in order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from berth.process.health_server import serve_health
 from outbox_relay import postgres
-from outbox_relay.health import served
 from outbox_relay.link import NatsLink
 from outbox_relay.metrics import Metrics
 from outbox_relay.problems import RelayProblem, ServerUnavailable
@@ -38,13 +38,15 @@ class Relay:
         self.state = RelayState()
 
     async def run(self) -> None:
-        """Relay until told to stop. Raises `RelayProblem`, or whatever ended a step that must not end."""
+        """Run until SIGTERM or SIGINT. Raises RelayProblem, or the exception that ended a step."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         settings = self._settings
-        with served(settings.metrics_host, settings.metrics_port, self.metrics, self.state) as port:
+        with serve_health(
+            settings.metrics_host, settings.metrics_port, self.metrics.registry, self.state.report
+        ) as port:
             log.info("starting", database=postgres.place(settings.database_url), metrics_port=port)
             stopped = asyncio.create_task(stopping.wait())
             working = asyncio.create_task(self._work())
@@ -106,7 +108,7 @@ class Relay:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, head: LogHead, version: int) -> None:
-    """From the sequencing thread: the log has grown."""
+    """Pass a new head from the sequencing thread to the event loop."""
     with suppress(RuntimeError):  # the loop is closed: we are stopping
         loop.call_soon_threadsafe(head.advance, version)
 

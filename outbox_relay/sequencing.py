@@ -15,14 +15,15 @@ import structlog
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus
 
+from berth.process.backoff import Backoff
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.metrics import Metrics
-from outbox_relay.pauses import Backoff
 from outbox_relay.postgres import PASSING_ERRORS, bounded_address
 from outbox_relay.problems import first_line
 from outbox_relay.settings import Settings
 from outbox_relay.state import RelayState
 
+FIRST_PAUSE_SECONDS = 0.05
 STATEMENT = b"advance_log"
 # The head is read in the statement's own snapshot: what others sequenced shows at the latest one look later.
 ADVANCE = b"select log_advance($1::integer), (select version from log_head)"
@@ -56,9 +57,9 @@ class Sequencer:
         self._observe_at = 0.0
 
     def run(self) -> None:
-        """Sequence until told to stop. Raises psycopg.Error for what no new connection can cure."""
+        """Sequence until `stopping` is set. Raises psycopg.Error for what no new connection can cure."""
         address = bounded_address(self._settings.database_url, "sequencing")
-        backoff = Backoff(self._settings.relay_backoff_seconds_max)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, self._settings.relay_backoff_seconds_max)
         while not self._stopping.is_set():
             try:
                 with psycopg.connect(address, autocommit=True) as connection:
@@ -75,7 +76,7 @@ class Sequencer:
         parameters = [str(batch).encode()]
         log.info("sequencing", batch_max=batch)
         while not self._stopping.is_set():
-            # Before the step that may wait for somebody's lock: then of all times must the depth be known.
+            # Before the step that may wait for a lock: the depth must be known during that wait.
             if time.monotonic() >= self._observe_at:
                 self._observe(connection)
             moved = self._advance(connection, parameters)

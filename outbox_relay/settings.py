@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from outbox_relay.server_addresses import DatabaseUrl, NatsUrl
+from berth.process.server_addresses import DatabaseUrl, NatsUrl
 
 
 class Settings(BaseSettings):

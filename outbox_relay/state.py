@@ -1,4 +1,4 @@
-"""What the loops tell each other and the health endpoint."""
+"""State shared by the relay's loops and the health endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORES_NOTHING = "waiting for nats, which answers and stores nothing: make room 
 
 @dataclass
 class RelayState:
-    """Where each step stands, in words; written by its loop, read by the health endpoint in another thread."""
+    """The state of each step, as text; written by its loop, read by the health server's thread."""
 
     sequencing: str = "waiting for postgres"
     publishing: str = "waiting for postgres"
@@ -22,15 +22,15 @@ class RelayState:
         reached = self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
         return reached and not self.stores_nothing
 
-    def told(self) -> dict[str, object]:
-        """What the health endpoint tells."""
+    def report(self) -> dict[str, object]:
+        """Return the body of `/ok`."""
         publishing = STORES_NOTHING if self.stores_nothing else self.publishing
         return {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
 
 
 @dataclass
 class LogHead:
-    """The newest version that this process knows of, and a way to wait for a newer one. For one event loop."""
+    """The newest version known to this process; tasks of one event loop can wait for a newer one."""
 
     version: int = 0
     _moved: asyncio.Event = field(default_factory=asyncio.Event)

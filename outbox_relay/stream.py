@@ -15,7 +15,7 @@ def wanted_configuration(settings: Settings, first_version: int) -> StreamConfig
     """A stream whose next message gets the sequence `first_version`.
 
     Limits retention because the other kinds forget ids and messages with their consumers (TRAPS, NATS); no limit on
-    number or bytes because reaching one would silently drop events that somebody still needs.
+    number or bytes because reaching one would silently drop events that a consumer still needs.
     """
     return StreamConfig(
         name=settings.log_stream_name,
@@ -97,7 +97,7 @@ def first_version_to_publish(last_published: int, head: int, lowest_kept: int | 
         raise PublishingStopped(
             "nats_ahead",
             f"NATS is ahead of Postgres: the stream ends at version {last_published}, the log at {head}; Postgres was "
-            "set back, or somebody else published, so versions would be given twice. Check it, then raise the log's "
+            "restored, or another publisher wrote to the stream, so versions would be used twice. Check it, then raise the log's "
             "versions and rebuild the stream with `berth events rebuild --accept-timeline`.",
         )
     following = last_published + 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]
 
-from orchestrator.log.event_types import EVENT_KINDS, Audience
+from orchestrator.log.event_types import EVENT_KINDS, Visibility
 from orchestrator.log.events import EventType
 from tests.lifecycle.seeding import connect
 
@@ -32,6 +32,6 @@ def unpromised(url: str) -> list[tuple[str, Any]]:
     for event_type, of_tenant, payload in rows:
         found += [(event_type, error.message) for error in _validator(event_type).iter_errors(payload)]
         kind = EVENT_KINDS[EventType(event_type)]
-        if kind.audience is Audience.OPERATOR and of_tenant:
+        if kind.visibility is Visibility.OPERATOR and of_tenant:
             found.append((event_type, "is told to a tenant"))
     return found

@@ -15,7 +15,8 @@ import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
-from orchestrator.observability import configure_logging
+from berth.process.health_server import CannotListen
+from berth.process.logs import configure_logging
 from orchestrator.tracing import start_tracing
 from worker.app import run_worker
 from worker.health import Health, served
@@ -72,7 +73,7 @@ def main() -> int:
         return 1
     try:
         asyncio.run(work(settings))
-    except CannotRun as problem:
+    except (CannotListen, CannotRun) as problem:
         sys.stderr.write(f"worker: {problem}\n")
         return 1
     return 0

@@ -35,7 +35,9 @@ TOOK_SECONDS = {
         buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900),
     ),
 }  # fmt: skip
-FAILURES = Counter("berth_allocation_failures_total", "Failures of allocations, by code (docs/failures.md)", ["code"])
+FAILURES = Counter(
+    "berth_allocation_failures_total", "Failures of allocations, by code (docs/reference/failures.md)", ["code"]
+)
 for code in Code:
     FAILURES.labels(code.value)
 SWEPT = Counter("berth_worker_swept_total", "Objects that sweepers changed or deleted, by kind", ["kind"])

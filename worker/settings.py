@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from orchestrator.operations.execution import Limits
-from orchestrator.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from worker.webhooks.dispatching import Bounds
 
 

@@ -1,7 +1,7 @@
-"""Which exit code and which sentence an error becomes.
+"""Maps an error to an exit code and one sentence.
 
 Exit codes: 0 done; 1 refused, failed, or a check found something; 2 wrong usage; 3 a server cannot be reached;
-4 the outcome of a write is unknown; 5 the time to wait was up; 130 interrupted.
+4 the outcome of a write is unknown; 5 the wait timed out; 130 interrupted.
 
 Libraries that only some commands use (httpx, psycopg, alembic) are not imported here: an error of a library that
 nobody has loaded cannot have been raised.
@@ -14,8 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from berth.local.servers import ServerProblem
-from berth.local.state import StackProblem
+from berth.cli.known_stack import StackProblem
 
 if TYPE_CHECKING:
     from berth.client import BerthError
@@ -27,12 +26,12 @@ CLAIMS_SHOWN = 5
 REASON_ADVICE = {
     "unknown_sku": "`berth sku list` shows what is sold",
     "none_in_region": "`berth region list` shows the regions",
-    "busy_now": "try again later, or elsewhere; `berth availability --gpus N` tells from when",
+    "busy_now": "try again later, or elsewhere; `berth availability --gpus N` shows from when",
 }
 
 
 class Refused(Exception):
-    """A command cannot do what was asked; the message says what to do. `code` is stable, for `--output json`."""
+    """The command cannot be carried out; the message says what to do. `code` is stable, for `--output json`."""
 
     def __init__(self, detail: str, *, code: str = "failed", exit_code: int = FAILED) -> None:
         super().__init__(detail)
@@ -43,7 +42,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ends that did not do what was asked. `extra` is for programs."""
+    """How a failed command ends. `extra` is for programs."""
 
     exit_code: int
     code: str
@@ -52,10 +51,10 @@ class Ending:
 
 
 def ending_of(error: Exception) -> Ending | None:
-    """The ending for a foreseen error; None for any other, which is a defect and shows its traceback."""
+    """The ending for an expected error; None for any other, which is a defect and shows its traceback."""
     if isinstance(error, Refused):
         return Ending(error.exit_code, error.code, error.detail)
-    if isinstance(error, StackProblem | ServerProblem):
+    if isinstance(error, StackProblem):
         return Ending(FAILED, "stack", str(error))
     if isinstance(error, ModuleNotFoundError):
         return _not_installed(error)
@@ -74,7 +73,7 @@ def _not_installed(error: ModuleNotFoundError) -> Ending:
 def _of_client(error: Exception) -> Ending | None:
     if "berth.client" not in sys.modules:
         return None
-    # Loaded already by whoever raised; start-up stays light.
+    # Already loaded by the code that raised; start-up stays light.
     from berth.client import BerthError, OutcomeUnknown, Overloaded, Unavailable, WaitTimeout
 
     if not isinstance(error, BerthError):
@@ -93,34 +92,34 @@ def _of_client(error: Exception) -> Ending | None:
 
 
 def _sentence(error: BerthError) -> str:
-    """The server's own, unless it speaks of what only a program would send."""
+    """The server's detail, unless it names a parameter that only a program would send."""
     if error.code == "forbidden" and "?tenant_id=" in error.detail:
-        return "an admin key is no tenant's, so it has to say whose"
+        return "an admin key belongs to no tenant, so the tenant must be named"
     return error.detail.rstrip(".")
 
 
 def _advice(error: BerthError) -> str | None:
-    """What to do about it, where the server's own sentence does not say."""
+    """What to do about the error, where the server's detail does not say."""
     if error.code == "secret_not_shown_again":
-        return "make another one with a new idempotency key" + _made_before(error)
+        return "create another one with a new idempotency key" + _made_before(error)
     if error.outcome in ("unknown", "in_progress") and error.idempotency_key is not None:
-        return f"`berth operations show {shlex.quote(error.idempotency_key)}` tells what became of it"
+        return f"`berth operations show {shlex.quote(error.idempotency_key)}` shows its outcome"
     if error.code == "unreachable":
-        return "is the stack running? `berth doctor` tells more"
+        return "is the stack running? `berth doctor` says more"
     if error.code == "unauthenticated":
-        return "check BERTH_API_KEY, or make a key with `berth key create`"
+        return "check BERTH_API_KEY, or create a key with `berth key create`"
     if error.code == "forbidden" and "tenant_id" in error.detail:
         return "name it with --tenant"
     if error.code == "forbidden":
         if "tenant" in error.detail:
-            return "set BERTH_API_KEY to one; `berth key create NAME --tenant TENANT` makes one"
+            return "set BERTH_API_KEY to a tenant's key; `berth key create NAME --tenant TENANT` creates one"
         return "set BERTH_API_KEY to an admin key, or unset it to use the local stack's"
     if error.code == "quota_exceeded":
         return "release something, or have an operator raise the limit"
     if error.code == "not_found" and "allocation" in error.detail:
         return "with an admin key, name the owner with --tenant"
     if error.code == "resource_busy":
-        return _own_in_the_way(error) or "`berth resources show` tells what each is now"
+        return _own_in_the_way(error) or "`berth resources show` shows the state of each"
     if error.code == "node_in_use":
         found = error.extra.get("claims", [])
         named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]
@@ -129,14 +128,14 @@ def _advice(error: BerthError) -> str | None:
 
 
 def _own_in_the_way(error: BerthError) -> str | None:
-    """What of the caller's own holds it; of others' nobody is told."""
+    """The caller's own objects that hold the resource; those of other tenants are never named."""
     found = [str(name).replace("s/", " ", 1) for name in error.extra.get("conflicts") or []]
     more = f" and {len(found) - CLAIMS_SHOWN} more" if len(found) > CLAIMS_SHOWN else ""
     return f"yours: {', '.join(found[:CLAIMS_SHOWN])}{more}" if found else None
 
 
 def _made_before(error: BerthError) -> str:
-    """What the caller should end, if the first answer names it."""
+    """The object to revoke, if the first response names it."""
     answer = error.extra.get("answer")
     return f", and revoke {answer['id']}" if isinstance(answer, dict) and "id" in answer else ""
 
@@ -144,7 +143,7 @@ def _made_before(error: BerthError) -> str:
 def _of_schema(error: Exception) -> Ending | None:
     if "migrations" not in sys.modules:
         return None
-    # Loaded already by whoever raised; start-up stays light.
+    # Already loaded by the code that raised; start-up stays light.
     from alembic.util import CommandError
 
     from migrations import SchemaProblem
@@ -159,7 +158,7 @@ def _of_schema(error: Exception) -> Ending | None:
 def _of_database(error: Exception) -> Ending | None:
     if "psycopg" not in sys.modules:
         return None
-    # Loaded already by whoever raised; start-up stays light.
+    # Already loaded by the code that raised; start-up stays light.
     import psycopg
 
     if not isinstance(error, psycopg.Error):

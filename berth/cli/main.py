@@ -1,16 +1,14 @@
-"""The `berth` command: all groups put together."""
+"""The `berth` program: all commands and groups."""
 
 from __future__ import annotations
 
 import typer
 
-from berth.cli import (
+from berth.cli.commands import (
     allocations,
     balance,
     catalogue,
     demo,
-    deployment,
-    doctor,
     events,
     kv,
     nodes,
@@ -22,16 +20,17 @@ from berth.cli import (
     tenants,
     webhooks,
 )
-from berth.cli.availability import availability
+from berth.cli.commands.availability import availability
+from berth.cli.commands.up import up
+from berth.cli.commands.usage import usage
+from berth.cli.deployment import doctor, migrate
+from berth.cli.deployment.verify import verify
 from berth.cli.session import command
-from berth.cli.up import up
-from berth.cli.usage import usage
-from berth.cli.verify import verify
 
 EPILOG = (
     "The API is found through BERTH_API_URL and BERTH_API_KEY, or through the local stack's state directory "
     "(--state-dir, default var). Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a server cannot be "
-    "reached, 4 outcome unknown, 5 time is up, 130 interrupted."
+    "reached, 4 outcome unknown, 5 timed out, 130 interrupted."
 )
 
 app = typer.Typer(
@@ -40,7 +39,7 @@ app = typer.Typer(
 )  # fmt: skip
 command(app, "up")(up)
 command(app, "demo")(demo.demo)
-command(app, "migrate")(deployment.migrate)
+command(app, "migrate")(migrate.migrate)
 command(app, "doctor")(doctor.doctor)
 command(app, "verify")(verify)
 command(app, "force-release")(allocations.force_release)
@@ -66,7 +65,7 @@ app.add_typer(events.app, name="events")
 app.add_typer(kv.app, name="kv")
 app.add_typer(retention.app, name="retention")
 app.add_typer(webhooks.app, name="webhook")
-app.add_typer(deployment.admin_keys, name="admin-key")
+app.add_typer(migrate.admin_keys, name="admin-key")
 
 
 def run() -> None:

@@ -1,4 +1,4 @@
-"""How results look: JSON with stable shapes for programs, tables for people."""
+"""Prints results: JSON with stable shapes for programs, tables for people."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def show_one(session: Session, item: BaseModel, rows: Sequence[Column]) -> None:
 
 
 def print_aligned(session: Session, rows: Sequence[tuple[Sequence[str], str | None]]) -> None:
-    """Print rows of cells under one another, each row in its style.
+    """Print rows as aligned columns, each row in its style.
 
-    A row is one line, however narrow the terminal is: names and ids stay whole, to be copied and searched for.
+    A row is one line, however narrow the terminal is: names and ids stay whole for copying and searching.
     """
     widths = [max(map(cell_len, column)) for column in zip(*(cells for cells, _ in rows), strict=True)]
     for cells, style in rows:

@@ -1,4 +1,4 @@
-"""What every command gets: where to connect and how to print. `endings` says which exit code an error becomes."""
+"""What every command receives: where to connect and how to print. `endings` maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from berth.cli.endings import INTERRUPTED, UNREACHABLE, USAGE, Ending, Refused, ending_of
-from berth.local.endpoint_file import KnownStack, read_stack
-from berth.local.settings import Settings
+from berth.cli.known_stack import KnownStack, read_stack
+from berth.cli.settings import Settings
 
 if TYPE_CHECKING:
     from berth.client import Client
 
 Arguments = ParamSpec("Arguments")
 
-# Somebody sits in front of it: do not keep them waiting for a server that is not there.
+# A person waits for the command: give up soon if the server is not there.
 RETRY_SECONDS = 3.0
 
 
@@ -61,7 +61,7 @@ class Session:
 
     @functools.cached_property
     def stack(self) -> KnownStack:
-        """What the state directory tells about its stack."""
+        """The stack that the state directory describes."""
         return read_stack(self.state_dir)
 
     def client(self) -> Client:
@@ -80,7 +80,7 @@ class Session:
             key = self.stack.admin_key
         if key is None:
             raise Refused(f"no key for {address}: set BERTH_API_KEY", code="no_key")
-        # Start-up stays light for the commands that ask no API.
+        # Start-up stays light for the commands that do not call the API.
         from berth.client import Client
 
         return Client(address, key, retry_seconds=RETRY_SECONDS)
@@ -103,13 +103,13 @@ class Session:
     def tenant_id(self, client: Client, tenant: str | None, *, existing: bool = False) -> UUID | None:
         """The id of a tenant named by id or name; None for None. Raises `Refused` for an unknown name.
 
-        An id is taken as it is; with `existing` the API is asked for it, which only an operator may. Then raises
-        `NotFound` for an unknown one.
+        An id is used as given; with `existing` it is looked up, which only an operator may do, and an unknown one raises
+        `NotFound`.
         """
         if tenant is None:
             return None
         if not tenant.strip():
-            raise Refused("--tenant names no tenant; give its id or name", code="usage", exit_code=USAGE)
+            raise Refused("--tenant is empty; give the tenant's id or name", code="usage", exit_code=USAGE)
         try:
             named = UUID(tenant)
         except ValueError:
@@ -117,29 +117,29 @@ class Session:
                 if candidate.name == tenant:
                     return candidate.id
             raise Refused(
-                f"there is no tenant called {tenant}; `berth tenant list` shows them", code="not_found"
+                f"there is no tenant named {tenant}; `berth tenant list` shows them", code="not_found"
             ) from None
         return client.get_tenant(named).id if existing else named
 
 
-def say_what_is_open(session: Session, interrupt: KeyboardInterrupt) -> None:
-    """Name the key of a write that was interrupted on its way, so that its outcome can be asked for."""
+def name_open_write(session: Session, interrupt: KeyboardInterrupt) -> None:
+    """Print the key of a write that was interrupted, so that its outcome can be requested."""
     for note in getattr(interrupt, "__notes__", ()):
         sentence = (
-            f"berth: interrupted while the request was on its way; {note}; `berth operations show` tells its outcome"
+            f"berth: interrupted while the request was in progress; {note}; `berth operations show` shows its outcome"
         )
         session.errors.print(sentence, style="red", markup=False, soft_wrap=True)
 
 
 def end_with(session: Session, ending: Ending) -> NoReturn:
-    """Say what went wrong, once, and end."""
-    told = False
+    """Print what went wrong, once, and exit."""
+    printed = False
     if session.json:
         content = {"error": {"code": ending.code, "detail": ending.detail, **ending.extra}}
         with contextlib.suppress(OSError):  # the output itself may be what failed
             session.console.print_json(data=content, default=str)
-            told = True
-    if not told:
+            printed = True
+    if not printed:
         session.errors.print(f"berth: {ending.detail}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(ending.exit_code)
 
@@ -171,10 +171,10 @@ def command(
             try:
                 function(session, **arguments)  # type: ignore[call-arg]
             except BrokenPipeError:
-                # Whoever read our output has enough; there is nobody left to tell.
+                # The reader closed the pipe: it has enough, and no output can reach it.
                 os._exit(0)
             except KeyboardInterrupt as interrupt:
-                say_what_is_open(session, interrupt)
+                name_open_write(session, interrupt)
                 raise typer.Exit(INTERRUPTED) from interrupt
             except (typer.Exit, typer.Abort):
                 raise

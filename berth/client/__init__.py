@@ -7,10 +7,13 @@
 Imports nothing else of ours and works from any program.
 """
 
-from berth.client.awaiting import AsyncClient
-from berth.client.balance_calls import Balance, Payment
-from berth.client.blocking import Client
-from berth.client.calls import Call
+from berth.client.async_client import AsyncClient
+from berth.client.calls.balances import Balance, Payment
+from berth.client.calls.call import Call
+from berth.client.calls.retention import LogConsumer, RetentionPolicy
+from berth.client.calls.subscriptions import NotificationSubscription
+from berth.client.calls.usage import Usage
+from berth.client.calls.webhooks import Delivery, Replayed, Webhook
 from berth.client.errors import (
     AlreadyExists,
     BalanceDepleted,
@@ -65,7 +68,7 @@ from berth.client.errors import (
     WaitTimeout,
     WindowInvalid,
 )
-from berth.client.events import Event
+from berth.client.feed.events import Event
 from berth.client.log_errors import (
     EventStubbed,
     LeaderUnaccepted,
@@ -106,17 +109,14 @@ from berth.client.models import (
     Tenant,
     TimelineEntry,
 )
-from berth.client.notification_calls import NotificationSubscription
-from berth.client.operation_keys import OperationKey, parse_key
+from berth.client.requests.operation_keys import OperationKey, parse_key
 from berth.client.reservation_models import (
     RESERVATION_FINAL_STATES,
     Operation,
     Reservation,
     Resource,
 )
-from berth.client.retention_calls import LogConsumer, RetentionPolicy
-from berth.client.usage_calls import Usage
-from berth.client.webhook_calls import Delivery, Replayed, Webhook
+from berth.client.sync_client import Client
 from berth.client.webhook_errors import (
     WebhookBusy,
     WebhookKeysFull,

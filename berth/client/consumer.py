@@ -1,8 +1,8 @@
-"""A durable consumer of the log: each event takes effect once, in the consumer's own Postgres (docs/consumers.md).
+"""A durable consumer of the log: each event takes effect once, in the consumer's own Postgres (docs/how-to/consume-events.md).
 
 Effect and position commit in one transaction of the consumer's database, so there is nothing between them that a crash
-could cut. The position is a version, which means the same on the feed and on NATS: what was told twice is passed over, by
-whichever source, and what was not told is found out by the chain.
+could cut. The position is a version, which means the same on the feed and on NATS: an event that arrives twice is skipped, from
+either source, and a missing event is detected by the chain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import psycopg
 
 from berth.client.consumer_positions import POSITIONS_TABLE, Connection, begin_position, lock_position, move_position
-from berth.client.events import Event
+from berth.client.feed.events import Event
 from berth.client.log_errors import EventStubbed, LogGap, PositionLost, log_gap
 
 log = logging.getLogger("berth.client.consumer")
@@ -45,7 +45,7 @@ class Consumer:
 
     `connect` opens a connection to the consumer's database, which has the table of positions (`create_positions_table`).
     A consumer that has no position yet begins behind `begin_after`. `event_types`: only these are handed on; the others are
-    looked at all the same, so that the chain is whole. Any number may run under one name: each event is one's.
+    looked at all the same, so that the chain is whole. Any number may run under one name: each event is handled by one of them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Consumer:
         """Consume until `stop` is set: the transaction at work is finished then, and nothing of it is left half done.
 
         A database or a source that does not answer is tried again, for as long as it takes. Raises what `handle` raises,
-        after a rollback; `LogGap` where the source does not tell an event even when asked again; `LogTruncated`,
+        after a rollback; `LogGap` if the source omits an event twice; `LogTruncated`,
         `EventStubbed`, `PositionLost`, and the source's refusals.
         """
         stopping = asyncio.create_task((stop or asyncio.Event()).wait())
@@ -145,7 +145,7 @@ class Consumer:
 
 
 def _following(position: int, events: Sequence[Event]) -> list[Event]:
-    """Those of the events that are not done yet. Raises `LogGap` where one before them was not told."""
+    """Those of the events that are not done yet. Raises `LogGap` if one before them is missing."""
     fresh = []
     for event in events:
         if event.version <= position:

@@ -1,4 +1,4 @@
-"""Where a consumer stands, in a table of the consumer's own database: everything up to `version` is done.
+"""A consumer's position in a table of its database: everything up to `version` is done.
 
 Statements for psycopg; each says what it guarantees to the transaction that it runs in.
 """
@@ -37,7 +37,7 @@ async def begin_position(connection: Connection, table: str, consumer: str, vers
 
 
 async def lock_position(connection: Connection, table: str, consumer: str) -> int:
-    """The consumer's position, which nobody else moves before this transaction ends. Raises `PositionLost`."""
+    """The consumer's position, locked until this transaction ends. Raises `PositionLost`."""
     return await _one(connection, _LOCK, table, consumer)
 
 

@@ -1,6 +1,6 @@
 """What can go wrong, by name. Every error says what became of the request: `not_done`, `in_progress` or `unknown`.
 
-Each `code` of the server's problem documents (RFC 9457; docs/http-api.md) has a class of its own below the situation it
+Each `code` of the server's problem documents (RFC 9457; docs/reference/http-api.md) has its own class below the situation it
 belongs to, so a caller catches the one it can act on, or all alike (`NotFound`, `Invalid`, `Unavailable`), and leaves the
 rest to `BerthError`.
 """
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 
 class BerthError(Exception):
-    """A request was refused, failed, or nobody knows. `extra` holds every further member of the problem document.
+    """A request was refused, failed, or has an unknown outcome. `extra` holds every further member of the problem document.
 
     `kept`: the server keeps answers of this kind with the operation's key. The others speak of one attempt only.
     """
@@ -61,7 +61,7 @@ class Refused(BerthError):
 
 
 class SkuUnavailable(Refused):
-    """Nothing could be placed; `reason` says why (docs/http-api.md lists the reasons)."""
+    """Nothing could be placed; `reason` says why (docs/reference/http-api.md lists the reasons)."""
 
     codes = ("sku_unavailable",)
 
@@ -84,25 +84,25 @@ class BalanceDepleted(Refused):
 
 
 class BalanceInsufficient(Refused):
-    """What the tenant runs would be released at once if it became prepaid now; `extra` tells `available_micro_units`."""
+    """As prepaid, the tenant would lose its allocations at once; `extra` holds `available_micro_units`."""
 
     codes = ("balance_insufficient",)
 
 
 class BalanceOutOfBounds(Refused):
-    """The balance would pass what it can hold; `extra` tells `balance_max_micro_units`."""
+    """The balance would exceed its maximum; `extra` holds `balance_max_micro_units`."""
 
     codes = ("balance_out_of_bounds",)
 
 
 class NotFound(Refused):
-    """There is no such object, or it is somebody else's."""
+    """There is no such object, or it belongs to another tenant."""
 
     codes = ("not_found",)
 
 
 class ReservationNotFound(NotFound):
-    """There is no such reservation, or it is somebody else's."""
+    """There is no such reservation, or it belongs to another tenant."""
 
     codes = ("reservation_not_found",)
 
@@ -132,7 +132,7 @@ class ReservationRetired(Refused):
 
 
 class ResourceBusy(Refused):
-    """Somebody has the right to one of the units in that window; `conflicts` names what the caller may know."""
+    """A unit is claimed in that window; `conflicts` names those claims that belong to the caller."""
 
     codes = ("resource_busy",)
 
@@ -180,7 +180,7 @@ class OperationConflict(Refused):
 
 
 class OperationFenced(Refused):
-    """Somebody asked for the key before the request came; it was not done, and never will be under this key."""
+    """The key was fenced by an earlier status query; the request was not done. Send it again with a new key."""
 
     codes = ("operation_fenced",)
 
@@ -192,7 +192,7 @@ class OperationInProgress(BerthError):
 
 
 class OutcomeUnknown(BerthError):
-    """The write may or may not have happened, and asking for its key did not tell either; `idempotency_key` names it."""
+    """The write may or may not have happened, and a status query did not settle it; `idempotency_key` names the key."""
 
     codes = ("outcome_unknown",)
 
@@ -305,7 +305,7 @@ class RequestTimeout(BerthError):
 
 
 class Internal(BerthError):
-    """The server met something that nobody foresaw."""
+    """The server failed with an unexpected error."""
 
     codes = ("internal",)
 
@@ -323,7 +323,7 @@ class DatabaseUnavailable(Unavailable):
 
 
 class IssuerUnavailable(Unavailable):
-    """The server cannot fetch the issuer's keys, so it cannot tell whether the token is good."""
+    """The server cannot fetch the issuer's keys, so it cannot verify the token."""
 
     codes = ("issuer_unavailable",)
 

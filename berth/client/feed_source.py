@@ -1,11 +1,11 @@
-"""The feed as a consumer's source (docs/consumers.md)."""
+"""The feed as a consumer's source (docs/how-to/consume-events.md)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from berth.client.awaiting import AsyncClient
-from berth.client.events import Event
+from berth.client.async_client import AsyncClient
+from berth.client.feed.events import Event
 
 
 class FeedSource:

@@ -6,13 +6,13 @@ from berth.client.errors import BerthError, Refused
 
 
 class VersionNotReached(BerthError):
-    """The log did not come to the version that the answer was to include; `extra` tells its `version`."""
+    """The log did not reach `min_version` in time; `extra` holds its `version`."""
 
     codes = ("version_not_reached",)
 
 
 class LogTruncated(BerthError):
-    """Events after the version named are not kept any more; `extra` tells the `first_version` that is."""
+    """Events after the given version have been dropped; `extra` holds the `first_version` still stored."""
 
     codes = ("log_truncated",)
 
@@ -30,7 +30,7 @@ class VersionMissing(BerthError):
 
 
 class VersionInFuture(BerthError):
-    """A version that nobody was told; `extra` tells the `version` at which the log ends."""
+    """The version is beyond the end of the log; `extra` holds the newest `version`."""
 
     codes = ("version_in_future",)
 
@@ -42,7 +42,7 @@ class NamespaceFull(Refused):
 
 
 class RetentionOutOfBounds(Refused):
-    """A tenant's policy would hold too much of the log; `extra` tells the `prevent_truncate_min` that it may name."""
+    """A tenant's policy would hold too much of the log; `extra` holds the lowest allowed version, `prevent_truncate_min`."""
 
     codes = ("retention_out_of_bounds",)
 
@@ -78,19 +78,19 @@ class TooManyMessages(BerthError):
 
 
 class LeaderUnaccepted(BerthError):
-    """Nobody has accepted this Postgres as the one that the log is written by; nothing is committed until then."""
+    """No operator has accepted this Postgres as the writer of the log yet; until then no transaction commits."""
 
     codes = ("leader_unaccepted",)
 
 
 class LogGap(BerthError):
-    """Events between `extra["after"]` and `extra["prev_version"]` were not told. Nothing behind the gap was handed on."""
+    """Events between `extra["after"]` and `extra["prev_version"]` were not delivered. No event after the gap was yielded."""
 
     codes = ("log_gap",)
 
 
 class EventStubbed(BerthError):
-    """NATS could not carry the event at `extra["version"]`; the feed tells it whole, from the same position."""
+    """NATS could not carry the event at `extra["version"]`; the feed delivers it in full, from the same position."""
 
     codes = ("event_stubbed",)
 
@@ -102,9 +102,9 @@ class PositionLost(BerthError):
 
 
 def log_gap(after: int, prev_version: int) -> LogGap:
-    """Who is at `after` was told an event whose predecessor is `prev_version`."""
+    """The error for a reader at `after` that received an event whose predecessor is `prev_version`."""
     return LogGap(
-        f"the event after version {after} says that version {prev_version} is before it, which was not told",
+        f"the event after version {after} has the predecessor {prev_version}, which was not delivered",
         code="log_gap",
         extra={"after": after, "prev_version": prev_version},
     )

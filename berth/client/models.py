@@ -1,4 +1,4 @@
-"""What the API answers (docs/http-api.md), as immutable pydantic models. Fields of a newer server are ignored."""
+"""What the API answers (docs/reference/http-api.md), as immutable pydantic models. Fields of a newer server are ignored."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Allocation(Answer):
 
 
 class Actor(Answer):
-    """Who caused a timeline entry."""
+    """The actor of a timeline entry."""
 
     kind: str
     id: str | None = None
@@ -132,6 +132,34 @@ class SshKey(Answer):
     public_key: str
     fingerprint: str
     created_at: datetime
+
+
+class AccountTenant(Answer):
+    """The tenant that the caller acts for."""
+
+    id: UUID
+    name: str
+    state: str
+
+
+class AccountLimits(Answer):
+    """Bounds of a tenant; `gpus_limit` None: no limit."""
+
+    gpus_limit: int | None
+    gpus_used: int
+    subscribers_max: int
+    webhooks_max: int
+    hold_seconds_max: float
+    window_seconds_max: float
+
+
+class Account(Answer):
+    """The caller; `tenant` and `limits` are None for an operator."""
+
+    principal_id: UUID
+    role: str
+    tenant: AccountTenant | None
+    limits: AccountLimits | None
 
 
 class Sku(Answer):
@@ -188,7 +216,7 @@ class Availability(Answer):
 
 
 class Tenant(Answer):
-    """Who rents. `gpus_limit` of None means no limit."""
+    """A customer that rents. `gpus_limit` of None means no limit."""
 
     id: UUID
     name: str

@@ -1,4 +1,4 @@
-"""NATS JetStream as a consumer's source: the stream's sequence is the version (docs/events.md, docs/consumers.md).
+"""NATS JetStream as a source of events: stream sequence = version (docs/reference/events.md, docs/how-to/consume-events.md).
 
 It needs no durable consumer and acknowledges nothing: the position in Postgres is the truth, and what the stream is asked
 for begins behind it. A stream that was made anew, or a subscription that stalls, is left and asked again.
@@ -19,7 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from berth.client.events import Event, event_of_cloud
+from berth.client.feed.events import Event, event_of_cloud
 from berth.client.log_errors import LogTruncated
 
 log = logging.getLogger("berth.client.nats_source")
@@ -70,7 +70,7 @@ class NatsSource:
         state = (await stream.stream_info(self._stream)).state
         if state.first_seq > after + 1 and state.last_seq > after:
             raise LogTruncated(
-                f"the stream begins at version {state.first_seq}, after {after} was asked for; the feed may tell more",
+                f"the stream begins at version {state.first_seq}, not after {after}; the feed may still have the events",
                 code="log_truncated",
                 extra={"first_version": state.first_seq},
             )

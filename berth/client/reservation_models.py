@@ -1,4 +1,4 @@
-"""What the API answers about reservations, resources and operations (docs/reservations.md), as immutable models."""
+"""What the API answers about reservations, resources and operations (docs/reference/reservations.md), as immutable models."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Operation(Answer):
     """What became of a write.
 
     `pending`: it runs; `committed` or `rejected`: `result` is what was answered with `status`; `unknown`: it was not done
-    and never will be under this key; `retired`: nobody can say any more.
+    and never will be under this key; `retired`: its record is no longer kept.
     """
 
     key: str

@@ -18,13 +18,13 @@ class WebhooksFull(Refused):
 
 
 class WebhookKeysFull(Refused):
-    """As many older keys sign still as may: the overlaps of earlier rotations are not over."""
+    """The limit of overlapping signing keys is reached: earlier rotations still overlap."""
 
     codes = ("webhook_keys_full",)
 
 
 class WebhookBusy(Refused):
-    """As many deliveries wait for their attempts as may."""
+    """The limit of pending deliveries of the webhook is reached."""
 
     codes = ("webhook_busy",)
 

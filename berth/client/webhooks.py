@@ -1,4 +1,4 @@
-"""For receivers of webhooks: is this message Berth's, and what does it say? (Standard Webhooks 1.0, docs/webhooks.md)
+"""For receivers of webhooks: is this message Berth's, and what does it say? (Standard Webhooks 1.0, docs/reference/webhooks.md)
 
     event = verify_webhook(request.body, request.headers, secret)
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from berth.client.clocks import wall_seconds
+from berth.client.requests.clocks import wall_seconds
 from berth.client.webhook_errors import WebhookUnverified
 
 TOLERANCE_SECONDS = 300.0
@@ -37,8 +37,10 @@ def verify_webhook(
     `headers` by any case of their names. `now_seconds`: since the epoch, default: this machine's clock. Raises
     `WebhookUnverified` for anything else; ValueError for a key that is none.
     """
-    told = {name.lower(): value for name, value in headers.items() if name.lower().startswith("webhook-")}
-    message_id, timestamp, signatures = (told.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    headers_given = {name.lower(): value for name, value in headers.items() if name.lower().startswith("webhook-")}
+    message_id, timestamp, signatures = (
+        headers_given.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")
+    )
     if not message_id or not signatures or len(signatures) > HEADER_LENGTH_MAX:
         raise _unverified("headers are missing")
     if _WHOLE.fullmatch(timestamp) is None:

@@ -1,7 +1,7 @@
 """What a killed `berth up` left running, and how it ends.
 
 Every child is recorded with its pid, start time and command line before anything waits for it. The next start ends
-those that are still there, and only those: a pid that meanwhile belongs to somebody else has another start time.
+those that are still there, and only those: a pid that now belongs to another process has another start time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def record_of(name: str, pid: int, stop_signal: signal.Signals) -> Record:
         process = psutil.Process(pid)
         return Record(name, pid, process.create_time(), process.cmdline(), int(stop_signal))
     except psutil.Error:
-        # It has ended already; whoever waits for it will say so, and no record is needed to end it.
+        # It has ended already; the caller that waits for it reports that, and no record is needed.
         return Record(name, pid, 0.0, [], int(stop_signal))
 
 
@@ -115,7 +115,7 @@ def _end(record: Record, process: psutil.Process) -> None:
 def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that still run when all have ended or the time is up.
 
-    They are not our children, so somebody else collects their status, perhaps late and in a container perhaps never:
+    They are not our children, so another process collects their status, perhaps late and in a container perhaps never:
     a zombie has ended.
     """
     deadline = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Ports for processes that listen later: chosen so that two who choose at once, in whatever process, never get the same.
+"""Ports for processes that listen later, chosen so that no two choosers, in any process, get the same one.
 
 A chosen port stays bound, without listening, for the life of the process that chose it. On Linux a port can be listened on
-although another socket is bound to it, if both allow that (SO_REUSEADDR, which servers set); whoever binds without
+although another socket is bound to it, if both allow that (SO_REUSEADDR, which servers set); a process that binds without
 allowing it is refused. So choosers bind without it, and allow it once the port is theirs.
 """
 
@@ -19,7 +19,7 @@ _held: dict[int, socket.socket] = {}
 
 
 def choose_port(ports: range = LISTENING_PORTS) -> int | None:
-    """A port that nobody listens on, has chosen or is connected by; nobody else will choose it while this process lives.
+    """A port without listener, chooser or connection; no other process chooses it while this one runs.
 
     None if none was found among a bounded number of tries.
     """
@@ -33,7 +33,7 @@ def choose_port(ports: range = LISTENING_PORTS) -> int | None:
 
 
 def keep_port(port: int) -> None:
-    """Nobody chooses this port from now on; nothing where somebody listens on it."""
+    """Keep this port from being chosen from now on; no effect if a process listens on it."""
     kept = None if port in _held else _bound(port, shared=True)
     if kept is not None:
         _held[port] = kept

@@ -14,10 +14,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
+from berth.cli.known_stack import StackProblem
 from berth.local.authority import Authority
 from berth.local.fleet import PlannedNode
 from berth.local.servers import require_free_port
-from berth.local.state import StackProblem
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
@@ -42,13 +42,13 @@ class Endpoints:
 
     @property
     def node_api_url(self) -> str:
-        """The node listener, as told to agents at enrolment."""
+        """The node listener, as agents receive it at enrolment."""
         return f"https://127.0.0.1:{self.node_port}"
 
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """One process: `python -m module arguments` with an environment of `BERTH_*` variables of its own."""
+    """One process: `python -m module arguments` with its own `BERTH_*` variables."""
 
     name: str
     module: str
@@ -85,7 +85,7 @@ def orchestrator_plan(
         "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
         "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
-        # Everybody here may break things on purpose (docs/sandbox-driver.md).
+        # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
@@ -113,7 +113,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_NATS_URL": endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
-        # Everybody here may break things on purpose (docs/sandbox-driver.md).
+        # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",

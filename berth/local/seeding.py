@@ -6,17 +6,18 @@ import hashlib
 import time
 from pathlib import Path
 
+from berth.cli.known_stack import StackProblem
 from berth.client import AlreadyExists, Client, Node, NotFound
 from berth.local import fleet
 from berth.local.fleet import PlannedNode
-from berth.local.state import StackProblem, write_whole
+from berth.local.state import write_whole
 
 IMAGE_LINES = 4096
 ONLINE_SECONDS_MAX = 60.0
 
 
 def make_image(directory: Path) -> tuple[str, str]:
-    """A small real file that stands for an operating system; answers its file:// URL and sha256."""
+    """Write a small file in place of an operating system image; return its file:// URL and SHA-256."""
     path = directory / f"{fleet.IMAGE}.img"
     if not path.exists():
         write_whole(path, "".join(f"berth sandbox image {fleet.IMAGE} block {n:06d}\n" for n in range(IMAGE_LINES)))

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from berth.cli.known_stack import StackProblem
 from berth.local.ports import LISTENING_PORTS, choose_port
 
 START_SECONDS_MAX = 60.0
@@ -32,12 +33,12 @@ STOP_SECONDS_MAX = 20.0
 POSTGRES_SYSTEM_USER = "pgserver"
 
 
-class ServerProblem(Exception):
-    """A local server cannot run; the message is one sentence that says why and what to do."""
+class ServerProblem(StackProblem):
+    """A local server cannot run; the message says why and what to do."""
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now, and that nobody else chooses while this process lives."""
+    """A TCP port without a listener, which no other process chooses while this one runs."""
     port = choose_port()
     if port is None:
         raise ServerProblem(f"no free port found between {LISTENING_PORTS.start} and {LISTENING_PORTS.stop - 1}")
@@ -92,7 +93,7 @@ class LocalServer(ABC):
         self.directory = directory
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
-        # Told each new process id before anything waits for it, so that whoever keeps records misses none.
+        # Called with each new process id before anything waits for the process, so that no record is missed.
         self.spawned: Callable[[int], None] = lambda _: None
 
     @property

@@ -1,7 +1,7 @@
 """The local stack: starts everything in order, watches it, stops everything in reverse order.
 
     with Stack(options, report) as stack:      # everything answers from here on
-        why = stack.watch(stop)                # restarts what dies; returns when told to stop, or when it gives up
+        why = stack.watch(stop)                # restarts what dies; returns when `stop` is set, or when it gives up
 
 The same code serves `berth up`, `berth demo` and tests. Servers that the environment names are used, not started.
 """
@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Literal, Self
 
 import migrations
+from berth.cli.deployment.admin_key import admin_key_works, create_admin_key
+from berth.cli.known_stack import ADMIN_KEY_FILE, DATABASE_URL_FILE, ENDPOINTS_FILE, read_secret
 from berth.client import Client
-from berth.database.admin_key import admin_key_works, create_admin_key
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
-from berth.local.endpoint_file import write_endpoints
 from berth.local.fleet import PlannedNode, plan_fleet
 from berth.local.leftovers import Records, record_of
 from berth.local.processes import (
@@ -128,7 +128,7 @@ class Stack:
         with self._part("migrations", "the newest schema"):
             migrations.upgrade(self.endpoints.database_url)
         self.admin_key = self._admin_key()
-        write_endpoints(self.state, self.endpoints)
+        self._write_endpoints()
         self._start_children(self._control_plane(self.endpoints, self.authority))
         self._start_fleet()
 
@@ -231,13 +231,23 @@ class Stack:
         port = self._ports.of(f"agent-{planned.name}-metrics")
         return agent_plan(planned, self.endpoints, directory, token_file, port)
 
+    def _write_endpoints(self) -> None:
+        """Store the addresses for the CLI (`berth.cli.known_stack`). The file holds no secret."""
+        addresses = {
+            "api_url": self.endpoints.api_url,
+            "node_api_url": self.endpoints.node_api_url,
+            "nats_url": self.endpoints.nats_url,
+            "temporal_address": self.endpoints.temporal_address,
+        }
+        self.state.write(ENDPOINTS_FILE, addresses)
+
     def _admin_key(self) -> str:
-        path = self.state.secrets / secret_files.ADMIN_KEY
-        key = secret_files.read_secret(path)
+        path = self.state.secrets / ADMIN_KEY_FILE
+        key = read_secret(path)
         if key is None or not admin_key_works(self.endpoints.database_url, key):
             key = create_admin_key(self.endpoints.database_url, "local stack")
             secret_files.write_secret(path, key + "\n")
-        secret_files.write_secret(self.state.secrets / secret_files.DATABASE_URL, self.endpoints.database_url + "\n")
+        secret_files.write_secret(self.state.secrets / DATABASE_URL_FILE, self.endpoints.database_url + "\n")
         return key
 
     def admin(self) -> Client:
@@ -260,9 +270,11 @@ class Stack:
         part.restarts, part.pid = watched.restarts, watched.part.pid
         if change == "starting":
             part.started = time.monotonic()
-            told = self.state.read(RESTARTS)
+            restarts = self.state.read(RESTARTS)
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            self.state.write(RESTARTS, {**told, part.name: {"count": watched.restarts, "at": at, "why": watched.why}})
+            self.state.write(
+                RESTARTS, {**restarts, part.name: {"count": watched.restarts, "at": at, "why": watched.why}}
+            )
         if change == "ready":
             self._ready(part)
             return

@@ -1,7 +1,7 @@
-"""The state directory of a local stack: what lies where, which ports it uses, and who may run on it.
+"""The state directory of a local stack: its files, its ports, and the lock that admits one stack.
 
 state.json      ports, remembered so that a restart continues on the same ones (nodes know theirs)
-processes.json  what runs now, so that a killed `berth up` leaves nothing behind for good
+processes.json  what runs now, so that the next start ends what a killed `berth up` left
 endpoints.json  where the CLI finds the stack
 restarts.json   what died since the stack started, and how often it was started again
 secrets/        0700: keys, passwords, tokens; never inside or above a data directory of PostgreSQL, which opens
@@ -20,20 +20,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from berth.cli.known_stack import SECRETS_DIRECTORY, StackProblem, read_json
 from berth.local.ports import choose_port, keep_port
 from berth.local.servers import answers
 
-# Below Linux' range for outgoing connections, so that no connection of somebody takes a port between two runs.
+# Below Linux' range for outgoing connections, so that no outgoing connection takes a port between two runs.
 PORTS_FIRST, PORTS_LAST = 20000, 32000
 PUBLIC_PORT_WISHED = 8080
 MARK = "state.json"
 LOCK = "stack.lock"
 RESTARTS = "restarts.json"
 NEW = ".new"
-
-
-class StackProblem(Exception):
-    """The local stack cannot run; the message is one sentence that says why and what to do."""
 
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
@@ -61,7 +58,7 @@ class StateDirectory:
     @property
     def secrets(self) -> Path:
         """Keys, passwords and tokens; 0700."""
-        return self.path / "secrets"
+        return self.path / SECRETS_DIRECTORY
 
     @property
     def log(self) -> Path:
@@ -80,7 +77,7 @@ class StateDirectory:
     def prepare(self) -> None:
         """Make the directory and what is in it.
 
-        Raises `StackProblem` where that is not possible, and where somebody else's files are.
+        Raises `StackProblem` if that is not possible, or if the directory holds foreign files.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -118,7 +115,7 @@ class StateDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory for this process; raises `StackProblem` naming the pid of whoever holds it.
+        """Hold the directory for this process; raises `StackProblem` with the pid of the process that holds it.
 
         The lock is the kernel's (flock), so it ends with its holder however that ends.
         """
@@ -143,16 +140,7 @@ class StateDirectory:
 
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of the directory; empty if there is none. Raises `StackProblem` if it is damaged."""
-        path = self.path / name
-        try:
-            found = json.loads(path.read_text())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise StackProblem(f"{path} is damaged ({error}); start over with --fresh") from error
-        if not isinstance(found, dict):
-            raise StackProblem(f"{path} is damaged (not an object); start over with --fresh")
-        return found
+        return read_json(self.path / name)
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Replace a JSON file of the directory, whole or not at all."""
@@ -160,7 +148,7 @@ class StateDirectory:
 
 
 class Ports:
-    """The stack's ports by name: chosen once, then kept in state.json, and nobody else chooses them meanwhile."""
+    """The stack's ports by name: chosen once, stored in state.json, and bound so that no other process chooses them."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state

@@ -1,7 +1,7 @@
 """Starts again what died: after a pause that grows with each death, and not for ever.
 
 The pauses are 1, 2, 4, ... 30 s by the number of deaths within the window, so a part that has lived for long is back
-soon. A part that dies too often, or a server whose data are gone, is given up with the reason; whoever supervises stops
+soon. A part that dies too often, or a server whose data are gone, is given up with the reason; the caller stops
 everything then. What a part is (a server or a process of ours) is behind `Supervised`.
 """
 
@@ -93,7 +93,7 @@ class Supervisor:
         self._clock = clock
 
     def look(self) -> str | None:
-        """Note who died and start whose pause is over. A sentence about the part that is given up, else None."""
+        """Record deaths and start parts whose pause is over. Returns a sentence about a part that is given up, else None."""
         for watched in self._watched:
             given_up = self._look_at(watched)
             if given_up is not None:

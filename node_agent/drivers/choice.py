@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node_agent.drivers.interface import Driver
 from node_agent.drivers.noop import NoopDriver
-from node_agent.drivers.sandbox import SandboxDriver, SandboxLimits
+from node_agent.drivers.sandbox.driver import SandboxDriver, SandboxLimits
 from node_agent.settings import Settings
 
 

@@ -50,7 +50,7 @@ class ReleaseOrder:
 
 @dataclass(frozen=True)
 class Held:
-    """An allocation of which something is there. `slots` is empty and `fence` None where nothing says which."""
+    """An allocation that has remains on the node. `slots` is empty and `fence` None if no record names them."""
 
     allocation_id: UUID
     slots: Sequence[int]
@@ -92,7 +92,7 @@ class Driver(Protocol):
         """Remove whatever is there of the allocation. Raises DriverFailure(CLEANUP_FAILED)."""
 
     async def inventory(self) -> Inventory:
-        """What is there now. Raises OSError if that cannot be told completely."""
+        """Return everything that exists now. Raises OSError if the list would be incomplete."""
 
     async def tend_leases(self) -> list[int]:
         """Renew the leases of what is there and clear those of what is gone; the slots cleared. Never one in use."""

@@ -1,39 +1,60 @@
-"""`POST /api/v1/allocations`: where an allocation begins (DESIGN §4, step 1)."""
+"""HTTP of allocations: create, read and release (tenant zone; operators name the tenant), and the admin routes."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from orchestrator import tracing
+from orchestrator.allocations import queries as allocations
+from orchestrator.allocations.commands.force import force_cleanup, force_release
+from orchestrator.allocations.commands.release import release_allocation
 from orchestrator.allocations.rules import fault_labels
-from orchestrator.allocations.schemas import CreateAllocation, CreatedAllocation
-from orchestrator.allocations.states import Principal
-from orchestrator.http.authentication import TenantCaller
+from orchestrator.allocations.schemas import (
+    Allocation,
+    AllocationQuery,
+    ConsumeReservation,
+    CreateAllocation,
+    CreatedAllocation,
+    CreateOrConsume,
+    ForceCleanup,
+    ForceRelease,
+    TimelineEntry,
+    TimelineQuery,
+    label_of,
+)
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import AdminCaller, Caller, TenantCaller
+from orchestrator.http.fields import Nothing
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import IdempotencyKey, answer_response, operation_in
+from orchestrator.http.paging import Page, identified_page, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
+from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
+from orchestrator.http.writes import AdminWrite, AnyWrite
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Invalid
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
-from orchestrator.reservations.schemas import ConsumeReservation, CreateOrConsume
 from orchestrator.reservations.store.turn_over import Start
+from orchestrator.tenants.principals import Principal
 
-router = APIRouter(tags=["allocations"])
+router = APIRouter(prefix="/allocations", tags=["allocations"], responses=PROBLEM_RESPONSES)
+admin_router = APIRouter(prefix="/allocations", tags=["admin: allocations"], responses=PROBLEM_RESPONSES)
 
 
-@router.post("/allocations", status_code=201, response_model=CreatedAllocation, responses=PROBLEM_RESPONSES)
+@router.post("", status_code=201, response_model=CreatedAllocation)
 async def create_allocation(
     body: CreateOrConsume, request: Request, caller: TenantCaller, parts: Parts, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Ask for GPUs, or for what a reservation holds. The answer comes as soon as they are the tenant's for certain; they are
-    usable once `active`.
+    """Create an allocation from free GPUs, or from a claim of a reservation. 201 means that the units are the tenant's; they
+    are usable once `active`.
     """
     if isinstance(body, CreateAllocation):
         return answer_response(await place_create(parts, request.scope, caller, body, idempotency_key))
@@ -43,7 +64,7 @@ async def create_allocation(
 async def place_create(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: CreateAllocation, key: str | None
 ) -> Answer:
-    """The answer to a create of a tenant's. Raises the `Problem` that it met."""
+    """The response to a tenant's create. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     _require_permitted_labels(parts, body)
     correlation_id = uuid.uuid4()
@@ -76,7 +97,7 @@ async def place_create(
 async def consume(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: ConsumeReservation, key: str | None
 ) -> Answer:
-    """The answer to a create from what a reservation of the tenant's holds. Raises the `Problem` that it met."""
+    """The response to a create from a reservation. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     _require_permitted_labels(parts, body)
     correlation_id = uuid.uuid4()
@@ -111,9 +132,77 @@ async def consume(
 
 
 def _require_permitted_labels(parts: Services, body: CreateAllocation | ConsumeReservation) -> None:
-    """Labels that throw fault switches are refused where the deployment does not allow them, rather than ignored."""
+    """Refuse fault labels if the deployment does not allow them. Raises `Invalid`."""
     refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.labels)
     if refused:
-        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        message = "fault labels are disabled in this deployment (BERTH_FAULT_LABELS_ALLOWED); remove the label"
         errors = [{"field": f"labels.{name}", "message": message} for name in refused]
         raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)
+
+
+@router.get("", response_model=Page[Allocation])
+async def list_own(query: Annotated[AllocationQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """The tenant's allocations, newest last."""
+    after, limit = identified_page(query, "allocations")
+    tenant_id = scoped_tenant(caller, query.tenant_id)
+    found = await allocations.list_allocations(
+        parts.context.database, tenant_id, state=query.state, label=label_of(query), after=after, limit=limit
+    )
+    page = page_of(found, query.limit, "allocations", lambda item: item.place)
+    return json_response({**page, "items": [item.document for item in page["items"]]})
+
+
+@router.get("/{allocation_id}", response_model=Allocation)
+async def find(allocation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """One allocation."""
+    tenant_id = scoped_tenant(caller, query.tenant_id)
+    return json_response(await allocations.find_allocation(parts.context.database, allocation_id, tenant_id))
+
+
+@router.get("/{allocation_id}/timeline", response_model=Page[TimelineEntry])
+async def list_timeline(
+    allocation_id: UUID, query: Annotated[TimelineQuery, Query()], caller: Caller, parts: Parts
+) -> Response:
+    """The timeline of an allocation, oldest first."""
+    kind = f"timeline of {allocation_id}"
+    after, limit = numbered_page(query, kind)
+    tenant_id = scoped_tenant(caller, query.tenant_id)
+    found = await allocations.list_timeline(parts.context.database, allocation_id, tenant_id, after=after, limit=limit)
+    page = page_of(found, query.limit, kind, lambda item: item.place)
+    return json_response({**page, "items": [item.document for item in page["items"]]})
+
+
+@router.post("/{allocation_id}/release", status_code=202, response_model=Allocation)
+async def release(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Release an allocation, or cancel it before it is active. Safe to repeat."""
+    tenant_id = scoped_tenant(write.caller, query.tenant_id)
+    releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
+    return answer_response(await write.traced("POST /api/v1/allocations/{id}/release", releasing))
+
+
+@admin_router.get("", response_model=Page[Allocation])
+async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """Allocations of all tenants, newest last."""
+    after, limit = identified_page(query, "all allocations")
+    found = await allocations.list_allocations(
+        parts.context.database, query.tenant_id, state=query.state, label=label_of(query), after=after, limit=limit
+    )
+    page = page_of(found, query.limit, "all allocations", lambda item: item.place)
+    return json_response({**page, "items": [item.document for item in page["items"]]})
+
+
+@admin_router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
+async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
+    """Release from any state that is not final, also a stuck one; audited."""
+    releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
+    return answer_response(await write.traced("POST /api/v1/admin/allocations/{id}/force-release", releasing))
+
+
+@admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation)
+async def clean_up_by_force(allocation_id: UUID, body: ForceCleanup, write: AdminWrite) -> Response:
+    """Free the units by an operator's statement that nothing remains on them; audited."""
+    return answer_response(
+        await force_cleanup(write.context, write.operation(body), write.actor, allocation_id, body.reason)
+    )

@@ -1,7 +1,7 @@
-"""The catalogue of failures: every stable code, what happened, who acts, and what that person does next. Pure.
+"""The catalogue of failures: each stable code, what happened, which role acts, and its next step. Pure.
 
 Sources: "Failure -> state mapping" of the allocation lifecycle (reference/allocation-lifecycle.txt) and our own. A code
-that a node reports is one of `node_agent.protocol.FailureCode`; tests hold both lists and docs/failures.md together.
+that a node reports is one of `node_agent.protocol.FailureCode`; tests hold both lists and docs/reference/failures.md together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.allocations.states import AllocationState
 
 
 class Code(StrEnum):
-    """Stable words: they stand in allocations, timelines, events and metrics, and never change their meaning."""
+    """Stable codes in allocations, timelines, events and metrics; their meaning never changes."""
 
     LEASE_CONFLICT = "lease_conflict"
     IMAGE_DOWNLOAD_FAILED = "image_download_failed"
@@ -36,7 +36,7 @@ class Code(StrEnum):
 
 
 class Acts(StrEnum):
-    """Whose turn it is after a failure."""
+    """The role that acts after a failure."""
 
     NOBODY = "nobody"
     TENANT = "tenant"
@@ -44,7 +44,7 @@ class Acts(StrEnum):
 
 
 class Retried(StrEnum):
-    """What is tried again without anybody acting; the numbers are settings (docs/configuration.md)."""
+    """What Berth retries automatically; the number of attempts is a setting (docs/reference/configuration.md)."""
 
     NOT = "not"
     PROVISION = "another provision attempt"
@@ -53,9 +53,9 @@ class Retried(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One code. `lands_in`: where an allocation stands once nothing is tried any more.
+    """One code. `lands_in`: the allocation's state after the last retry.
 
-    `switch`: the fault switch that provokes it in the sandbox (docs/sandbox-driver.md); None if it takes more than one.
+    `switch`: the fault switch that provokes it in the sandbox (docs/reference/sandbox-driver.md); None if several are needed.
     """
 
     code: Code
@@ -216,17 +216,17 @@ FAILURES: dict[Code, Failure] = {failure.code: failure for failure in _ALL}
 
 
 def next_step_of(code: str | None) -> str | None:
-    """What a person does next after this code; None for no code, or one of a newer release."""
+    """The next step for a code; None without a code, or for a code of a newer release."""
     return FAILURES[Code(code)].next_step if code in _KNOWN else None
 
 
 def may_pass(code: str | None) -> bool:
-    """Whether a provision that failed so is worth another attempt ("Workflow retries")."""
+    """Whether a provision that failed with this code is retried ("Workflow retries")."""
     return code in _KNOWN and FAILURES[Code(code)].retried is Retried.PROVISION
 
 
 def silence(node_online: bool) -> tuple[Code, str]:
-    """Code and detail of a task that nobody reported before its deadline, by whether its node is heard of now."""
+    """Code and detail of a task without a report before its deadline, by whether its node is online."""
     if node_online:
         return Code.AGENT_SILENT, "the node is online and did not report its task before the deadline"
     return Code.NODE_OFFLINE, "the node went offline and did not report its task before the deadline"

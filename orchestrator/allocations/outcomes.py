@@ -1,4 +1,4 @@
-"""What a lifecycle command answers to its workflow: values, never exceptions. Durations: seconds, by the database."""
+"""Outcomes that a lifecycle command returns to its workflow: values, never exceptions. Durations are seconds by the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.allocations.states import AllocationState
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A task is issued. Wait for it at most `wait_seconds`; `repeated` if an earlier call had issued it."""
+    """A task is issued; wait for it at most `wait_seconds`. `repeated`: an earlier call issued it."""
 
     task_id: UUID
     wait_seconds: float
@@ -19,31 +19,31 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The allocation has gone elsewhere, or another workflow has taken over: there is nothing left to do here."""
+    """The allocation changed state, or another workflow has taken over: this workflow has nothing left to do."""
 
     state: AllocationState | None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The task is still running and has `seconds` left."""
+    """The task still runs; its deadline is in `seconds`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The attempt came to nothing; begin another after `after_seconds`."""
+    """The attempt failed; begin the next after `after_seconds`."""
 
     after_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """This part of the lifecycle is over. `code` says why, where it went wrong; `cleanup` that cleanup must follow.
+    """This part of the lifecycle is over. `code`: the failure, if it failed. `cleanup`: a cleanup must follow.
 
-    `repeated` if an earlier call had concluded it, so that nobody counts it twice. `took_seconds` is for measurement:
-    from the request to `active`, or from `releasing` to `released`.
+    `repeated`: an earlier call concluded it, so it is not counted again. `took_seconds`: from the request to `active`, or
+    from `releasing` to `released`, for metrics.
     """
 
     state: AllocationState

@@ -1,29 +1,33 @@
-"""Allocations and their timelines as their tenants, or operators, see them."""
+"""Reads of allocations: for tenants and operators, and for the sweepers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import due
 from orchestrator.allocations.store import rows as allocation_rows
+from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
 from orchestrator.database.transactions import Database
+from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """An item of a list, and its place in it."""
+class ListItem:
+    """An item of a list, and its position for the cursor."""
 
     place: UUID | int
     document: dict[str, Any]
 
 
 async def find_allocation(database: Database, allocation_id: UUID, tenant_id: UUID | None) -> dict[str, Any]:
-    """One allocation; None as tenant means any tenant's. Raises `NotFound`."""
+    """One allocation of the tenant, or of any tenant if None. Raises `NotFound`."""
     async with database.read_one() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
     if row is None:
@@ -39,21 +43,49 @@ async def list_allocations(
     label: tuple[str, str] | None,
     after: UUID,
     limit: int,
-) -> Sequence[Placed]:
-    """Up to `limit` allocations after this id, oldest first; None as tenant means every tenant's."""
+) -> Sequence[ListItem]:
+    """Up to `limit` allocations after this id, oldest first; of all tenants if `tenant_id` is None."""
     async with database.read_one() as reading:
         rows = await allocation_rows.list_allocations(
             reading, tenant_id, state=state, label=label, after=after, limit=limit
         )
-    return [Placed(row.id, allocation_body(row)) for row in rows]
+    return [ListItem(row.id, allocation_body(row)) for row in rows]
 
 
 async def list_timeline(
     database: Database, allocation_id: UUID, tenant_id: UUID | None, *, after: int, limit: int
-) -> Sequence[Placed]:
-    """Up to `limit` entries after this place, oldest first. Raises `NotFound`."""
+) -> Sequence[ListItem]:
+    """Up to `limit` timeline entries after this id, oldest first. Raises `NotFound`."""
     async with database.reading() as reading:
         if await allocation_rows.read_allocation(reading, allocation_id, tenant_id) is None:
             raise NotFound(f"there is no allocation {allocation_id}")
         rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
-    return [Placed(row.id, timeline_entry(row)) for row in rows]
+    return [ListItem(row.id, timeline_entry(row)) for row in rows]
+
+
+async def find_overdue_allocations(context: Context, grace_seconds: float, limit: int) -> list[Overdue]:
+    """At most `limit` allocations whose wait ended more than `grace_seconds` ago, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_overdue(reading, grace_seconds, limit)
+
+
+async def find_waiters(
+    context: Context, *, consumer: str, patience_seconds: float, after: tuple[datetime, UUID], limit: int
+) -> list[Waiter]:
+    """At most `limit` waits older than `patience_seconds`, in the order of their deadlines, from `after` on."""
+    async with context.database.reading() as reading:
+        return await due.find_waiters(
+            reading, consumer=consumer, patience_seconds=patience_seconds, after=after, limit=limit
+        )
+
+
+async def find_ended(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` allocations past their `ends_at`, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_ended(reading, limit)
+
+
+async def find_ending(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` allocations that end within the notice and without a notification yet, the earliest first."""
+    async with context.database.reading() as reading:
+        return await due.find_ending(reading, context.limits.ending_notice_seconds, limit)

@@ -1,4 +1,4 @@
-"""What counts as proof that nothing of a tenant is left on its units (P6; DESIGN §9)."""
+"""Proof of cleanup (P6; DESIGN §9), and labels that set fault switches of the sandbox. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_proven(result: dict[str, Any]) -> bool:
-    """Released, wiped and leases released, each stated as true. How the guest was stopped does not matter."""
+    """Whether a release result proves the cleanup: `released`, `wiped` and `leases_released` are all true."""
     return result.get("released") is True and result.get("wiped") is True and result.get("leases_released") is True
 
 
@@ -15,10 +15,10 @@ PREFIX = "berth.fault/"
 
 
 def fault_labels(labels: Mapping[str, str]) -> list[str]:
-    """The labels that would throw a switch, in order."""
+    """The labels that set a fault switch, sorted."""
     return sorted(name for name in labels if name.startswith(PREFIX))
 
 
 def switches_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Switch and value of each fault label."""
+    """Value by fault switch."""
     return {name.removeprefix(PREFIX): labels[name] for name in fault_labels(labels)}

@@ -1,4 +1,4 @@
-"""Allocations as tenants ask for them and see them."""
+"""Requests and responses of allocations."""
 
 from __future__ import annotations
 
@@ -6,44 +6,69 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from orchestrator.allocations.states import AllocationState
-from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Sentence, describe_map
+from orchestrator.http.documents import Actor, Failure, Waits
+from orchestrator.http.fields import (
+    INT32_MAX,
+    VARIANT,
+    WHOLE,
+    Id,
+    Labels,
+    Printable,
+    Request,
+    Sentence,
+    SshKeyIds,
+    UserData,
+)
 from orchestrator.http.moments import Moment
 from orchestrator.http.numbers import BigCount, Count, Port
 from orchestrator.http.paging import Cursor, PageQuery
+from orchestrator.reservations.schemas import HolderId, StartedAllocation
 
-LABELS_MAX = 64
-SSH_KEYS_MAX = 64
-USER_DATA_LENGTH_MAX = 65_536
 TIMELINE_LIMIT_MAX = 1_000
-
-LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
-LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map)]
 
 
 class CreateAllocation(Request):
-    """What is wanted: so many GPUs of a SKU in a region, with whose keys to log in."""
+    """A request for GPUs of a SKU in a region; `ssh_key_ids` are the keys that may log in."""
 
     sku: Printable
     gpus: Annotated[int, Field(ge=1, le=INT32_MAX), WHOLE]
     region: Printable
     image: Printable | None = None
-    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    ssh_key_ids: SshKeyIds
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
-    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
-    ends_at: Moment | None = Field(None, description="when it is released by itself; default: never")
+    user_data: UserData | None = None
+    ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
 
     def content(self) -> dict[str, Any]:
-        """What a retry must repeat. Members that came later are told only where they are given: keys outlive an upgrade."""
+        """The content that the fingerprint covers. Newer members are left out if absent, so that a key survives an upgrade."""
         return self.model_dump(mode="json", exclude={"ends_at"} if self.ends_at is None else None)
 
 
+class ConsumeReservation(StartedAllocation):
+    """A request to turn one claim of a reservation into an allocation. `sku` is required if the reservation names resources."""
+
+    reservation_id: Id
+    holder_id: HolderId
+    sku: Printable | None = None
+
+
+def _create_variant(value: Any) -> str:
+    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
+    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
+
+
+CreateOrConsume = Annotated[
+    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
+    Discriminator(_create_variant),
+]
+
+
 class CreatedAllocation(BaseModel):
-    """The answer to a create."""
+    """The response to a create."""
 
     allocation_id: UUID
     status: Literal["requested"]
@@ -61,7 +86,7 @@ class CreatedAllocation(BaseModel):
 
 
 class Connection(BaseModel):
-    """Where the tenant logs in."""
+    """The SSH endpoint of the allocation."""
 
     host: str
     port: Port
@@ -69,26 +94,8 @@ class Connection(BaseModel):
     host_key: str
 
 
-class Failure(BaseModel):
-    """What went wrong, and what a person does next (docs/failures.md)."""
-
-    code: str
-    detail: str | None
-    next_step: str | None
-
-
-class Waits(BaseModel):
-    """What it waits for (P9)."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    for_: str = Field(alias="for")
-    since: datetime
-    until: datetime | None
-
-
 class Allocation(BaseModel):
-    """What a tenant runs on."""
+    """An allocation."""
 
     allocation_id: UUID
     tenant_id: UUID
@@ -120,15 +127,8 @@ class Allocation(BaseModel):
     failed_at: datetime | None
 
 
-class Actor(BaseModel):
-    """Who caused something."""
-
-    kind: str
-    id: str | None
-
-
 class TimelineEntry(BaseModel):
-    """One line of an allocation's story."""
+    """One entry of an allocation's timeline."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -144,16 +144,8 @@ class TimelineEntry(BaseModel):
     fence: BigCount | None
 
 
-class TenantQuery(BaseModel):
-    """Whose allocation it is."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    tenant_id: UUID | None = Field(None, description="for operators' keys")
-
-
 class AllocationQuery(PageQuery):
-    """Which allocations to list."""
+    """Filters of a list of allocations."""
 
     state: AllocationState | None = None
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}=[^\x00-\x1f\x7f]{0,255}$")] | None = Field(
@@ -163,7 +155,7 @@ class AllocationQuery(PageQuery):
 
 
 def label_of(query: AllocationQuery) -> tuple[str, str] | None:
-    """The label asked for, as key and value; a value may contain `=`."""
+    """Key and value of the label filter; a value may contain `=`."""
     if query.label is None:
         return None
     key, _, value = query.label.partition("=")
@@ -171,7 +163,7 @@ def label_of(query: AllocationQuery) -> tuple[str, str] | None:
 
 
 class TimelineQuery(PageQuery):
-    """Which part of the timeline."""
+    """A page of the timeline."""
 
     limit: int = Field(TIMELINE_LIMIT_MAX, ge=1, le=TIMELINE_LIMIT_MAX)
     cursor: Cursor = None
@@ -179,20 +171,20 @@ class TimelineQuery(PageQuery):
 
 
 def _stated(value: Any) -> Any:
-    # Python holds 1 for equal to true; a statement on the record does not.
+    # Python treats 1 as equal to True; an audited statement must be true itself.
     if value is not True:
-        raise ValueError("must be true: whoever calls has looked and found nothing left")
+        raise ValueError("must be true: it states that an operator verified that nothing remains on the units")
     return value
 
 
 class ForceCleanup(Request):
-    """An operator's statement that nothing of the allocation is left on its units, and why; on the record."""
+    """An operator's statement that nothing of the allocation remains on its units, with the reason; audited."""
 
     runtime_verified_absent: Annotated[Literal[True], BeforeValidator(_stated)]
     reason: Sentence
 
 
 class ForceRelease(Request):
-    """An operator's reason, on the record."""
+    """An operator's reason; audited."""
 
     reason: Sentence

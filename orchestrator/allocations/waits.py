@@ -1,4 +1,4 @@
-"""What a waiting object can wait for (P9). Stored beside since when, and until when where there is a deadline."""
+"""What an object waits for (P9); stored with the time since when, and the deadline if there is one. Pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from enum import StrEnum
 
 
 class Wait(StrEnum):
-    """The next thing that must happen, named after who does it."""
+    """The actor or condition that ends the wait."""
 
     WORKER = "worker"
-    """A workflow picks it up."""
+    """A workflow starts."""
     NODE = "node"
-    """The node finishes its task; of a reservation that was to start by itself, the node can be used again."""
+    """The node finishes its task; for a reservation with a template, its node is usable again."""
     RETRY = "retry"
-    """The pause before the next attempt ends."""
+    """The backoff before the next attempt ends."""
     TENANT = "tenant"
-    """The tenant releases it; there is no deadline."""
+    """The tenant releases the allocation; there is no deadline."""
     CLEANUP = "cleanup"
-    """A workflow begins to clean up after a failure."""
+    """A workflow starts the cleanup after a failure."""
     FORCE_RELEASE = "force_release"
     """Release attempts are exhausted: the tenant releases again, or an operator forces it."""
     OPERATOR = "operator"
     """Cleanup attempts after a failure are exhausted: an operator forces the release."""
     HOLDER = "holder"
-    """A hold is confirmed, cancelled or consumed by its holder, or expires."""
+    """The holder confirms, cancels or consumes the hold, or it expires."""
     WINDOW = "window"
-    """A confirmed window begins (if it starts an allocation by itself) or is over."""
+    """A confirmed window begins (if it has a template) or ends."""
     UNITS = "units"
-    """The allocation that ran before on these units is proven gone from them."""
+    """The previous allocation on these units is proven to be cleaned up."""

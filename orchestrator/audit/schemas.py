@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from orchestrator.allocations.schemas import Actor
+from orchestrator.http.documents import Actor
 from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import PageQuery
 

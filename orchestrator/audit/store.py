@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.tenants.principals import Actor
 
 _INSERT = """
 insert into audit (principal_kind, principal_id, action, subject, detail, request_id)

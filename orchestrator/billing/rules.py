@@ -1,11 +1,13 @@
-"""When a prepaid balance is low or used up, and when to look at it again. Pure: (standing) -> judgement.
+"""When a prepaid balance is low or depleted, and when to evaluate it again. Pure: (snapshot) -> evaluation.
 
-Amounts are whole micro-units, times are the database's."""
+Amounts are whole micro-units; times are the database's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -13,20 +15,28 @@ from orchestrator.problems import Problem
 from orchestrator.times import rfc3339
 
 AMOUNT_MAX = 10**18
-"""The most that one line, a threshold or a balance can be."""
-LOOK_SECONDS_MAX = 600.0
-"""What runs is looked at so often even where nothing is about to happen."""
+"""The largest ledger line, threshold or balance."""
+EVALUATION_SECONDS_MAX = 600.0
+"""The longest pause between two evaluations of a balance while an allocation runs."""
 RELEASING_SECONDS = 1.0
-"""What is used up and still runs is looked at again after this."""
+"""The pause before a depleted balance with running allocations is evaluated again."""
 _FORESEEN_SECONDS_MAX = 100 * 365 * 86_400.0
 
 
+class Grouping(StrEnum):
+    """What one item of usage covers."""
+
+    ALLOCATION = "allocation"
+    DAY = "day"
+    TENANT = "tenant"
+
+
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BalanceSnapshot:
     """A balance at the instant `at`.
 
-    `settled`: the sum of the tenant's ledger lines. `accruing`: what its metered allocations cost by now that have no line yet.
-    `rate`: what those of them that still run cost in a second; `running`: how many those are.
+    `settled`: the sum of the tenant's ledger lines. `accruing`: the cost so far of metered allocations without a line.
+    `rate`: the cost per second of those that run; `running`: their number.
     """
 
     tenant_id: UUID
@@ -47,7 +57,7 @@ class Standing:
 
     @property
     def runs_out_at(self) -> datetime | None:
-        """When nothing is left at the present rate; None if nothing is charged, or not for a hundred years."""
+        """When nothing is left at the present rate; None if nothing is charged, or not within a hundred years."""
         if not self.prepaid or self.rate == 0:
             return None
         seconds = self.available / self.rate
@@ -56,7 +66,7 @@ class Standing:
         return self.at + timedelta(seconds=max(0.0, seconds))
 
     def document(self) -> dict[str, Any]:
-        """As clients read it."""
+        """Return the JSON body."""
         return {
             "tenant_id": self.tenant_id,
             "prepaid": self.prepaid,
@@ -73,72 +83,73 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What follows: whether it is low and depleted, which of the two is news, and in how many seconds to look again."""
+class Evaluation:
+    """Whether the balance is low and depleted, which events to emit, and in how many seconds to evaluate it again."""
 
     low: bool
     depleted: bool
-    tell_low: bool
-    tell_depleted: bool
-    look_seconds: float | None
+    emit_low: bool
+    emit_depleted: bool
+    next_seconds: float | None
 
 
-def judge(standing: Standing) -> Judgement:
-    """Low is below the threshold, depleted is nothing left. Each is told once, and again only after it was otherwise.
+def evaluate(balance: BalanceSnapshot) -> Evaluation:
+    """Evaluate a balance: low is below the threshold, depleted is nothing left.
 
-    Where nothing runs nothing can sink, so there is nothing to look at until something changes.
+    Each event is emitted once, and again only after the balance was above. With nothing running the balance cannot drop,
+    so it is not evaluated again until something changes (`next_seconds` is None).
     """
-    if not standing.prepaid:
-        return Judgement(False, False, False, False, None)
-    depleted = standing.available <= 0
-    low = standing.low_threshold is not None and standing.available < standing.low_threshold
-    tell_low = low and standing.low_told_at is None
-    tell_depleted = depleted and standing.depleted_at is None
-    return Judgement(low, depleted, tell_low, tell_depleted, _look_seconds(standing, low, depleted))
+    if not balance.prepaid:
+        return Evaluation(False, False, False, False, None)
+    depleted = balance.available <= 0
+    low = balance.low_threshold is not None and balance.available < balance.low_threshold
+    emit_low = low and balance.low_told_at is None
+    emit_depleted = depleted and balance.depleted_at is None
+    return Evaluation(low, depleted, emit_low, emit_depleted, _next_seconds(balance, low, depleted))
 
 
-def judged(standing: Standing, judgement: Judgement) -> Standing:
-    """The same balance, as it stands once the judgement is written down."""
+def apply_evaluation(balance: BalanceSnapshot, evaluation: Evaluation) -> BalanceSnapshot:
+    """Return the balance as it is once the evaluation is stored."""
     return replace(
-        standing,
-        low_told_at=(standing.low_told_at or standing.at) if judgement.low else None,
-        depleted_at=(standing.depleted_at or standing.at) if judgement.depleted else None,
+        balance,
+        low_told_at=(balance.low_told_at or balance.at) if evaluation.low else None,
+        depleted_at=(balance.depleted_at or balance.at) if evaluation.depleted else None,
     )
 
 
-def _look_seconds(standing: Standing, low: bool, depleted: bool) -> float | None:
-    if standing.running == 0:
+def _next_seconds(balance: BalanceSnapshot, low: bool, depleted: bool) -> float | None:
+    if balance.running == 0:
         return None
     if depleted:
         return RELEASING_SECONDS
-    if standing.rate == 0:
-        return LOOK_SECONDS_MAX
-    until = standing.available
-    if standing.low_threshold is not None and not low:
-        until = min(until, standing.available - standing.low_threshold)
-    # Each interval's amount is rounded to the unit: together they may be so far ahead of the rate.
-    ahead = standing.running / 2
-    return min(LOOK_SECONDS_MAX, max(0.0, until - ahead) / standing.rate)
+    if balance.rate == 0:
+        return EVALUATION_SECONDS_MAX
+    until = balance.available
+    if balance.low_threshold is not None and not low:
+        until = min(until, balance.available - balance.low_threshold)
+    # Each interval's amount is rounded to the unit, so together they may be this far ahead of the rate.
+    ahead = balance.running / 2
+    return min(EVALUATION_SECONDS_MAX, max(0.0, until - ahead) / balance.rate)
 
 
 class BalanceDepleted(Problem):
-    """The tenant is prepaid, and its balance is used up; a top-up lifts this."""
+    """The tenant is prepaid and its balance is used up; a top-up lifts this."""
 
     status, code, title, business = 409, "balance_depleted", "Balance depleted", True
 
     @classmethod
     def of_tenant(cls) -> BalanceDepleted:
-        """In the words for whoever wants to begin something."""
-        return cls("the prepaid balance is used up; nothing can be begun before it is topped up")
+        """The refusal of a create, a hold or a start."""
+        return cls("the prepaid balance is used up; top it up, then send the request again with a new key")
 
 
 class BalanceInsufficient(Problem):
-    """What the tenant runs would be released at once if it became prepaid now; `available_micro_units` tells what it has."""
+    """The tenant's allocations would be released at once if it became prepaid; `available_micro_units` is its balance."""
 
     status, code, title, business = 409, "balance_insufficient", "Balance insufficient", True
 
 
 class BalanceOutOfBounds(Problem):
-    """The balance would pass what it can hold; `balance_max_micro_units` names it."""
+    """The balance would exceed its bound, `balance_max_micro_units`."""
 
     status, code, title, business = 409, "balance_out_of_bounds", "Balance out of bounds", True

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.catalogue import store as offers
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def put_region(context: Context, operation: Operation, actor: Actor, region: offers.Region) -> Answer:

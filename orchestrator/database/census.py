@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from orchestrator.allocations.states import SlotState
 from orchestrator.database.transactions import Database, Reading
+from orchestrator.nodes.states import SlotState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The log version that a response certainly includes (`Berth-Version`, docs/http-api.md).
+"""The log version that a response certainly includes (`Berth-Version`, docs/reference/http-api.md).
 
 An event is given its version after the transaction that left it has committed. So content that is read after the head
 was read includes the effects of every event up to that head.

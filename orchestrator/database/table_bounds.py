@@ -1,6 +1,6 @@
 """Bounds on tables that grow with what clients do (P13): judged by counts that are kept, never by counting rows.
 
-`live_rows` (migrations/sql/0003_operations.sql) is written by triggers in the transaction of the rows themselves, so it
+`live_rows` (migrations/schema/database.sql) is written by triggers in the transaction of the rows themselves, so it
 is always right. A bound is exact: near it, transactions that add rows go one at a time until they commit.
 """
 

@@ -318,6 +318,7 @@ def connect_database(
             pool_size=size,
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_SECONDS,
+            hide_parameters=True,  # a failed statement is logged; its parameters hold what tenants wrote
             connect_args={"options": options, "application_name": application, **LINK},
         )
         return engine

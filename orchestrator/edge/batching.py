@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from orchestrator.http.metrics import COMBINED, COMBINED_LIST_SIZE, COMBINING_QUEUE
-from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Overloaded, Problem, Unforeseen
 
@@ -36,7 +36,7 @@ class Combinable(Protocol):
 
 
 Item = TypeVar("Item", bound=Combinable)
-Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Later]]]
+Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Deferred]]]
 """Executes a batch and returns one result per item, in input order; what it raises is the result of every item."""
 
 
@@ -130,7 +130,7 @@ class Batcher(Generic[Item]):
     async def _run(self, batch: list[_Waiting[Item]]) -> None:
         items = [one.item for one in batch]
         self._sizes.observe(len(items))
-        results: Sequence[Result | Later]
+        results: Sequence[Result | Deferred]
         try:
             results = await self._carry(items)
         except Problem as problem:
@@ -148,7 +148,7 @@ class Batcher(Generic[Item]):
                 self._alone.add(one)
                 one.task = asyncio.create_task(self._run_alone(one, result))
 
-    async def _run_alone(self, one: _Waiting[Item], later: Later) -> None:
+    async def _run_alone(self, one: _Waiting[Item], deferred: Deferred) -> None:
         """A deferred item waits outside the batches, a few at a time: the others need connections too."""
         result: Result
         try:
@@ -158,7 +158,7 @@ class Batcher(Generic[Item]):
             result = Overloaded(f"too many {self._kind} wait for locked rows in this process; retry later")
         else:
             try:
-                result = await later()
+                result = await deferred.retry_alone()
             except Exception as error:
                 log.error("a request failed", kind=self._kind, exc_info=error)
                 result = Unforeseen()

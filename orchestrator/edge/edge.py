@@ -22,7 +22,7 @@ from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION
-from orchestrator.log.wanted_versions import VERSION_HEADER, asked_version
+from orchestrator.log.version_parameters import VERSION_HEADER, requested_version
 from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 
 log = structlog.get_logger("orchestrator.api")
@@ -86,7 +86,7 @@ class Edge:
         else:
             try:
                 self._require_acceptable(scope, headers)
-                asked = asked_version(scope, headers) if self._zone == PUBLIC_ZONE else None
+                asked = requested_version(scope, headers) if self._zone == PUBLIC_ZONE else None
             except Problem as problem:
                 refusal = problem
         scope.setdefault("state", {}).update(

@@ -1,7 +1,7 @@
 """A short route for the few requests that come by the thousand: creates, holds and confirms that are in order.
 
 The framework's routing, dependencies and parsing cost more than such a request costs in this process
-(docs/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
+(docs/reference/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
 endpoint that says what is wrong with a request. Both do it through the same function, so they cannot differ in what they do.
 """
 
@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
-from orchestrator.allocations.states import Principal
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
@@ -30,6 +29,7 @@ from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem, Unforeseen
 from orchestrator.reservations.endpoints import confirm_held, hold_for
 from orchestrator.reservations.schemas import ByHolder, HoldResources
+from orchestrator.tenants.principals import Principal
 
 log = structlog.get_logger("orchestrator.api")
 READ_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key"})

@@ -1,7 +1,7 @@
 """The gate: a single-flight cache of recent responses by idempotency key, so that duplicates cost the database nothing.
 
 It repeats what the operations table said, for no longer than the table keeps it; unknown keys are decided by the table
-(DESIGN §6; docs/decisions/0014-the-gate.md). It may drop every entry at any time, and each process has one.
+(DESIGN §6; docs/explanation/decisions/0014-idempotency-gate.md). It may drop every entry at any time, and each process has one.
 """
 
 from __future__ import annotations

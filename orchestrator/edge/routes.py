@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from orchestrator.allocations import admin_endpoints as admin_allocations
 from orchestrator.allocations import endpoints as allocations
-from orchestrator.allocations import read_endpoints as allocation_reads
 from orchestrator.audit import endpoints as audit
-from orchestrator.billing import admin_endpoints as admin_balances
-from orchestrator.billing import endpoints as balance
-from orchestrator.billing import usage_endpoints as usage
+from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
 from orchestrator.keyvalue import commit_endpoints as commits
 from orchestrator.keyvalue import endpoints as keys
-from orchestrator.log import (
-    asyncapi,
-    consumer_endpoints,
-    dead_letter_endpoints,
-    feed_endpoints,
-    retention_endpoints,
-    version_endpoints,
-)
+from orchestrator.log import admin_endpoints as admin_log
+from orchestrator.log import asyncapi, feed_endpoints
+from orchestrator.log import endpoints as log
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
 from orchestrator.operations import endpoints as operations
-from orchestrator.reservations import admin_endpoints as admin_resources
+from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
@@ -49,37 +40,35 @@ def public_routers() -> list[APIRouter]:
         _joined(
             "/api/v1",
             allocations.router,
-            allocation_reads.router,
             reservations.router,
             resources.router,
             catalogue.router,
+            availability.router,
             account_endpoints.router,
             ssh_key_endpoints.router,
-            usage.router,
-            balance.router,
+            billing.router,
             webhooks.router,
         ),
         _joined(
             "/api/v1/admin",
             tenants.router,
-            admin_balances.router,
+            billing.admin_router,
             api_key_endpoints.router,
             admin_catalogue.router,
             nodes.router,
-            admin_resources.router,
+            resources.admin_router,
             orphan_endpoints.router,
-            admin_allocations.router,
+            allocations.admin_router,
             audit.router,
-            dead_letter_endpoints.router,
-            consumer_endpoints.router,
+            admin_log.dead_letters,
+            admin_log.consumers,
         ),
         _joined(
             "/v1",
-            version_endpoints.router,
+            log.router,
             feed_endpoints.router,
             commits.router,
             keys.router,
-            retention_endpoints.router,
         ),
         notifications.router,
         operations.router,

@@ -1,4 +1,4 @@
-"""WebSockets: uvicorn's protocol on `websockets`, with bounds on what a client can make it keep (docs/notifications.md)."""
+"""WebSockets: uvicorn's protocol on `websockets`, with bounds on its buffers (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Database
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.tokens import is_token
@@ -18,6 +17,7 @@ from orchestrator.http.query_parameters import refuse_unknown_parameters
 from orchestrator.http.services import services_for
 from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Unauthenticated
+from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.queries import find_principal
 
 KEY_LENGTH_MAX = 200

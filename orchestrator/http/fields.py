@@ -13,6 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 INT32_MAX = 2**31 - 1
+LABELS_MAX = 64
+SSH_KEYS_MAX = 64
+USER_DATA_LENGTH_MAX = 65_536
 VARIANT = "variant:"
 """How the tags of a body's variants begin; nobody is told of them (http/problem_documents.py)."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -73,3 +76,8 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]
 NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
 HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]
+LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
+LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map)]
+SshKeyIds = Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+UserData = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)]

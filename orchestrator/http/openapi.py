@@ -1,6 +1,6 @@
 """What the OpenAPI document says beyond the endpoints' own types: problem documents, and how callers are known.
 
-Every operation can be refused in the ways of docs/http-api.md, so every operation lists them; the document is checked
+Every operation can be refused in the ways of docs/reference/http-api.md, so every operation lists them; the document is checked
 against the running server by the tests.
 """
 
@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from orchestrator.http.openapi_webhooks import describe_webhooks
 from orchestrator.http.operation_ids import operation_id
-from orchestrator.log import wanted_versions
+from orchestrator.log import version_parameters
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
@@ -137,7 +137,7 @@ def _complete(document: dict[str, Any]) -> None:
             operation["operationId"] = operation_id(method, path)
             operation["security"] = _security(path)
             if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
-                wanted_versions.describe(operation, path)
+                version_parameters.describe(operation, path)
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:

@@ -21,9 +21,9 @@ def describe_webhooks(document: dict[str, Any]) -> None:
     families: dict[str, dict[str, str]] = {}
     for event, kind in EVENT_KINDS.items():
         name = _schema_name(event)
-        schemas[f"{name}Data"] = {"description": kind.says, **kind.schema()}
+        schemas[f"{name}Data"] = {"description": kind.summary, **kind.schema()}
         schemas[name] = {
-            "description": kind.says,
+            "description": kind.summary,
             **message_schema(event, {"$ref": f"#/components/schemas/{name}Data"}),
         }
         families.setdefault(event.partition(".")[0], {})[f"berth.{event}"] = name

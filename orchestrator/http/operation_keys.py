@@ -14,10 +14,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.services import ENDING_VERB
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Malformed
+from orchestrator.tenants.principals import Principal
 
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 IdempotencyKey = Annotated[

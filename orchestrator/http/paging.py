@@ -1,4 +1,4 @@
-"""Lists by cursor: bounded pages, opaque cursors that are bound to their list (docs/http-api.md, "Lists").
+"""Lists by cursor: bounded pages, opaque cursors that are bound to their list (docs/reference/http-api.md, "Lists").
 
 A cursor names the last item of the page before it, so a list may grow or shrink meanwhile without returning an item twice.
 """

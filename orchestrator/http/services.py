@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.log.head import LogHead
     from orchestrator.notifications.acknowledgements import AcknowledgementWriter
     from orchestrator.placement.store.placing import Create
-    from orchestrator.reservations.commands.hold import AskedHold
+    from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
 
@@ -37,7 +37,7 @@ class Services:
     catalogue: CatalogueCache
     gate: Gate
     creates: Batcher[Create]
-    holds: Batcher[AskedHold]
+    holds: Batcher[HoldRequest]
     confirms: Batcher[Confirm]
     commits: Batcher[Commit]
     dispatcher: Dispatcher

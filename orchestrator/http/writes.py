@@ -15,7 +15,6 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from orchestrator import tracing
-from orchestrator.allocations.states import Actor, Principal
 from orchestrator.http.authentication import authenticate, require_admin, require_tenant
 from orchestrator.http.operation_keys import IdempotencyKey, answer_response, content_of, operation_of
 from orchestrator.http.services import Parts, Services
@@ -23,6 +22,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.operations.rules import SecretNotShownAgain
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor, Principal
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,66 +1,56 @@
-"""Commit transactions of keys and values, and tell the versions that they have in the log (docs/kv.md).
+"""Commit transactions of keys and values, and return their versions (docs/reference/keyvalue.md).
 
-A list shares one server-side call, which judges and applies them one after another; then what waits is sequenced, and their
-versions are read. Between these two a transaction is committed and nobody knows its version: who dies there leaves it to the
-next request with the same key, to `GET /v1/status`, and to the relay."""
+A batch shares one server-side call, which checks and applies the transactions one after another; then waiting events are
+sequenced and their versions read. If the process dies between the two, the transaction is committed without a known version:
+a retry with the same key, `GET /v1/status` and the relay sequence it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import orjson
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.keyvalue.rules import NamespaceFull, VersionInFuture
+from orchestrator.keyvalue.rules import NamespaceFull
 from orchestrator.keyvalue.store import transactions
-from orchestrator.keyvalue.store.transactions import Commit, commit_all, give_versions
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remembered, transact
-from orchestrator.operations.store.operations import Answer, answer_of_call
+from orchestrator.keyvalue.store.keys import LogPosition
+from orchestrator.keyvalue.store.transactions import Commit, StoredCommit, commit_all, give_versions
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, transact
+from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded, Problem
 from orchestrator.reservations.refusals import OperationTableFull
 
 SEQUENCED_MAX = 2_000
-"""Events sequenced by one call: its transaction holds the log's head."""
+"""Events sequenced by one call, which holds the lock of the log's head."""
 CALLS_MAX = 100
-FOR_ONES_SAKE = (TransactionConflict, OperationInProgress, OperationTableFull)
-"""Why a list may fail for the sake of one of its transactions: each is tried alone."""
+RETRIED_ALONE = (TransactionConflict, OperationInProgress, OperationTableFull)
+"""Errors of a batch that one of its transactions may have caused: each is retried alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What is stored under a key, but for the version."""
+async def commit_transactions(context: Context, commits: Sequence[Commit]) -> list[Result | Deferred]:
+    """Commit a batch; return one outcome per transaction, in input order: 200 with `committed` or `not_committed`.
 
-    answer: Answer
-    event_id: str | None
-
-
-async def commit_transactions(context: Context, commits: Sequence[Commit]) -> list[Result | Later]:
-    """What became of each, in order: 200 with `committed` or `not_committed`, or the first answer that its key was given.
-
-    One that looks at ranges, or whose namespace could come to be full, is for the caller to try alone, later. Keys within
-    the list must be distinct per principal; the caller sees to it. Refusals, remembered with the key: `NamespaceFull`. Told
-    and not remembered: `VersionInFuture`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`, `OutcomeUnknown`:
-    it was committed, and its version cannot be told now. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list.
+    A key used before gets its first answer. A transaction that reads ranges, or may fill its namespace, is deferred: the
+    caller runs it alone. Keys within the batch must be distinct per principal. Stored refusal: `NamespaceFull`. Not stored:
+    `VersionInFuture`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`; `OutcomeUnknown` if it was committed
+    but its version is unknown. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the whole batch.
     """
     light = [n for n, commit in enumerate(commits) if not commit.is_heavy]
-    results: list[Result | Later] = [partial(_alone, context, commit) for commit in commits]
+    results: list[Result | Deferred] = [Deferred(partial(_alone, context, commit)) for commit in commits]
     try:
         head, outcomes = await _try(context, [commits[n] for n in light], alone=False) if light else (0, [])
-    except FOR_ONES_SAKE:
+    except RETRIED_ALONE:
         return results
-    settled: dict[int, Settled] = {}
+    stored: dict[int, StoredCommit] = {}
     for n, outcome in zip(light, outcomes, strict=True):
-        if outcome["outcome"] == "full":
-            continue
-        try:
-            settled[n] = _settled(commits[n], outcome)
-        except Problem as refusal:
-            results[n] = refusal
-    for n, answer in zip(settled, await _with_versions(context, head, list(settled.values())), strict=True):
+        if isinstance(outcome, Problem):
+            results[n] = outcome
+        elif outcome is not None:
+            stored[n] = outcome
+    for n, answer in zip(stored, await _with_versions(context, head, list(stored.values())), strict=True):
         results[n] = answer
     return results
 
@@ -73,7 +63,7 @@ async def _alone(context: Context, commit: Commit) -> Result:
 
 
 async def _commit_alone(context: Context, commit: Commit) -> Answer:
-    """As `commit_transactions`, for one; raises what that tells."""
+    """Commit one transaction; outcomes as for `commit_transactions`, refusals raised."""
     for _ in range(TRIES_MAX):
         try:
             head, (outcome,) = await _try(context, [commit], alone=True)
@@ -81,14 +71,19 @@ async def _commit_alone(context: Context, commit: Commit) -> Answer:
             continue
         except NamespaceFull as refusal:
             return await remembered(context, commit.operation, refusal, commit.tenant_id)
-        (result,) = await _with_versions(context, head, [_settled(commit, outcome)])
+        if isinstance(outcome, Problem):
+            raise outcome
+        assert outcome is not None, "a full namespace raises NamespaceFull"
+        (result,) = await _with_versions(context, head, [outcome])
         if isinstance(result, Problem):
             raise result
         return result
-    raise Overloaded("rivals for the same key kept this from running; try again")
+    raise Overloaded(f"other requests with the same key conflicted {TRIES_MAX} times; retry later")
 
 
-async def _try(context: Context, commits: Sequence[Commit], *, alone: bool) -> tuple[int, list[dict[str, Any]]]:
+async def _try(
+    context: Context, commits: Sequence[Commit], *, alone: bool
+) -> tuple[int, list[StoredCommit | Problem | None]]:
     async with context.database.autocommit() as tx:
         reach(CrashPoint.COMMIT_TRANSACTIONS_BEFORE_COMMIT)
         done = await commit_all(tx, commits, alone=alone)
@@ -96,56 +91,39 @@ async def _try(context: Context, commits: Sequence[Commit], *, alone: bool) -> t
     return done
 
 
-def _settled(commit: Commit, outcome: dict[str, Any]) -> Settled:
-    """What is stored. Raises `OperationConflict` or `OperationFenced`, `VersionInFuture`."""
-    match outcome["outcome"]:
-        case "committed" | "not_committed":
-            body = orjson.dumps(outcome["body"]).decode()
-            return Settled(Answer(200, body, kept_seconds=commit.operation.retention_seconds), outcome["event_id"])
-        case "existing":
-            return Settled(answer_of_call(commit.operation, outcome), outcome.get("event_id"))
-        case "version_in_future":
-            raise VersionInFuture(
-                f"version {commit.version_max} was told to nobody; the log ends at {outcome['head']}",
-                version=outcome["head"],
-            )
-        case word:
-            raise ValueError(f"{word} is not an outcome of a commit")
-
-
-async def _with_versions(context: Context, head: int, settled: Sequence[Settled]) -> list[Answer | Problem]:
-    """The answers, complete; `OutcomeUnknown` where the version cannot be told."""
+async def _with_versions(context: Context, head: int, stored: Sequence[StoredCommit]) -> list[Answer | Problem]:
+    """Return the answers with their versions, or `OutcomeUnknown` for those whose version is unknown."""
     try:
-        versions = await _versions(context, head, settled)
+        positions = await _positions(context, head, stored)
     except Problem as problem:
-        untold = OutcomeUnknown(
-            f"it was stored, and its version cannot be told now: {problem.detail}; retry with the same key"
+        unknown = OutcomeUnknown(
+            f"the transaction is stored, but its version is not known yet: {problem.detail}; retry with the same key"
         )
-        return [untold if one.event_id is not None else one.answer for one in settled]
-    return [_complete(one, versions) for one in settled]
+        return [unknown if each.event_id is not None else each.answer for each in stored]
+    return [_complete(each, positions) for each in stored]
 
 
-def _complete(settled: Settled, versions: dict[str, tuple[int, str]]) -> Answer | Problem:
-    if settled.event_id is None or settled.answer.status >= 400:
-        return settled.answer
-    if settled.event_id not in versions:
-        return OutcomeUnknown("it was stored so long ago that the log does not keep its version any more")
-    stored = orjson.loads(settled.answer.body)
-    version, leader_id = versions[settled.event_id]
-    told = {
-        "status": stored["status"], "conflicts": stored["conflicts"], "version": version, "leader_id": leader_id,
-        "request_id": stored["request_id"],
+def _complete(stored: StoredCommit, positions: Mapping[str, LogPosition]) -> Answer | Problem:
+    if stored.event_id is None or stored.answer.status >= 400:
+        return stored.answer
+    position = positions.get(stored.event_id)
+    if position is None:
+        return OutcomeUnknown("the transaction is stored, but the log has dropped its version; see GET /v1/status")
+    body = orjson.loads(stored.answer.body)
+    document = {
+        "status": body["status"], "conflicts": body["conflicts"], "version": position.version,
+        "leader_id": position.leader_id, "request_id": body["request_id"],
     }  # fmt: skip
-    return Answer(200, orjson.dumps(told).decode(), settled.answer.replayed, settled.answer.kept_seconds)
+    return Answer(200, orjson.dumps(document).decode(), stored.answer.replayed, stored.answer.kept_seconds)
 
 
-async def _versions(context: Context, head: int, settled: Sequence[Settled]) -> dict[str, tuple[int, str]]:
-    """Of those events that have one; sequences what waits until each has, or nothing waits any more."""
-    events = [one.event_id for one in settled if one.event_id is not None]
+async def _positions(context: Context, head: int, stored: Sequence[StoredCommit]) -> dict[str, LogPosition]:
+    """Sequence until every event has a position or nothing waits; return the positions found."""
+    events = [each.event_id for each in stored if each.event_id is not None]
     if not events:
         return {}
-    after = 0 if any(one.answer.replayed for one in settled) else head
-    found: dict[str, tuple[int, str]] = {}
+    after = 0 if any(each.answer.replayed for each in stored) else head
+    found: dict[str, LogPosition] = {}
     for _ in range(CALLS_MAX):
         try:
             async with context.database.autocommit() as tx:
@@ -154,9 +132,9 @@ async def _versions(context: Context, head: int, settled: Sequence[Settled]) -> 
             continue
         if len(found) == len(events) or moved < SEQUENCED_MAX:
             return found
-    raise OutcomeUnknown("others kept the log's head, or too much waits for its version")
+    raise OutcomeUnknown(f"the event was not sequenced within {CALLS_MAX} calls")
 
 
 async def forget_deleted_keys(context: Context, limit: int) -> int:
-    """Forget about `limit` of them, the earliest first; answers how many there were."""
+    """Remove up to `limit` deleted keys, the oldest first; return how many."""
     return await transact(context, lambda tx: transactions.forget_deleted_keys(tx, limit))

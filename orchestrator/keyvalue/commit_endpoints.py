@@ -1,4 +1,4 @@
-"""`POST /v1/commit` and `GET /v1/status`: transactions of keys and values (docs/kv.md)."""
+"""`POST /v1/commit` and `GET /v1/status`: transactions of keys and values (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -23,29 +22,23 @@ from orchestrator.http.services import Parts, Services
 from orchestrator.http.writes import AnyWrite
 from orchestrator.keyvalue import schemas
 from orchestrator.keyvalue.queries import find_event, find_first_version, find_transaction
-from orchestrator.keyvalue.rules import (
-    OPERATORS_NAMESPACE,
-    Precondition,
-    RangeDelete,
-    RangeInvalid,
-    VersionInFuture,
-    VersionMissing,
-    Write,
-    effect_of,
-)
+from orchestrator.keyvalue.rules import Precondition, RangeDelete, RangeInvalid, VersionMissing, Write, effect_of
 from orchestrator.keyvalue.store.transactions import Commit
+from orchestrator.log.namespaces import namespace_of
+from orchestrator.log.refusals import VersionInFuture
 from orchestrator.operations.commands import Question, ask_operation
 from orchestrator.operations.states import OperationState
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Malformed, OperationInProgress, TooLarge
 from orchestrator.settings import Settings
+from orchestrator.tenants.principals import Principal
 
 
 class CommitRoute(APIRoute):
-    """What does not fit the schema is malformed here: 400, as in the source."""
+    """Answers 400 instead of 422 to a body that does not fit the schema, as the source API does."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint, with that difference."""
+        """Return the handler with that status."""
         handle = super().get_route_handler()
 
         async def handle_malformed(request: Request) -> Response:
@@ -64,7 +57,7 @@ strict = APIRouter(route_class=CommitRoute)
 
 @strict.post("/commit", response_model=schemas.CommitOutcome)
 async def commit(body: schemas.CommitTransaction, write: AnyWrite) -> Response:
-    """Commit a transaction of keys and values if its preconditions are satisfied; else tell which are not."""
+    """Commit a transaction if its preconditions are satisfied; otherwise return those that are not."""
     return answer_response(await commit_for(write.parts, write.request.scope, write.caller, body, write.key))
 
 
@@ -78,44 +71,46 @@ async def commit_for(
     body: schemas.CommitTransaction,
     key: str | None,
 ) -> Answer:
-    """The answer to a commit. Raises the `Problem` that it met."""
+    """Commit a transaction and return its answer. Raises `Problem`."""
     settings = parts.settings
-    own = body.request_id
-    if own is not None and len(own) < settings.kv_request_id_length_min:
-        raise Malformed(f"request_id must have at least {settings.kv_request_id_length_min} characters")
+    request_id = body.request_id
+    if request_id is not None and len(request_id) < settings.kv_request_id_length_min:
+        raise Malformed(
+            f"request_id has {len(request_id)} characters; it must have at least {settings.kv_request_id_length_min}"
+        )
     if key is not None:
         usable_key(key)
     operation = operation_in(
-        scope, caller, own or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
+        scope, caller, request_id or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
         settings.operation_retention_seconds,
     )  # fmt: skip
-    asked = _commit_of(body, caller, settings, operation)
-    return await parts.gate.answer(operation, lambda: parts.commits.answer(asked))
+    requested = _commit_of(body, caller, settings, operation)
+    return await parts.gate.answer(operation, lambda: parts.commits.answer(requested))
 
 
 def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Settings, operation: Any) -> Commit:
-    """Raises `TooLarge`, `RangeInvalid`, `VersionMissing`."""
+    """Translate a body. Raises `TooLarge`, `RangeInvalid`, `VersionMissing`."""
     for what, number, bound in (
         ("operations", len(body.operations), settings.kv_operations_max),
         ("preconditions", len(body.preconditions), settings.kv_preconditions_max),
     ):
         if number > bound:
-            raise TooLarge(f"a transaction may have at most {bound} {what}; this one has {number}")
-    preconditions = tuple(_precondition_of(wanted, body.read_version, settings) for wanted in body.preconditions)
-    versions = [wanted.version for wanted in preconditions]
+            raise TooLarge(f"the transaction has {number} {what}; the bound is {bound}; split it")
+    preconditions = tuple(_precondition_of(read, body.read_version, settings) for read in body.preconditions)
+    versions = [read.version for read in preconditions]
     if body.read_version is not None:
         versions.append(body.read_version)
-    payload: dict[str, Any] = {"operations": [asked.model_dump(mode="json") for asked in body.operations]}
+    payload: dict[str, Any] = {"operations": [each.model_dump(mode="json") for each in body.operations]}
     if caller.tenant_id is None:
         payload["principal_id"] = str(caller.id)
-    _require_room_for(payload, settings)
+    _require_bounded(payload, settings)
     return Commit(
         operation=operation,
         namespace=namespace_of(caller),
         leader_id=body.leader_id,
         version_max=max(versions, default=None),
         preconditions=preconditions,
-        effect=effect_of(_operation_of(asked, settings) for asked in body.operations),
+        effect=effect_of(_operation_of(each, settings) for each in body.operations),
         payload=payload,
         correlation_id=uuid.uuid4(),
         keys_max=settings.kv_namespace_keys_max,
@@ -123,58 +118,56 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
     )
 
 
-def namespace_of(caller: Principal) -> uuid.UUID:
-    """Whose keys a caller sees: its tenant's, or those of the operators."""
-    return OPERATORS_NAMESPACE if caller.tenant_id is None else caller.tenant_id
-
-
-def _require_room_for(payload: dict[str, Any], settings: Settings) -> None:
-    """The event must fit into the log. Postgres writes jsonb with a space after each comma and colon."""
-    told = orjson.dumps(payload)
-    if len(told) + told.count(b",") + told.count(b":") > settings.kv_transaction_bytes_max:
-        raise TooLarge(f"the operations of a transaction may have at most {settings.kv_transaction_bytes_max} bytes")
+def _require_bounded(payload: dict[str, Any], settings: Settings) -> None:
+    # PostgreSQL writes jsonb with a space after each comma and colon.
+    text = orjson.dumps(payload)
+    size = len(text) + text.count(b",") + text.count(b":")
+    if size > settings.kv_transaction_bytes_max:
+        raise TooLarge(
+            f"the operations have {size} bytes; the bound is {settings.kv_transaction_bytes_max}; split the transaction"
+        )
 
 
 def _precondition_of(
-    wanted: schemas.PointRead | schemas.RangeRead, read_version: int | None, settings: Settings
+    read: schemas.PointRead | schemas.RangeRead, read_version: int | None, settings: Settings
 ) -> Precondition:
-    version = read_version if wanted.version is None else wanted.version
+    version = read_version if read.version is None else read.version
     if version is None:
-        raise VersionMissing("a precondition needs a version of its own, or the commit's read_version")
-    shown = {**wanted.model_dump(mode="json"), "version": version}
-    if isinstance(wanted, schemas.PointRead):
-        return Precondition(version, _key(wanted.key, settings), None, shown)
-    begin, end = _range(wanted.begin, wanted.end, settings)
+        raise VersionMissing("a precondition has no version, and the transaction has no read_version; set either")
+    shown = {**read.model_dump(mode="json"), "version": version}
+    if isinstance(read, schemas.PointRead):
+        return Precondition(version, _key(read.key, settings), None, shown)
+    begin, end = _range(read.begin, read.end, settings)
     return Precondition(version, begin, end, shown)
 
 
 def _operation_of(
-    asked: schemas.WriteKey | schemas.DeleteKey | schemas.DeleteRange, settings: Settings
+    operation: schemas.WriteKey | schemas.DeleteKey | schemas.DeleteRange, settings: Settings
 ) -> Write | RangeDelete:
-    if isinstance(asked, schemas.DeleteRange):
-        return RangeDelete(*_range(asked.begin, asked.end, settings))
-    if isinstance(asked, schemas.DeleteKey):
-        return Write(_key(asked.key, settings), None)
-    value = b64decode(asked.value)
+    if isinstance(operation, schemas.DeleteRange):
+        return RangeDelete(*_range(operation.begin, operation.end, settings))
+    if isinstance(operation, schemas.DeleteKey):
+        return Write(_key(operation.key, settings), None)
+    value = b64decode(operation.value)
     if len(value) > settings.kv_value_bytes_max:
-        raise TooLarge(f"a value may have at most {settings.kv_value_bytes_max} bytes")
-    return Write(_key(asked.key, settings), value)
+        raise TooLarge(f"a value has {len(value)} bytes; the bound is {settings.kv_value_bytes_max}")
+    return Write(_key(operation.key, settings), value)
 
 
 def _key(text: str, settings: Settings) -> bytes:
     key = b64decode(text)
     if len(key) > settings.kv_key_bytes_max:
-        raise TooLarge(f"a key may have at most {settings.kv_key_bytes_max} bytes")
+        raise TooLarge(f"a key has {len(key)} bytes; the bound is {settings.kv_key_bytes_max}")
     return key
 
 
 def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
     first, last = b64decode(begin), b64decode(end)
-    # The key that follows the longest one is a byte longer.
+    # The successor of the longest key is one byte longer.
     if max(len(first), len(last)) > settings.kv_key_bytes_max + 1:
         raise TooLarge(f"a bound of a range may have at most {settings.kv_key_bytes_max + 1} bytes")
     if first >= last:
-        raise RangeInvalid("the end of a range must be beyond its begin")
+        raise RangeInvalid("the end of a range must be after its beginning")
     return first, last
 
 
@@ -182,23 +175,23 @@ def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
 async def status(
     query: Annotated[schemas.StatusQuery, Query()], request: Request, caller: Caller, parts: Parts
 ) -> Response:
-    """What became of a commit whose answer did not come. What is not found by now is not done any more."""
+    """Return the outcome of a commit whose response was lost. A request_id not found is fenced: it never commits later."""
     key = usable_key(query.request_id)
     database = parts.context.database
     head = await parts.log_head.fresh()
     if query.min_version > head.version:
         raise VersionInFuture(
-            f"version {query.min_version} was told to nobody; the log ends at {head.version}", version=head.version
+            f"version {query.min_version} does not exist; the log ends at {head.version}", version=head.version
         )
     place = await find_transaction(database, caller, key)
     if place is None:
         question = Question(caller.scope, key, caller.tenant_id, request_id=request.scope["state"]["request_id"])
-        told = await ask_operation(parts.context, question)
-        if told.state is OperationState.PENDING:
-            raise OperationInProgress("a commit with this request_id is being carried out; ask again")
-        known = told.known
+        found = await ask_operation(parts.context, question)
+        if found.state is OperationState.PENDING:
+            raise OperationInProgress("a commit with this request_id is in progress; retry shortly")
+        known = found.known
         if known is not None and known.code == "committed" and known.subject_id is not None:
-            # It was committed after the first look.
+            # Committed after the first read.
             await parts.log_head.fresh()
             place = await find_event(database, known.subject_id)
             if place is None:

@@ -1,4 +1,4 @@
-"""`GET /v1/kv` and `GET /v1/kv/{key}`: keys and values as transactions left them (docs/kv.md)."""
+"""`GET /v1/kv` and `GET /v1/kv/{key}`: reads of keys and values (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.paging import cursor_after, place_after
 from orchestrator.http.services import Parts, Services
 from orchestrator.keyvalue import schemas
-from orchestrator.keyvalue.commit_endpoints import namespace_of
-from orchestrator.keyvalue.queries import Found, find_key, find_range, with_versions
+from orchestrator.keyvalue.queries import VersionedRead, find_key, find_range, with_versions
 from orchestrator.keyvalue.rules import RangeInvalid
 from orchestrator.keyvalue.store.keys import Entry
+from orchestrator.log.namespaces import namespace_of
 from orchestrator.problems import NotFound
 
 router = APIRouter(prefix="/kv", tags=["log"], responses=PROBLEM_RESPONSES)
@@ -36,10 +36,10 @@ KeyPath = Annotated[
 
 @router.get("", response_model=schemas.KeyRange)
 async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """The keys of a range in the order of their bytes, page by page; each page is read at a version of its own."""
+    """Read a range in key order, page by page. Each page has its own `read_version`."""
     begin, end = _decoded(query.begin), None if query.end is None else _decoded(query.end)
     if end is not None and begin >= end:
-        raise RangeInvalid("the end of a range must be beyond its begin")
+        raise RangeInvalid("the end of a range must be after its beginning")
     begin = place_after(query.cursor, KEYS, lambda text: _decoded(text) + b"\0", begin)
     namespace = namespace_of(caller)
     found = await _sequenced(
@@ -59,18 +59,18 @@ async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Call
 
 
 @router.get("/{key}", response_model=schemas.KeyRead)
-async def read(key: KeyPath, caller: Caller, parts: Parts) -> Response:
-    """One key. That there is none is 404, which names the version at which that is so."""
+async def read_one_key(key: KeyPath, caller: Caller, parts: Parts) -> Response:
+    """Read one key. 404 names the version at which the key does not exist."""
     namespace = namespace_of(caller)
     found = await _sequenced(parts, namespace, await find_key(parts.context.database, namespace, _decoded(key)))
     at = {"read_version": found.snapshot.version, "leader_id": found.snapshot.leader_id}
     if not found.entries:
-        raise NotFound("there is no such key", **at)
+        raise NotFound(f"the key does not exist at version {found.snapshot.version}", **at)
     return json_response({**_shown(found.entries[0]), **at})
 
 
-async def _sequenced(parts: Services, namespace: UUID, found: Found) -> Found:
-    """The same content with its versions: commits that it includes, deletes among them, may not be sequenced yet."""
+async def _sequenced(parts: Services, namespace: UUID, found: VersionedRead) -> VersionedRead:
+    """Sequence the commits that the read includes, deletes among them, and add their versions."""
     if found.snapshot.pending_mark is None:
         return found
     await parts.log_head.fresh()

@@ -1,4 +1,4 @@
-"""What keys hold, and at which version that is so (docs/kv.md)."""
+"""Reads of keys and transactions, each at a known version (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Database
 from orchestrator.keyvalue.store import keys
-from orchestrator.keyvalue.store.keys import Committed, Entry, Snapshot
+from orchestrator.keyvalue.store.keys import Entry, LogPosition, Snapshot
 from orchestrator.problems import DatabaseUnavailable
+from orchestrator.tenants.principals import Principal
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was read, in one snapshot. `more`: the range goes on."""
+class VersionedRead:
+    """Entries read in one snapshot. `more`: the range has further keys."""
 
     snapshot: Snapshot
     entries: Sequence[Entry]
     more: bool = False
 
 
-async def find_key(database: Database, namespace: UUID, key: bytes) -> Found:
-    """The entry of one key, or none. Raises `DatabaseUnavailable`."""
+async def find_key(database: Database, namespace: UUID, key: bytes) -> VersionedRead:
+    """Read one key; no entries if it does not exist. Raises `DatabaseUnavailable`."""
     async with database.reading() as reading:
         snapshot = await keys.read_snapshot(reading, namespace)
         entry = await keys.read_key(reading, namespace, key)
-    return Found(snapshot, [] if entry is None else [entry])
+    return VersionedRead(snapshot, [] if entry is None else [entry])
 
 
 async def find_range(
     database: Database, namespace: UUID, begin: bytes, end: bytes | None, *, limit: int, bytes_max: int
-) -> Found:
-    """The entries of `[begin, end)` in the order of their keys, at most `limit` and about `bytes_max` bytes of them."""
+) -> VersionedRead:
+    """Read `[begin, end)` in key order: at most `limit` entries and about `bytes_max` bytes."""
     async with database.reading() as reading:
         snapshot = await keys.read_snapshot(reading, namespace)
         entries, more = await keys.read_range(reading, namespace, begin, end, limit=limit, bytes_max=bytes_max)
-    return Found(snapshot, entries, more)
+    return VersionedRead(snapshot, entries, more)
 
 
-async def with_versions(database: Database, namespace: UUID, found: Found) -> Found:
-    """The same content with the versions that it got since: `found` was ahead of the log, and is sequenced by now.
+async def with_versions(database: Database, namespace: UUID, found: VersionedRead) -> VersionedRead:
+    """Add the versions to a read that was ahead of the log, now that its transactions are sequenced.
 
-    Its `read_version` is that of the newest transaction that its snapshot included, so it is the namespace's state at
-    exactly that version, however many commits followed. Raises `DatabaseUnavailable` where the log was replaced meanwhile.
+    The resulting version is that of the newest transaction in the read's snapshot, so the entries are the namespace's state
+    at exactly that version, however many commits followed. Raises `DatabaseUnavailable` if the log was replaced meanwhile.
     """
     assert found.snapshot.pending_mark is not None, "the snapshot was ahead of the log"
     unversioned = [entry.event_id for entry in found.entries if entry.version is None]
@@ -60,20 +60,20 @@ async def with_versions(database: Database, namespace: UUID, found: Found) -> Fo
     return replace(found, snapshot=snapshot, entries=entries)
 
 
-async def find_transaction(database: Database, principal: Principal, key: str) -> Committed | None:
-    """The one that this principal, or its tenant, committed under the key, as long as the log keeps it."""
-    own = principal.id if principal.tenant_id is None else None
+async def find_transaction(database: Database, principal: Principal, key: str) -> LogPosition | None:
+    """Find the transaction that this principal or its tenant committed under the key; None if the log dropped it."""
+    principal_id = principal.id if principal.tenant_id is None else None
     async with database.read_one() as reading:
-        return await keys.read_transaction(reading, key, principal.tenant_id, own)
+        return await keys.read_transaction(reading, key, principal.tenant_id, principal_id)
 
 
-async def find_event(database: Database, event_id: UUID) -> Committed | None:
-    """The place of an event, as long as the log keeps it."""
+async def find_event(database: Database, event_id: UUID) -> LogPosition | None:
+    """Find an event's position in the log; None if the log dropped it."""
     async with database.read_one() as reading:
         return await keys.read_event(reading, event_id)
 
 
 async def find_first_version(database: Database) -> int:
-    """The lowest version that the log keeps."""
+    """Return the lowest version that the log keeps."""
     async with database.read_one() as reading:
         return await keys.read_first_version(reading)

@@ -1,23 +1,20 @@
-"""Transactions of keys and values: what they ask, and what of it is left to do. Pure (docs/kv.md).
+"""Transactions of keys and values: preconditions, operations and their combined effect. Pure (docs/reference/keyvalue.md).
 
-Keys are bytes and sort as such. A range is `[begin, end)`."""
+Keys are bytes and sort as such. A range is `[begin, end)`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from orchestrator.problems import Problem
-
-OPERATORS_NAMESPACE = UUID(int=0)
-"""Of all operators together; every tenant has one of its own, under its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The key has this value afterwards; None: it does not exist."""
+    """Sets a key; a value of None deletes it."""
 
     key: bytes
     value: bytes | None
@@ -25,7 +22,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class RangeDelete:
-    """No key in `[begin, end)` exists afterwards."""
+    """Deletes every key in `[begin, end)`."""
 
     begin: bytes
     end: bytes
@@ -33,9 +30,9 @@ class RangeDelete:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """Nothing in `[begin, end)` has changed since `version`; `end` is None for the one key `begin`.
+    """Requires that nothing in `[begin, end)` has changed since `version`; `end` is None for the single key `begin`.
 
-    `shown` is how the client wrote it, version included.
+    `shown` is the precondition as the client sent it, with its version; it is returned as a conflict.
     """
 
     version: int
@@ -46,21 +43,21 @@ class Precondition:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Operations without those that later ones overwrite: first the ranges are deleted, then the keys are written."""
+    """The combined effect of operations: first the ranges are deleted, then the keys are written."""
 
     ranges: tuple[RangeDelete, ...]
     writes: tuple[Write, ...]
 
     @property
     def written_bytes(self) -> int:
-        """Of the keys and values that are written: by no more than that the namespace can grow."""
+        """Bytes of the written keys and values: the most by which the namespace can grow."""
         return sum(len(write.key) + len(write.value) for write in self.writes if write.value is not None)
 
 
 def effect_of(operations: Iterable[Write | RangeDelete]) -> Effect:
-    """What operations, applied in order, come to: each key is written once at most, and no range deletes what is written.
+    """Combine operations applied in order: each key is written at most once, and no range deletes a written key.
 
-    A write before a range that covers it is undone by it, whatever comes between; one after it does not care about it.
+    A write is dropped if a later range covers it, and kept if the range came before.
     """
     ranges: list[RangeDelete] = []
     writes: dict[bytes, Write] = {}
@@ -74,7 +71,7 @@ def effect_of(operations: Iterable[Write | RangeDelete]) -> Effect:
 
 
 class RangeInvalid(Problem):
-    """A range's end is not beyond its begin."""
+    """The end of a range is not after its beginning."""
 
     status, code, title = 400, "range_invalid", "Range invalid"
 
@@ -85,20 +82,7 @@ class VersionMissing(Problem):
     status, code, title = 400, "version_missing", "Version missing"
 
 
-class VersionInFuture(Problem):
-    """A version that nobody was told: the log does not reach that far; `version` says how far it does."""
-
-    status, code, title = 400, "version_in_future", "Version in future"
-
-
 class NamespaceFull(Problem):
-    """The namespace would pass its bound on keys or on bytes."""
+    """The namespace would exceed its bound on keys or bytes."""
 
     status, code, title, business = 409, "namespace_full", "Namespace full", True
-
-
-class LeaderUnaccepted(Problem):
-    """This Postgres is not the one that the log is written by, until an operator says so: no version can be told."""
-
-    status, code, title = 503, "leader_unaccepted", "Leader unaccepted"
-    retry_after_seconds = 5

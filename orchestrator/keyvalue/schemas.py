@@ -1,4 +1,4 @@
-"""Bodies of transactions of keys and values. Binary data is standard base64 with padding (RFC 4648 §4)."""
+"""Keys, values and transactions as the API accepts and returns them. Binary data is padded base64 (RFC 4648 §4)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.http.fields import WHOLE, Request
+from orchestrator.http.fields import Request
 from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
+from orchestrator.log.schemas import VERSION_BOUND, LogVersion
+from orchestrator.log.version_parameters import VERSION_MAX
 
-VERSION_MAX: Final = 2**63 - 1
-_TOLD: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
-"""The document's numbers are doubles; this is the largest one below 2^63."""
 REQUEST_ID_LENGTH_MIN: Final = 20
-"""What the deployment's setting is by default; the document names that."""
+"""The setting's default, named in the OpenAPI document."""
 _BASE64 = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _BASE64URL = r"([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
 BASE64URL_LENGTH_MAX: Final = 2_740
 
 Bytes = Annotated[str, Field(pattern=f"^{_BASE64}$", description="Base64 (RFC 4648 §4), padded")]
 Key = Annotated[
-    str, Field(pattern=f"^{_BASE64}$", min_length=4, description="Base64 (RFC 4648 §4), padded; one byte at least")
+    str, Field(pattern=f"^{_BASE64}$", min_length=4, description="Base64 (RFC 4648 §4), padded; at least one byte")
 ]
 Base64Url = Annotated[
     str,
@@ -30,7 +29,6 @@ Base64Url = Annotated[
         description="Base64url (RFC 4648 §5), with or without padding",
     ),
 ]  # fmt: skip
-LogVersion = Annotated[int, Field(ge=0, le=VERSION_MAX, json_schema_extra=_TOLD), WHOLE]
 
 
 class PointRead(Request):
@@ -42,7 +40,7 @@ class PointRead(Request):
 
 
 class RangeRead(Request):
-    """Satisfied if no key in `[begin, end)` has changed since the version, come or gone."""
+    """Satisfied if no key in `[begin, end)` was changed, created or deleted since the version."""
 
     type: Literal["range_read"]
     version: LogVersion | None = None
@@ -51,7 +49,7 @@ class RangeRead(Request):
 
 
 class WriteKey(Request):
-    """Give the key this value."""
+    """Set the key to the value."""
 
     type: Literal["write"]
     key: Key
@@ -59,14 +57,14 @@ class WriteKey(Request):
 
 
 class DeleteKey(Request):
-    """Let there be no such key."""
+    """Delete the key."""
 
     type: Literal["delete"]
     key: Key
 
 
 class DeleteRange(Request):
-    """Let there be no key in `[begin, end)`."""
+    """Delete every key in `[begin, end)`."""
 
     type: Literal["range_delete"]
     begin: Bytes
@@ -74,15 +72,17 @@ class DeleteRange(Request):
 
 
 class CommitTransaction(Request):
-    """A transaction: it is committed if every precondition is satisfied; then the operations are applied in order."""
+    """A transaction. If every precondition is satisfied, the operations are applied in order."""
 
     request_id: str | None = Field(
         None, pattern=r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$",
         json_schema_extra={"minLength": REQUEST_ID_LENGTH_MIN},
-        description="The operation key, if the header names none; drawn by the server if neither does",
+        description="The idempotency key, if the header has none; drawn by the server if neither has",
     )  # fmt: skip
-    leader_id: str | None = Field(None, max_length=100, description="Not committed under another leader")
-    read_version: LogVersion | None = Field(None, description="The version of preconditions that name none")
+    leader_id: str | None = Field(
+        None, max_length=100, description="The transaction is not committed under another leader"
+    )
+    read_version: LogVersion | None = Field(None, description="The version of preconditions without one")
     preconditions: list[Annotated[PointRead | RangeRead, Field(discriminator="type")]] = Field(default_factory=list)
     operations: list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]] = Field(
         default_factory=list
@@ -90,17 +90,17 @@ class CommitTransaction(Request):
 
 
 class CommitOutcome(BaseModel):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     status: Literal["committed", "not_committed"]
     conflicts: list[dict[str, Any]] = Field(description="The preconditions that were not satisfied")
-    version: BigCount = Field(description="Of the transaction; if it was not committed, a newer one to read at")
+    version: BigCount = Field(description="The transaction's version; if not committed, a newer version to read at")
     leader_id: str
     request_id: str
 
 
 class CommitStatus(BaseModel):
-    """What became of a request_id; it is not under way any more."""
+    """The outcome of a request_id that is no longer in progress."""
 
     status: Literal["committed", "id_not_found", "log_truncated"]
     version: BigCount | None
@@ -108,16 +108,16 @@ class CommitStatus(BaseModel):
 
 
 class StatusQuery(BaseModel):
-    """The query of a status."""
+    """The query of a transaction's status."""
 
     model_config = ConfigDict(extra="forbid")
 
     request_id: str = Field(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$")
-    min_version: int = Field(ge=0, le=VERSION_MAX, json_schema_extra=_TOLD)
+    min_version: int = Field(ge=0, le=VERSION_MAX, json_schema_extra=VERSION_BOUND)
 
 
 class KeyValue(BaseModel):
-    """One key. `version`: of its last change; null where the log does not keep that any more."""
+    """A key and its value. `version`: of its last change; null if the log has dropped it."""
 
     key: Key
     value: Bytes
@@ -125,14 +125,14 @@ class KeyValue(BaseModel):
 
 
 class KeyRead(KeyValue):
-    """One key, read at a version."""
+    """A key and its value, read at a version."""
 
     read_version: BigCount
     leader_id: str
 
 
 class RangeQuery(BaseModel):
-    """The query of a range: `[begin, end)`, from the first key and to the last one by default."""
+    """The query of a range `[begin, end)`; by default all keys."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,7 +1,7 @@
-"""`GET /asyncapi.json`: the events on NATS, the feed, the socket and webhooks as an AsyncAPI 3 document, made from the one table
-of event types.
+"""`GET /asyncapi.json`: an AsyncAPI 3 document of the events on NATS, the feed, WebSockets and webhooks.
 
-https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages are CloudEvents 1.0 (docs/events.md).
+https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages on NATS and to webhooks are
+CloudEvents 1.0 (docs/reference/events.md). The document is generated from the table of event types.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from fastapi.responses import Response
 
 from orchestrator.http.answers import json_response
 from orchestrator.log import asyncapi_http as http
-from orchestrator.log import asyncapi_sockets as sockets
-from orchestrator.log.event_messages import CONTENT_TYPE, message_schema
-from orchestrator.log.event_types import EVENT_KINDS, Audience, EventKind
+from orchestrator.log.event_messages import CONTENT_TYPE, EVENT_MEMBERS, OPTIONAL_EVENT_MEMBERS, message_schema
+from orchestrator.log.event_types import EVENT_KINDS, TEXT, WHOLE, EventKind, Visibility
 from orchestrator.log.events import EventType
 
 router = APIRouter()
 
 TENANT_ADDRESS = "berth.events.{tenant_id}.{event_type}"
 OPERATOR_ADDRESS = "berth.events.operator.{event_type}"
-_ADMINS_TOO = frozenset({EventType.OPERATION_REFUSED, EventType.OPERATION_COMMITTED})
-"""Tenants' writes leave these for the tenant, operators' for operators."""
+_ALSO_OPERATOR = frozenset({EventType.OPERATION_REFUSED, EventType.OPERATION_COMMITTED})
+"""Emitted to the tenant for its writes, and to operators for theirs."""
 _TAGS: Final = [
     {"name": "nats", "description": "Published to NATS JetStream"},
     {"name": "feed", "description": "Server-sent events of the orchestrator"},
@@ -46,6 +45,35 @@ _SECURITY_SCHEMES: Final[dict[str, Any]] = {
     **http.SECURITY_SCHEMES,
 }
 
+_SOCKET_NAME: Final = "notifications"
+_SOCKET_ADDRESS: Final = "/api/v1/notifications"
+_SOCKET_TAGS: Final = [{"name": "socket"}]
+_SOCKET_MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] = {
+    "begin": (
+        "The first message: events begin after this version.",
+        {"after": WHOLE, "leader_id": TEXT, "subscription": TEXT},
+        frozenset({"subscription"}),
+    ),
+    "event": (
+        "An event, as in the feed.",
+        EVENT_MEMBERS,
+        OPTIONAL_EVENT_MEMBERS,
+    ),
+    "checkpoint": (
+        "Every event up to `version` was considered.",
+        {"version": WHOLE, "committed_version": WHOLE, "leader_id": TEXT, "scanned_to": WHOLE},
+        frozenset(),
+    ),
+    "acked": ("The position up to `version` is stored.", {"version": WHOLE}, frozenset()),
+    "error": (
+        "The last message: why the socket is closed.",
+        {"code": TEXT, "detail": TEXT, "status": {"type": "integer"}, "outcome": TEXT, "version": WHOLE},
+        frozenset({"status", "outcome", "version"}),
+    ),
+    "ack": ("The client has processed everything up to `version`.", {"version": WHOLE}, frozenset()),
+}  # fmt: skip
+_FROM_CLIENT: Final = "ack"
+
 
 _RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {"description": "AsyncAPI 3 document", "content": {"application/json": {"schema": {"type": "object"}}}}
@@ -54,13 +82,13 @@ _RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @router.get("/asyncapi.json", tags=["log"], responses=_RESPONSE, response_class=Response)
 async def asyncapi() -> Response:
-    """The events as an AsyncAPI 3 document, for generators of consumers."""
+    """Return the AsyncAPI document, from which consumers can be generated."""
     return json_response(document())
 
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole document; the same for as long as the process runs."""
+    """Return the document; built once per process."""
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -75,17 +103,17 @@ def document() -> dict[str, Any]:
         "channels": {
             "tenant": _channel(
                 TENANT_ADDRESS,
-                "What tenants may read.",
-                [event for event, kind in EVENT_KINDS.items() if kind.audience is Audience.TENANT],
+                "Events that a tenant may read.",
+                [event for event, kind in EVENT_KINDS.items() if kind.visibility is Visibility.TENANT],
                 {"tenant_id": {"description": "the tenant's id"}},
             ),
             "operator": _channel(
                 OPERATOR_ADDRESS,
-                "What only operators may read.",
-                [e for e, kind in EVENT_KINDS.items() if kind.audience is Audience.OPERATOR or e in _ADMINS_TOO],
+                "Events that only operators may read.",
+                [e for e, kind in EVENT_KINDS.items() if kind.visibility is Visibility.OPERATOR or e in _ALSO_OPERATOR],
                 {},
             ),
-            "notifications": sockets.channel(),
+            "notifications": notifications_channel(),
             "feed": http.feed_channel(),
             "webhooks": http.webhook_channel(),
         },
@@ -97,7 +125,7 @@ def document() -> dict[str, Any]:
             }
             for name in ("tenant", "operator")
         }
-        | sockets.operations()
+        | _notifications_operations()
         | http.operations(),
         "components": {
             "securitySchemes": _SECURITY_SCHEMES,
@@ -107,10 +135,10 @@ def document() -> dict[str, Any]:
     }
 
 
-def _channel(address: str, says: str, events: list[EventType], parameters: dict[str, Any]) -> dict[str, Any]:
+def _channel(address: str, description: str, events: list[EventType], parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "address": address,
-        "description": says,
+        "description": description,
         "servers": [{"$ref": "#/servers/nats"}],
         "tags": [{"name": "nats"}],
         "messages": {event.value: {"$ref": f"#/components/messages/{event.value}"} for event in events},
@@ -122,8 +150,53 @@ def _message(event: EventType, kind: EventKind) -> dict[str, Any]:
     return {
         "name": event.value,
         "title": event.value,
-        "summary": kind.says,
+        "summary": kind.summary,
         "tags": [{"name": event.partition(".")[0]}],
         "contentType": CONTENT_TYPE,
         "payload": message_schema(event, {"$ref": f"#/components/schemas/{event.value}"}),
+    }
+
+
+def notifications_channel() -> dict[str, Any]:
+    """Return the channel of the notification socket (docs/reference/notifications.md)."""
+    query = {"subscription": TEXT, "after": WHOLE, "types": TEXT, "subject": TEXT}
+    return {
+        "address": _SOCKET_ADDRESS,
+        "description": "A tenant's events as they commit; an operator's key gets all of them.",
+        "servers": [{"$ref": "#/servers/sockets"}],
+        "tags": _SOCKET_TAGS,
+        "messages": {kind: _socket_message(kind, *parts) for kind, parts in _SOCKET_MESSAGES.items()},
+        "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": query}}},
+    }
+
+
+def _notifications_operations() -> dict[str, Any]:
+    """Return the operations of the notification socket: messages sent and received."""
+
+    def refer(kinds: list[str]) -> list[dict[str, str]]:
+        return [{"$ref": f"#/channels/{_SOCKET_NAME}/messages/{kind}"} for kind in kinds]
+
+    channel = {"$ref": f"#/channels/{_SOCKET_NAME}"}
+    sent = [kind for kind in _SOCKET_MESSAGES if kind != _FROM_CLIENT]
+    return {
+        "send_notifications": {"action": "send", "channel": channel, "messages": refer(sent), "tags": _SOCKET_TAGS},
+        "receive_acknowledgements": {
+            "action": "receive",
+            "channel": channel,
+            "messages": refer([_FROM_CLIENT]),
+            "tags": _SOCKET_TAGS,
+        },
+    }
+
+
+def _socket_message(kind: str, summary: str, members: dict[str, Any], optional: frozenset[str]) -> dict[str, Any]:
+    return {
+        "name": kind,
+        "summary": summary,
+        "contentType": "application/json",
+        "payload": {
+            "type": "object",
+            "properties": {"type": {"const": kind}, **members},
+            "required": ["type", *(name for name in members if name not in optional)],
+        },
     }

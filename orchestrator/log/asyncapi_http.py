@@ -1,11 +1,17 @@
-"""The feed and webhooks in the AsyncAPI document, and the servers of the orchestrator (docs/feed.md, docs/webhooks.md)."""
+"""The feed and webhooks in the AsyncAPI document, and the servers of the orchestrator (docs/reference/feed.md, webhooks.md)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from orchestrator.log.asyncapi_sockets import EVENT_MEMBERS, OPTIONAL_EVENT_MEMBERS
-from orchestrator.log.event_messages import CONTENT_TYPE, HEADERS, TEST_TYPE, test_message_schema
+from orchestrator.log.event_messages import (
+    CONTENT_TYPE,
+    EVENT_MEMBERS,
+    HEADERS,
+    OPTIONAL_EVENT_MEMBERS,
+    TEST_TYPE,
+    test_message_schema,
+)
 from orchestrator.log.event_types import EVENT_KINDS, TEXT, WHOLE
 
 SERVERS: Final[dict[str, Any]] = {

@@ -1,10 +1,10 @@
-"""JSON Schemas of events as they are sent on NATS and to webhooks: CloudEvents 1.0 in structured JSON (docs/events.md)."""
+"""JSON Schemas of events: CloudEvents 1.0 on NATS and to webhooks, and the members on the feed and the socket."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from orchestrator.log.event_types import ID, TEXT, TIME
+from orchestrator.log.event_types import ID, OBJECT, TEXT, TIME, WHOLE
 from orchestrator.log.events import EventType
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
@@ -19,6 +19,14 @@ _ATTRIBUTES: Final[dict[str, Any]] = {
     "correlationid": ID, "traceparent": TEXT, "tenantid": ID, "operationkey": TEXT, "requestid": TEXT, "leaderid": TEXT,
 }  # fmt: skip
 _OPTIONAL: Final = frozenset({"tenantid", "operationkey", "requestid"})
+_TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), "log.version_lost"})}
+EVENT_MEMBERS: Final[dict[str, Any]] = {
+    "version": WHOLE, "prev_version": WHOLE, "timestamp": TIME, "leader_id": TEXT, "event_id": ID,
+    "event_type": _TYPES, "subject": TEXT, "correlation_id": ID, "tenant_id": ID, "operation_key": TEXT,
+    "request_id": TEXT, "data": OBJECT,
+}  # fmt: skip
+"""The members of an event on the feed and the socket."""
+OPTIONAL_EVENT_MEMBERS: Final = frozenset({"prev_version", "tenant_id", "operation_key", "request_id", "data"})
 HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "webhook-id": ("The event's id; process each id once", dict(ID)),
     "webhook-timestamp": (
@@ -32,7 +40,7 @@ HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 """The headers of a message to a webhook."""
 TEST_TYPE: Final = "webhook.test"
-"""The type of a webhook's test message, which is no event of the log."""
+"""The type of a webhook's test message, which is not an event of the log."""
 
 
 def test_message_schema() -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""What every type of event carries: the one table from which the AsyncAPI document is made, and against which tests hold
-every event that is written (docs/events.md says the same in prose).
+"""The schema of every event type: the AsyncAPI document is generated from it, and tests compare every written event with it.
 
-Schemas are JSON Schema. Consumers pass over what they do not know, so these tell what is there at least; the tests also
-refuse what is not told here.
+Schemas are JSON Schema and list the members that consumers can rely on; consumers ignore unknown members. Tests also refuse
+unlisted members. docs/reference/events.md describes the events in prose.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from orchestrator.log.events import EventType
 Schema = Mapping[str, Any]
 
 
-class Audience(StrEnum):
-    """Who may read an event, besides operators, who read all."""
+class Visibility(StrEnum):
+    """The readers of an event; operators read every event."""
 
     TENANT = "tenant"
     OPERATOR = "operator"
@@ -31,7 +30,7 @@ WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 AMOUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 FENCE: Schema = {
     **WHOLE,
-    "description": "of two events about one claim the one with the higher fence is the newer",
+    "description": "of two events about a claim, the one with the higher fence is newer",
 }
 FLAG: Schema = {"type": "boolean"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
@@ -46,7 +45,7 @@ UNITS: Schema = {
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
+    """Return the schema with null allowed."""
     return {**schema, "type": [schema["type"], "null"]}
 
 
@@ -59,19 +58,19 @@ PLACE: Schema = {
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """One type: who may read it, what it says, and what its data has always and sometimes."""
+    """An event type: its visibility, its meaning, and the required and optional members of its data."""
 
-    audience: Audience
-    says: str
-    always: Mapping[str, Schema]
-    sometimes: Mapping[str, Schema] = field(default_factory=dict)
+    visibility: Visibility
+    summary: str
+    required: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = field(default_factory=dict)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the data."""
+        """Return the JSON Schema of the data."""
         return {
             "type": "object",
-            "properties": {name: dict(schema) for name, schema in {**self.always, **self.sometimes}.items()},
-            "required": list(self.always),
+            "properties": {name: dict(schema) for name, schema in {**self.required, **self.optional}.items()},
+            "required": list(self.required),
         }
 
 
@@ -96,33 +95,33 @@ _BALANCE: Mapping[str, Schema] = {
     "judged_at": TIME,
 }  # fmt: skip
 
-_T, _O = Audience.TENANT, Audience.OPERATOR
+_T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.PROVISIONING_REQUESTED: EventKind(
-        _T, "an allocation has its units and is to be provisioned", _PLACED, _FROM_RESERVATION
+        _T, "an allocation was created and its provisioning was requested", _PLACED, _FROM_RESERVATION
     ),
     EventType.PROVISIONING_WAITING: EventKind(
-        _T, "an allocation has the right to its units; what ran there before may still be on them", _PLACED,
+        _T, "an allocation waits for the cleanup of its units", _PLACED,
         _FROM_RESERVATION,
     ),
     EventType.PROVISIONING_ACTIVE: EventKind(
-        _T, "an allocation can be used; metering begins at active_at",
+        _T, "an allocation is active; metering begins at active_at",
         {
             "allocation_id": ID, "sku": TEXT, "shape": TEXT, "gpus": WHOLE, "region": TEXT, "node_id": ID,
             "price_version": WHOLE, "active_at": TIME, "fence": FENCE,
         },
     ),
     EventType.PROVISIONING_FAILED: EventKind(
-        _T, "an allocation has failed",
+        _T, "an allocation failed",
         {"allocation_id": ID, **_TROUBLE, "node_id": ID, "failed_at": TIME, "fence": FENCE},
     ),
     EventType.RELEASING_REQUESTED: EventKind(
-        _T, "a release was ordered; metering ends at releasing_at",
+        _T, "a release was requested; metering ends at releasing_at",
         {"allocation_id": ID, "reason": nullable(TEXT), **_BY, "releasing_at": nullable(TIME), "fence": FENCE},
     ),
     EventType.RELEASING_COMPLETED: EventKind(
-        _T, "an allocation is released, and its units are clean",
+        _T, "an allocation was released; the cleanup of its units is proven",
         {
             "allocation_id": ID, "hard_stopped": FLAG, "active_at": nullable(TIME), "releasing_at": nullable(TIME),
             "released_at": TIME, "fence": FENCE,
@@ -130,7 +129,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"by": TEXT, "evidence": OBJECT},
     ),
     EventType.RELEASE_FAILED: EventKind(
-        _T, "a release is not proven; the units stay occupied",
+        _T, "the retries of a release are exhausted; the units stay occupied",
         {"allocation_id": ID, "attempts": WHOLE, **_TROUBLE, "release_failed_at": TIME, "fence": FENCE},
     ),
     EventType.RESERVATION_HELD: EventKind(
@@ -151,25 +150,25 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "a hold was not confirmed in time", {**_OF_RESERVATION, **_BY, "deadline": TIME}, _BY_OPERATOR
     ),
     EventType.RESERVATION_RELEASED: EventKind(
-        _T, "a confirmed window is over, and nobody used it", {**_OF_RESERVATION, **_BY}
+        _T, "a confirmed window ended unused", {**_OF_RESERVATION, **_BY}
     ),
     EventType.RESERVATION_CONSUMED: EventKind(
-        _T, "the last claim of a reservation has become an allocation's",
+        _T, "the last claim of a reservation was turned over to an allocation",
         {**_OF_RESERVATION, "allocation_ids": IDS}, _BY,
     ),
     EventType.RESERVATION_MOVED: EventKind(
-        _T, "a claim of a reservation has another place",
+        _T, "a claim of a reservation moved to other units",
         {**_OF_RESERVATION, "from": PLACE, "to": PLACE, "reason": TEXT}, _BY,
     ),
     EventType.RESERVATION_WAITING: EventKind(
-        _T, "it was to start by itself, and its node is silent",
+        _T, "a reservation that starts by itself waits for its node, which is offline",
         {**_OF_RESERVATION, "reason": TEXT, "waits_until": TIME}, _BY,
     ),
     EventType.RESERVATION_FAILED: EventKind(
-        _T, "it could not start by itself", {**_OF_RESERVATION, "code": TEXT, "detail": nullable(TEXT)}, _BY
+        _T, "a reservation could not start by itself", {**_OF_RESERVATION, "code": TEXT, "detail": nullable(TEXT)}, _BY
     ),
     EventType.RESERVATION_ENDING: EventKind(
-        _T, "an allocation will end by itself soon",
+        _T, "an allocation reaches its ends_at soon",
         {"allocation_id": ID, "reservation_id": nullable(ID), "ends_at": TIME, "judged_at": TIME},
     ),
     EventType.RESOURCE_CREATED: EventKind(
@@ -182,7 +181,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "a resource is back in service", {"resource_id": TEXT, "from": TEXT, "to": TEXT}
     ),
     EventType.TASK_FINISHED: EventKind(
-        _O, "a node's task has ended",
+        _O, "a task of a node ended",
         {
             "task_id": ID, "allocation_id": nullable(ID), "type": TEXT, "outcome": TEXT, "fence": nullable(FENCE),
             "notify": nullable(TEXT), "queued_at": TIME,
@@ -193,48 +192,48 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_NODE, "region": TEXT, "gpu_model": TEXT, "shape": TEXT, "slot_count": WHOLE},
     ),
     EventType.NODE_ENROLLED: EventKind(
-        _O, "a node has its certificate", {**_NODE, "epoch": WHOLE, "hardware_id": TEXT, "state": TEXT}
+        _O, "a node was enrolled and has its certificate", {**_NODE, "epoch": WHOLE, "hardware_id": TEXT, "state": TEXT}
     ),
-    EventType.NODE_ONLINE: EventKind(_O, "a node is heard again", _NODE),
-    EventType.NODE_OFFLINE: EventKind(_O, "a node is silent", {**_NODE, "last_seen_at": nullable(TIME)}),
-    EventType.NODE_CORDONED: EventKind(_O, "nothing new is placed on a node", _NODE_STATE),
-    EventType.NODE_UNCORDONED: EventKind(_O, "a node is placed on again", _NODE_STATE),
-    EventType.NODE_DRAINING: EventKind(_O, "a node is being emptied", _NODE_STATE),
-    EventType.NODE_RETIRED: EventKind(_O, "a node is gone for good", {**_NODE_STATE, "reason": TEXT}),
+    EventType.NODE_ONLINE: EventKind(_O, "a node is online again", _NODE),
+    EventType.NODE_OFFLINE: EventKind(_O, "a node is offline", {**_NODE, "last_seen_at": nullable(TIME)}),
+    EventType.NODE_CORDONED: EventKind(_O, "a node was cordoned: nothing new is placed on it", _NODE_STATE),
+    EventType.NODE_UNCORDONED: EventKind(_O, "a node was uncordoned", _NODE_STATE),
+    EventType.NODE_DRAINING: EventKind(_O, "a node is draining", _NODE_STATE),
+    EventType.NODE_RETIRED: EventKind(_O, "a node was retired", {**_NODE_STATE, "reason": TEXT}),
     EventType.NODE_CERTIFICATES_REVOKED: EventKind(
-        _O, "a node's certificates are not believed any more", {"node_id": ID, "reason": TEXT, "certificates": WHOLE}
+        _O, "the certificates of a node were revoked", {"node_id": ID, "reason": TEXT, "certificates": WHOLE}
     ),
     EventType.NODE_CLEANUP_BLOCKED: EventKind(
-        _O, "cleanup after a failure is exhausted; the units stay occupied",
+        _O, "the retries of a cleanup after a failure are exhausted; the units stay occupied",
         {"node_id": ID, "allocation_id": ID, **_TROUBLE, "fence": FENCE},
     ),
     EventType.NODE_ORPHAN_FOUND: EventKind(
-        _O, "a node runs what nobody here asked for",
+        _O, "a node runs a guest that the control plane does not know",
         {**_ORPHAN, "slots": SLOTS, "fence": nullable(FENCE), "allocation_state": nullable(TEXT)},
     ),
     EventType.NODE_ORPHAN_ADOPTED: EventKind(
-        _O, "an operator vouched for an orphan", {**_ORPHAN, "adopted_for": nullable(ID), "reason": TEXT}
+        _O, "an operator adopted an orphan", {**_ORPHAN, "adopted_for": nullable(ID), "reason": TEXT}
     ),
     EventType.NODE_ORPHAN_DESTROYED: EventKind(
-        _O, "an orphan is gone", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
+        _O, "an orphan was destroyed", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
     ),
-    EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance has sunk below its threshold", _BALANCE),
+    EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance dropped below its threshold", _BALANCE),
     EventType.BALANCE_DEPLETED: EventKind(
-        _T, "a prepaid balance is used up; what the tenant runs is released by billing", _BALANCE
+        _T, "a prepaid balance is depleted; billing releases the tenant's allocations", _BALANCE
     ),
     EventType.WEBHOOK_DISABLED: EventKind(
-        _T, "a webhook is sent nothing more", {"webhook_id": ID, "reason": TEXT}
+        _T, "a webhook was disabled", {"webhook_id": ID, "reason": TEXT}
     ),
     EventType.OPERATION_COMMITTED: EventKind(
-        _T, "a write is remembered that no other event names", {"code": TEXT, "status": WHOLE, "judged_at": TIME}
+        _T, "a write was committed that no other event carries", {"code": TEXT, "status": WHOLE, "judged_at": TIME}
     ),
     EventType.TRANSACTION: EventKind(
-        _T, "keys and values of a namespace were changed by one transaction",
+        _T, "a transaction changed keys and values of a namespace",
         {"operations": {"type": "array", "items": OBJECT}, "judged_at": TIME}, {"principal_id": ID},
     ),
     EventType.OPERATION_REFUSED: EventKind(
-        _T, "a write was refused, and is remembered so",
+        _T, "a write was refused, and the refusal is stored",
         {"code": TEXT, "reason": nullable(TEXT), "status": WHOLE, "judged_at": TIME},
     ),
 }  # fmt: skip
-"""Every type. `log.version_lost` is not among them: no command writes it, it stands for a lost version."""
+"""Every type except `log.version_lost`, which replaces a lost version and is written by no command."""

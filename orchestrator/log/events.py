@@ -1,4 +1,4 @@
-"""What is told to the world: event types and their shape before they have a place in the log (DESIGN §7)."""
+"""Event types, and events before they have a position in the log (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 
 class EventType(StrEnum):
-    """Stable names; docs/events.md lists each payload."""
+    """Stable names; docs/reference/events.md lists each payload."""
 
     PROVISIONING_REQUESTED = "provisioning.requested"
     PROVISIONING_WAITING = "provisioning.waiting"
@@ -55,7 +55,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event, to be written in the transaction of what it tells."""
+    """An event, written in the transaction of the change that it reports."""
 
     type: EventType
     subject: str

@@ -1,4 +1,4 @@
-"""`GET /v1/subscribe`: the events of the log as they come, from any version on (docs/feed.md)."""
+"""`GET /v1/subscribe`: a stream of server-sent events, from any version on (docs/reference/feed.md)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.authentication import admit, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
-from orchestrator.keyvalue.rules import LeaderUnaccepted, VersionInFuture
 from orchestrator.log.events import EventType
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.streams import EventStream
 from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.queries import find_kept
-from orchestrator.log.refusals import LogTruncated
+from orchestrator.log.refusals import LeaderUnaccepted, LogTruncated, VersionInFuture
 from orchestrator.log.store.feed import TRANSACTION, Filter
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.problems import Invalid
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 NAMES_MAX: Final = 50
@@ -31,7 +30,7 @@ KNOWN_TYPES: Final = frozenset({*EventType, TRANSACTION, "log.version_lost"})
 _STREAM: Final = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 After = Annotated[
-    int | None, Query(ge=0, le=VERSION_MAX, description="The version to begin behind; default: the newest")
+    int | None, Query(ge=0, le=VERSION_MAX, description="The stream begins after this version; default: the newest")
 ]
 Names = Annotated[list[str] | None, Query(max_length=NAMES_MAX)]
 
@@ -41,7 +40,7 @@ def _bearer(
     access_token: Annotated[
         str | None,
         Query(
-            max_length=TOKEN_LENGTH_MAX, description="For a browser's EventSource, which can send no header (RFC 6750)"
+            max_length=TOKEN_LENGTH_MAX, description="For a browser's EventSource, which cannot send headers (RFC 6750)"
         ),
     ] = None,
 ) -> str:
@@ -60,7 +59,7 @@ async def subscribe(
     subject: Names = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Server-sent events; `Last-Event-ID` goes before `after`. With a filter, checkpoints take the chain's place."""
+    """Stream events; `Last-Event-ID` overrides `after`. A filtered stream has checkpoints instead of `prev_version`."""
     caller = await admit(request, bearer)
     audience = Audience(caller.tenant_id, chosen_events(types or [], subject or []), durable)
     if last_event_id:
@@ -74,26 +73,29 @@ async def subscribe(
 
 
 async def _subscriber(parts: Services, audience: Audience, after: int | None, request: Request) -> Subscriber:
-    """Whoever asks, at its beginning. Raises `VersionInFuture`, `LogTruncated`, `LeaderUnaccepted`."""
+    """Create the subscriber at its first version. Raises `VersionInFuture`, `LogTruncated`, `LeaderUnaccepted`."""
     head = await parts.log_head.fresh()
     if not head.is_accepted:
-        raise LeaderUnaccepted("another Postgres answers than the log was written by; versions may still change")
+        raise LeaderUnaccepted(
+            "the log was written under another PostgreSQL timeline, and versions may still change; retry when an operator has"
+            " accepted this one"
+        )
     parts.context.database.note_version(head.version)
     if after is None:
         after = head.version
     if after > head.version:
-        raise VersionInFuture(f"the log is at version {head.version}", version=head.version)
+        raise VersionInFuture(f"version {after} does not exist; the log ends at {head.version}", version=head.version)
     await require_kept(parts, after, audience.tenant_id, head.version)
     cut = request.scope["state"].get("abort", lambda: None)
     return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut)
 
 
 async def require_kept(parts: Services, after: int, tenant_id: UUID | None, version: int) -> None:
-    """Raise `LogTruncated` where events behind `after` are gone that this tenant (or any) would be told."""
+    """Raise `LogTruncated` if events after `after` of this tenant (None: any) were dropped."""
     first, truncated = await find_kept(parts.context.database, after, tenant_id)
     if truncated:
         raise LogTruncated(
-            f"events after version {after} are not kept any more; the log begins at {first}",
+            f"events after version {after} were truncated; the log begins at {first}",
             first_version=first,
             version=version,
         )
@@ -101,22 +103,22 @@ async def require_kept(parts: Services, after: int, tenant_id: UUID | None, vers
 
 def _resumed(last_event_id: str) -> int:
     if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 19):
-        raise _invalid("Last-Event-ID", "it is the id of an event of this stream, a version")
+        raise _invalid("Last-Event-ID", "must be the id of an event of this stream: a version")
     version = int(last_event_id)
     if version > VERSION_MAX:
-        raise _invalid("Last-Event-ID", "a version is at most 2^63 - 1")
+        raise _invalid("Last-Event-ID", "must be at most 2^63 - 1")
     return version
 
 
 def chosen_events(types: list[str], subjects: list[str]) -> Filter:
-    """Which events are meant. Raises `Invalid` for a type that is none, so that a misspelt filter is never silence."""
+    """Parse a filter. Raises `Invalid` for an unknown type, because a misspelt one would never match."""
     for name in types:
         family = name.removesuffix("*") if name.endswith(".*") else None
         if not any(known.startswith(family) if family is not None else known == name for known in KNOWN_TYPES):
-            raise _invalid("types", f"{name[:NAME_LENGTH_MAX]!r} is no type of event, nor `<family>.*`")
+            raise _invalid("types", f"{name[:NAME_LENGTH_MAX]!r} is neither an event type nor `<family>.*`")
     for subject in subjects:
         if not 0 < len(subject) <= NAME_LENGTH_MAX or "\0" in subject or "/" not in subject:
-            raise _invalid("subject", "it is `<collection>/<id>`, or `<collection>/*`")
+            raise _invalid("subject", "must be `<collection>/<id>` or `<collection>/*`")
     return Filter(
         types=frozenset(name for name in types if not name.endswith(".*")),
         families=tuple(sorted(name.removesuffix("*") for name in types if name.endswith(".*"))),

@@ -1,11 +1,11 @@
-"""The log's head as this process knows it: one question at a time, however many want to know."""
+"""The head of the log in this process: concurrent requests share one query (single-flight)."""
 
 from __future__ import annotations
 
 import asyncio
 
 from orchestrator.database.transactions import Database
-from orchestrator.log.commands.sequence import sequence_events
+from orchestrator.log.commands import sequence_events
 from orchestrator.log.refusals import VersionNotReached
 from orchestrator.log.store.head import Head
 
@@ -14,30 +14,27 @@ PAUSE_SECONDS_MAX = 0.1
 
 
 class LogHead:
-    """Asks the database where the log ends, after sequencing what waits.
-
-    `wait_seconds_max`: how long a version is waited for that is not there yet.
-    """
+    """Sequences waiting events and reads the head of the log. `wait_seconds_max`: the longest wait for a future version."""
 
     def __init__(self, database: Database, wait_seconds_max: float) -> None:
         self._database = database
         self._wait_seconds_max = wait_seconds_max
         self._known = 0
-        self._asking: asyncio.Task[Head] | None = None
+        self._reading: asyncio.Task[Head] | None = None
         self._next: asyncio.Task[Head] | None = None
 
     async def fresh(self) -> Head:
-        """The head, asked for after this call began: at least as new as every write acknowledged before it.
+        """Return a head read after this call began: at least as new as every write acknowledged before.
 
-        Who comes while a question is under way shares the next one. Raises what `sequence_events` raises.
+        Calls that arrive during a query share the next one. Raises as `sequence_events`.
         """
         if self._next is None:
-            self._next = asyncio.create_task(self._ask_after(self._asking))
+            self._next = asyncio.create_task(self._read_after(self._reading))
             self._next.add_done_callback(_retrieve)
         return await asyncio.shield(self._next)
 
     async def reach(self, version: int) -> None:
-        """Return when what is read from now on includes this version. Raises `VersionNotReached`, and as `fresh`."""
+        """Return when subsequent reads include this version. Raises `VersionNotReached`, and as `fresh`."""
         if version <= self._known:
             return
         loop = asyncio.get_running_loop()
@@ -46,7 +43,7 @@ class LogHead:
             left = deadline - loop.time()
             if left <= 0:
                 raise VersionNotReached(
-                    f"the log is at version {head.version}; {version} was waited for {self._wait_seconds_max:g} s",
+                    f"the log is at {head.version}, not {version}, after {self._wait_seconds_max:g} s; retry later",
                     version=head.version,
                     min_version=version,
                 )
@@ -54,19 +51,19 @@ class LogHead:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def forget(self) -> None:
-        """What answers next may be another server, which is behind."""
+        """Forget the known head: the next answer may be from another server, which is behind."""
         self._known = 0
 
-    async def _ask_after(self, asking: asyncio.Task[Head] | None) -> Head:
-        if asking is not None:
-            await asyncio.wait([asking])
-        self._asking, self._next = self._next, None
+    async def _read_after(self, reading: asyncio.Task[Head] | None) -> Head:
+        if reading is not None:
+            await asyncio.wait([reading])
+        self._reading, self._next = self._next, None
         head = await sequence_events(self._database)
         self._known = head.version
         return head
 
 
-def _retrieve(asked: asyncio.Task[Head]) -> None:
-    """Whoever asked may be gone; its failure is nobody's then."""
-    if not asked.cancelled():
-        asked.exception()
+def _retrieve(reading: asyncio.Task[Head]) -> None:
+    # The caller may have been cancelled; its failure must not be logged as unretrieved.
+    if not reading.cancelled():
+        reading.exception()

@@ -1,4 +1,4 @@
-"""The log for its subscribers: what follows a version, and whether it is all there."""
+"""Reads of the log: the feed, consumers, dead letters, retention and the log's extent."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from orchestrator.log.store.consumers import LogConsumer, read_position
 from orchestrator.log.store.dead_letters import DeadLetter, DueRetry
 from orchestrator.log.store.feed import Filter, Scan, find_truncation, read_events
 from orchestrator.log.store.retention import Policy
-from orchestrator.log.store.truncation import LogCursor, LogStanding
+from orchestrator.log.store.truncation import LogCursor, LogExtent
 from orchestrator.operations.execution import Context
 
 EVENTS_MAX = 1_000
 BYTES_MAX = 1024 * 1024
 SCANNED_MAX = 20_000
-"""Versions that one look for few of them may pass over."""
+"""Versions that one filtered read may scan."""
 
 
 async def read_feed(database: Database, after: int, head: int, tenant_id: UUID | None, chosen: Filter) -> Scan:
-    """What follows `after`, bounded; look again behind `scanned_to` for the rest."""
+    """Return the selected events after `after`, bounded; continue from `scanned_to` for the rest."""
     until = head if chosen.takes_all else min(head, after + SCANNED_MAX)
     async with database.read_one() as reading:
         return await read_events(
@@ -31,19 +31,19 @@ async def read_feed(database: Database, after: int, head: int, tenant_id: UUID |
 
 
 async def find_kept(database: Database, after: int, tenant_id: UUID | None) -> tuple[int, bool]:
-    """The lowest version kept, and whether a subscriber that has seen up to `after` would miss some of its events."""
+    """Return the lowest version kept, and whether a subscriber at `after` would miss events."""
     async with database.read_one() as reading:
         return await find_truncation(reading, after, tenant_id)
 
 
 async def list_consumers(database: Database) -> Sequence[LogConsumer]:
-    """All of them, who is the furthest behind first."""
+    """Return all consumers, the furthest behind first."""
     async with database.read_one() as reading:
         return await consumer_positions.list_consumers(reading)
 
 
 async def find_consumer_position(context: Context, consumer: str) -> int:
-    """The last version that is done; 0 if it never said."""
+    """Return the consumer's offset; 0 for an unknown consumer."""
     async with context.database.reading() as reading:
         return await read_position(reading, consumer)
 
@@ -51,42 +51,42 @@ async def find_consumer_position(context: Context, consumer: str) -> int:
 async def list_dead_letters(
     database: Database, *, state: str | None, consumer: str | None, after: UUID, limit: int
 ) -> list[DeadLetter]:
-    """Up to `limit` dead letters after this id, oldest first."""
+    """Return up to `limit` dead letters after this id, oldest first."""
     async with database.reading() as reading:
         return await dead_letters.list_dead_letters(reading, state=state, consumer=consumer, after=after, limit=limit)
 
 
 async def find_dead_letter(database: Database, dead_letter_id: UUID) -> DeadLetter:
-    """One dead letter. Raises `NotFound`."""
+    """Return one dead letter. Raises `NotFound`."""
     async with database.read_one() as reading:
         return await dead_letters.read_dead_letter(reading, dead_letter_id)
 
 
 async def find_due_retries(context: Context, consumer: str, limit: int) -> list[DueRetry]:
-    """Up to `limit` of a consumer's dead letters that are to be handled again, with their events."""
+    """Return up to `limit` of a consumer's dead letters with a requested retry, with their events."""
     async with context.database.read_one() as reading:
         return await dead_letters.find_due_retries(reading, consumer, limit)
 
 
 async def count_dead(context: Context, consumer: str) -> int:
-    """How many of a consumer's are dead."""
+    """Return how many dead letters of a consumer are not settled."""
     async with context.database.read_one() as reading:
         return await dead_letters.count_dead(reading, consumer)
 
 
 async def find_policy(database: Database, scope: UUID, policy_id: str) -> Policy:
-    """One policy. Raises `NotFound`."""
+    """Return one policy. Raises `NotFound`."""
     async with database.read_one() as reading:
         return await retention.read_policy(reading, scope, policy_id)
 
 
 async def list_policies(database: Database, scope: UUID) -> Sequence[Policy]:
-    """Those of a tenant, or of the operators, by id."""
+    """Return the policies of a tenant, or of the operators, by id."""
     async with database.read_one() as reading:
         return await retention.list_policies(reading, scope)
 
 
-async def find_cursors(database: Database, limit: int) -> tuple[LogStanding, list[LogCursor]]:
-    """Where the log stands, and up to `limit` of those who need it, who needs the oldest version first."""
+async def find_cursors(database: Database, limit: int) -> tuple[LogExtent, list[LogCursor]]:
+    """Return the extent of the log, and up to `limit` cursors, the one that needs the oldest version first."""
     async with database.reading() as reading:
-        return await truncation.read_standing(reading), await truncation.read_cursors(reading, limit)
+        return await truncation.read_extent(reading), await truncation.read_cursors(reading, limit)

@@ -1,36 +1,49 @@
-"""Consumers of the log as operators see them (docs/retention.md)."""
+"""Versions, the log's consumers, dead letters and retention policies as the API accepts and returns them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from orchestrator.http.fields import Request, Sentence
+from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
-from orchestrator.keyvalue.schemas import LogVersion
+from orchestrator.log.version_parameters import VERSION_MAX
+
+VERSION_BOUND: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
+"""OpenAPI numbers are doubles; this is the largest one below 2^63."""
+LogVersion = Annotated[int, Field(ge=0, le=VERSION_MAX, json_schema_extra=VERSION_BOUND), WHOLE]
+
+
+class LogHead(BaseModel):
+    """The head of the log."""
+
+    version: BigCount = Field(description="At least as new as every write that was acknowledged before the request")
+    leader_id: str = Field(description="Which PostgreSQL answers: its system identifier and timeline")
 
 
 class LogConsumer(BaseModel):
-    """Who keeps its position in the log in Postgres."""
+    """A consumer that stores its log offset in PostgreSQL."""
 
     consumer: str
-    version: BigCount = Field(description="Everything up to it is done; what follows is kept for it")
-    updated_at: datetime = Field(description="When it came that far")
+    version: BigCount = Field(
+        description="Its offset: everything up to it is processed; later versions are kept for it"
+    )
+    updated_at: datetime = Field(description="When it reached that version")
 
 
 class ForgetConsumer(Request):
-    """Why nothing need be kept for it; for the record."""
+    """Why nothing need be kept for the consumer, for the audit record."""
 
     reason: Sentence
 
 
 class DeadLetterState(StrEnum):
-    """Whether somebody has still to decide."""
+    """The state of a dead letter: `dead` awaits a decision."""
 
     DEAD = "dead"
     RETRIED = "retried"
@@ -38,7 +51,7 @@ class DeadLetterState(StrEnum):
 
 
 class DeadLetter(BaseModel):
-    """Which event, why it was given up, and what became of it."""
+    """An event that a consumer gave up on, why, and how it was settled."""
 
     id: UUID
     consumer: str
@@ -58,31 +71,31 @@ class DeadLetter(BaseModel):
 
 
 class DeadLetterQuery(PageQuery):
-    """Which ones."""
+    """The filter of a list of dead letters."""
 
     state: DeadLetterState | None = None
     consumer: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
 
 
 class DiscardDeadLetter(Request):
-    """Why nobody need handle it; for the record."""
+    """Why the event need not be handled, for the audit record."""
 
     reason: Sentence
 
 
 class PutRetentionPolicy(Request):
-    """What is to be kept."""
+    """The versions to keep."""
 
     prevent_truncate: LogVersion = Field(description="This version of the log and higher ones are kept")
 
 
 class RetentionPolicy(BaseModel):
-    """What is kept."""
+    """A retention policy."""
 
     policy_id: str
-    prevent_truncate: BigCount = Field(description="As it was put")
+    prevent_truncate: BigCount = Field(description="The version as it was set")
     kept_from: BigCount = Field(
-        description="From which version on it keeps the log: a tenant's policy holds a bounded number of versions"
+        description="The lowest version that it keeps: a tenant's policy keeps a bounded number of versions"
     )
     created_at: datetime
     updated_at: datetime

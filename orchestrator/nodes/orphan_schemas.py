@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from orchestrator.allocations.schemas import Failure, Waits
+from orchestrator.http.documents import Failure, Waits
 from orchestrator.http.fields import Id, Request, Sentence
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery

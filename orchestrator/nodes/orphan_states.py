@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.allocations.rules import is_proven
-from orchestrator.allocations.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 
 SLOT_REASON = "an orphan is on it; see berth node orphans"
 """Why its slots are out of service."""

@@ -7,10 +7,11 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.store import certificates as node_certificates
-from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store import nodes, silence
 from orchestrator.nodes.store.certificates import Standing
 from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.orphans import Orphan, list_orphans
+from orchestrator.operations.execution import Context
 
 
 async def find_node(database: Database, node: UUID | str) -> dict[str, Any]:
@@ -44,3 +45,9 @@ async def list_orphans_of_node(
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)
         return await list_orphans(reading, node_id, every=every, after=after, limit=limit)
+
+
+async def find_silent_nodes(context: Context, silent_seconds: float, limit: int) -> list[UUID]:
+    """At most `limit` nodes marked online without a heartbeat for `silent_seconds`, the longest silent first."""
+    async with context.database.reading() as reading:
+        return await silence.find_silent_nodes(reading, silent_seconds, limit)

@@ -9,11 +9,12 @@ from uuid import UUID
 from pydantic import BaseModel, Field, model_validator
 
 from node_agent.protocol import EnrolRequest
-from orchestrator.allocations.states import NodeState, Shape, SlotState
 from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence, describe_map
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.nodes.states import NodeState, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400

@@ -1,15 +1,37 @@
-"""What operators may do to a node, by the state it is in. Pure."""
+"""The states of nodes and slots, and the changes that operators may make to a node. Pure."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from orchestrator.allocations.states import NodeState
 from orchestrator.problems import InvalidState
 
 
+class NodeState(StrEnum):
+    """The state that operators give a node. Whether its agent responds is `online`, beside it."""
+
+    REGISTERED = "registered"
+    ACTIVE = "active"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    RETIRED = "retired"
+
+
+class SlotState(StrEnum):
+    """The state of a slot, derived from its claims and node.
+
+    A claim takes precedence: a held slot of an offline node is held.
+    """
+
+    FREE = "free"
+    HELD = "held"
+    ALLOCATED = "allocated"
+    CLEANUP_BLOCKED = "cleanup_blocked"
+    OUT_OF_SERVICE = "out_of_service"
+
+
 class NodeChange(StrEnum):
-    """An operator's wish."""
+    """A change that an operator requests."""
 
     CORDON = "cordon"
     UNCORDON = "uncordon"

@@ -1,4 +1,4 @@
-"""Positions of subscriptions on their way to Postgres: one write at a time in a process, however many acknowledge."""
+"""Batches acknowledgements: one write at a time per process, shared by all subscriptions that wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Store = Callable[[Sequence[tuple[UUID, str, int]]], Awaitable[Positions]]
 
 
 class AcknowledgementWriter:
-    """Who comes while a write is under way shares the next one. `store` writes positions and answers where each stands."""
+    """Writes acknowledged versions; calls that arrive during a write share the next one. `store` returns the offsets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -22,14 +22,14 @@ class AcknowledgementWriter:
         self._next: asyncio.Task[Positions] | None = None
 
     async def keep(self, scope: UUID, name: str, version: int) -> int | None:
-        """Where the subscription stands in Postgres, at least at `version`; None where it is there no more.
+        """Store a version; return the subscription's offset, at least `version`; None if it was removed.
 
-        Raises what the store raises.
+        Raises what `store` raises.
         """
         key = scope, name
         self._waiting[key] = max(version, self._waiting.get(key, 0))
         if self._next is None:
-            # In a context of its own: it is nobody's request.
+            # A fresh context: the write belongs to no request.
             self._next = asyncio.create_task(self._write_after(self._writing), context=Context())
             self._next.add_done_callback(_retrieve)
         return (await asyncio.shield(self._next)).get(key)
@@ -43,6 +43,6 @@ class AcknowledgementWriter:
 
 
 def _retrieve(written: asyncio.Task[Positions]) -> None:
-    """Whoever acknowledged may be gone; its failure is nobody's then."""
+    # The caller may have been cancelled; its failure must not be logged as unretrieved.
     if not written.cancelled():
         written.exception()

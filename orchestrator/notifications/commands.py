@@ -1,24 +1,25 @@
-"""Subscribers of notifications say how far they are done."""
+"""Commands of notifications: open a subscription, acknowledge events, remove a subscription."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.notifications import store as subscriptions
-from orchestrator.notifications.store import Keeping, raise_positions
+from orchestrator.notifications.store import SubscriptionRetention, raise_positions
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 
 
 async def acknowledge_events(
     context: Context, acknowledged: Sequence[tuple[UUID, str, int]], kept_seconds: float
 ) -> Mapping[tuple[UUID, str], int]:
-    """Everything up to these versions is acknowledged; positions never go back. Answers where each stands; one that was
-    removed meanwhile is missing.
+    """Store acknowledged versions of subscriptions; return their offsets, which never go back.
+
+    A subscription that was removed is missing from the result.
     """
     return await transact(context, lambda tx: raise_positions(tx, acknowledged, kept_seconds))
 
@@ -30,14 +31,17 @@ async def open_subscription(
     begin: int,
     *,
     tenant_id: UUID | None,
-    keeping: Keeping,
+    retention: SubscriptionRetention,
     subscriptions_max: int,
 ) -> int:
-    """The version behind which it goes on; a new one begins behind `begin`. Raises `LogTruncated`, `SubscriptionsFull`."""
+    """Open or create a subscription; return the version to continue after, `begin` for a new one.
+
+    Raises `LogTruncated`, `SubscriptionsFull`.
+    """
     return await transact(
         context,
         lambda tx: subscriptions.open_subscription(
-            tx, scope, name, begin, tenant_id=tenant_id, keeping=keeping, subscriptions_max=subscriptions_max
+            tx, scope, name, begin, tenant_id=tenant_id, retention=retention, subscriptions_max=subscriptions_max
         ),
     )
 
@@ -45,7 +49,7 @@ async def open_subscription(
 async def remove_subscription(
     context: Context, operation: Operation, caller: Principal, scope: UUID, name: str
 ) -> Answer:
-    """204; who is connected under this name is told when it acknowledges next. Raises `NotFound`."""
+    """Remove a subscription; 204. A connected client receives `not_found` at its next acknowledgement. Raises `NotFound`."""
 
     async def effect(tx: Transaction) -> Done:
         version = await subscriptions.delete_subscription(tx, scope, name)

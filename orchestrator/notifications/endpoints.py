@@ -1,7 +1,7 @@
-"""`GET /api/v1/notifications`: a WebSocket on which the events of the log come as they commit (docs/notifications.md).
+"""`GET /api/v1/notifications`: a WebSocket that delivers events as they commit (docs/reference/notifications.md).
 
-No Origin is looked at: a browser adds nothing of its own to a WebSocket that would let it in. There is no cookie, and a
-page that knows a key may use it from wherever it comes.
+The Origin header is not checked: Berth uses no cookies, so a browser adds no credential by itself, and a page that has a key
+may use it from any origin.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from fastapi import APIRouter, Path, WebSocket
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -20,58 +19,59 @@ from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import invalid_from
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.writes import AnyWrite
-from orchestrator.keyvalue.commit_endpoints import namespace_of
-from orchestrator.keyvalue.rules import LeaderUnaccepted, VersionInFuture
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.feed_endpoints import chosen_events, require_kept
-from orchestrator.log.refusals import UpgradeRequired
+from orchestrator.log.namespaces import namespace_of
+from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
 from orchestrator.notifications import messages
 from orchestrator.notifications.commands import open_subscription, remove_subscription
 from orchestrator.notifications.queries import list_subscriptions
-from orchestrator.notifications.schemas import SUBSCRIPTION_PATTERN, NotificationSubscription, Question
-from orchestrator.notifications.sockets import NotificationSocket, Place
+from orchestrator.notifications.refusals import UpgradeRequired
+from orchestrator.notifications.schemas import SUBSCRIPTION_PATTERN, NotificationSubscription, SocketQuery
+from orchestrator.notifications.sockets import NotificationSocket, SubscriptionKey
 from orchestrator.problems import Malformed, Problem
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(prefix="/api/v1/notifications", tags=["log"], responses=PROBLEM_RESPONSES)
 SubscriptionPath = Annotated[str, Path(pattern=SUBSCRIPTION_PATTERN)]
-SEVERAL = frozenset({"types", "subject"})
+REPEATABLE = frozenset({"types", "subject"})
 
 
 @router.get("", include_in_schema=False, response_model=None)
 async def plain() -> NoReturn:
-    """For who asks without an upgrade."""
-    raise UpgradeRequired("this path speaks WebSocket (RFC 6455): ask with `Upgrade: websocket`, version 13")
+    """Refuse a request without an upgrade."""
+    raise UpgradeRequired("this path requires a WebSocket (RFC 6455); send `Upgrade: websocket`, version 13")
 
 
 @router.get("/subscriptions", response_model=list[NotificationSubscription])
-async def list_all(caller: Caller, parts: Parts) -> Response:
-    """Every named subscription of the tenant, or of the operators, by name."""
+async def list_all_subscriptions(caller: Caller, parts: Parts) -> Response:
+    """List the named subscriptions of the tenant, or of the operators, by name."""
     return json_response(await list_subscriptions(parts.context.database, namespace_of(caller)))
 
 
 @router.delete("/subscriptions/{name}", status_code=204)
-async def remove(name: SubscriptionPath, write: AnyWrite) -> Response:
-    """Forget where a subscription was; it keeps nothing of the log any more."""
+async def delete_subscription(name: SubscriptionPath, write: AnyWrite) -> Response:
+    """Delete a subscription; it no longer keeps the log."""
     scope = namespace_of(write.caller)
     return answer_response(await remove_subscription(write.context, write.operation(), write.caller, scope, name))
 
 
 @router.websocket("")
 async def notifications(socket: WebSocket) -> None:
-    """Events out, acknowledgements in.
+    """Deliver events and receive acknowledgements.
 
-    A refusal is an HTTP answer, as everywhere, but for who brings its credential as a subprotocol: a browser tells its
-    page nothing about a refused upgrade, so it is told in the first message, and the socket is closed.
+    A refusal is an HTTP response. With a credential in a subprotocol it is the first message of an accepted socket, which is
+    then closed, because a browser does not show its page why an upgrade was refused.
     """
     parts: Services = socket.app.state.services
-    credential, spoken = _offered(socket)
+    credential, spoken = _credential_of(socket)
     try:
         bearer = credential or socket.headers.get("authorization", "")
         caller = await principal_behind(parts.credentials, parts.context.database, bearer)
-        question = _question(socket)
-        async with parts.feed.place(caller.tenant_id):
-            subscriber, place = await _beginning(socket, parts, caller, question)
+        query = _query_of(socket)
+        async with parts.feed.admit(caller.tenant_id):
+            subscriber, subscription = await _open(socket, parts, caller, query)
             await parts.feed.start()
             await socket.accept(spoken)
             served = NotificationSocket(
@@ -81,7 +81,7 @@ async def notifications(socket: WebSocket) -> None:
                 parts.acknowledging,
                 lambda: principal_behind(parts.credentials, parts.context.database, bearer),
                 parts.settings.socket_limits(),
-                place,
+                subscription,
             )
             await served.serve()
     except Problem as refusal:
@@ -92,44 +92,45 @@ async def notifications(socket: WebSocket) -> None:
         await socket.close(messages.closing_code(refusal), refusal.code)
 
 
-async def _beginning(
-    socket: WebSocket, parts: Services, caller: Principal, question: Question
-) -> tuple[Subscriber, Place | None]:
-    """Whoever asks, at its beginning: where its subscription is, else where it says, else now.
+async def _open(
+    socket: WebSocket, parts: Services, caller: Principal, query: SocketQuery
+) -> tuple[Subscriber, SubscriptionKey | None]:
+    """Create the subscriber at its subscription's offset, else after the requested version, else at the head.
 
     Raises `VersionInFuture`, `LogTruncated`, `LeaderUnaccepted`, `SubscriptionsFull`, `Invalid`.
     """
-    audience = Audience(
-        caller.tenant_id, chosen_events(question.types, question.subject), durable=False, on_socket=True
-    )
+    audience = Audience(caller.tenant_id, chosen_events(query.types, query.subject), durable=False, on_socket=True)
     head = await parts.log_head.fresh()
     if not head.is_accepted:
-        raise LeaderUnaccepted("another Postgres answers than the log was written by; versions may still change")
-    after = head.version if question.after is None else question.after
+        raise LeaderUnaccepted(
+            "the log was written under another PostgreSQL timeline, and versions may still change; retry when an operator has"
+            " accepted this one"
+        )
+    after = head.version if query.after is None else query.after
     if after > head.version:
-        raise VersionInFuture(f"the log is at version {head.version}", version=head.version)
-    place = None
-    if question.subscription is not None:
-        place = Place(namespace_of(caller), question.subscription)
+        raise VersionInFuture(f"version {after} does not exist; the log ends at {head.version}", version=head.version)
+    subscription = None
+    if query.subscription is not None:
+        subscription = SubscriptionKey(namespace_of(caller), query.subscription)
         after = await open_subscription(
             parts.context,
-            place.scope,
-            place.name,
+            subscription.scope,
+            subscription.name,
             after,
             tenant_id=caller.tenant_id,
-            keeping=parts.settings.subscription_keeping(),
+            retention=parts.settings.subscription_retention(),
             subscriptions_max=parts.settings.notifications_subscriptions_max,
         )
     else:
         await require_kept(parts, after, caller.tenant_id, head.version)
     cut = socket.scope["state"].get("abort", lambda: None)
-    return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut), place
+    return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut), subscription
 
 
-def _offered(socket: WebSocket) -> tuple[str | None, str | None]:
-    """The credential that came as a subprotocol, as an Authorization header's value, and the protocol to speak.
+def _credential_of(socket: WebSocket) -> tuple[str | None, str | None]:
+    """Return the credential offered as a subprotocol, as an Authorization value, and the protocol to accept.
 
-    Raises `Malformed` for several, or for one without the protocol beside it, which a browser could not go on with.
+    Raises `Malformed` for several credentials, or for one without the protocol, which a browser cannot accept.
     """
     offered: list[str] = socket.scope["subprotocols"]
     spoken = messages.PROTOCOL if messages.PROTOCOL in offered else None
@@ -139,19 +140,21 @@ def _offered(socket: WebSocket) -> tuple[str | None, str | None]:
     if not found:
         return None, spoken
     if len(found) > 1 or spoken is None:
-        raise Malformed(f"offer {messages.PROTOCOL} and one {messages.CREDENTIAL_PREFIX}<key or token>")
+        raise Malformed(
+            f"the subprotocols must be {messages.PROTOCOL} and one {messages.CREDENTIAL_PREFIX}<key or token>"
+        )
     return f"Bearer {found[0]}", spoken
 
 
-def _question(socket: WebSocket) -> Question:
-    """Raises `Invalid` for what is none, and for parameters that are not known."""
-    asked: dict[str, Any] = {}
+def _query_of(socket: WebSocket) -> SocketQuery:
+    """Parse the query. Raises `Invalid` for invalid values and unknown parameters."""
+    values: dict[str, Any] = {}
     for name, value in socket.query_params.multi_items():
-        if name in SEVERAL:
-            asked.setdefault(name, []).append(value)
+        if name in REPEATABLE:
+            values.setdefault(name, []).append(value)
         else:
-            asked[name] = [asked[name], value] if name in asked else value
+            values[name] = [values[name], value] if name in values else value
     try:
-        return Question.model_validate(asked)
+        return SocketQuery.model_validate(values)
     except ValidationError as error:
         raise invalid_from([{**found, "loc": ("query", *found["loc"])} for found in error.errors()]) from None

@@ -1,4 +1,4 @@
-"""What is said on a socket of notifications beside the events, and how it is closed (docs/notifications.md)."""
+"""Messages of a notification socket other than events, and its close codes (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.log.refusals import MessageRefused
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
+from orchestrator.notifications.refusals import MessageRefused
 from orchestrator.problems import Problem
 
 PROTOCOL: Final = "berth.notifications.v1"
 CREDENTIAL_PREFIX: Final = "berth.bearer."
-"""A subprotocol that carries the credential, for browsers, which cannot send a header with a WebSocket."""
+"""Prefix of a subprotocol that carries the credential, for browsers, which cannot send headers with a WebSocket."""
 NORMAL, UNSUPPORTED, POLICY, FAILED, RESTART = 1000, 1003, 1008, 1011, 1012
-OWN_CODES: Final = 4000
-"""Above it: 4000 and the HTTP status that the same refusal has."""
+STATUS_CODES: Final = 4000
+"""Added to the HTTP status of a refusal for its close code."""
 CLOSING: Final[dict[str, int]] = {
     "stopping": RESTART,
     "failed": FAILED,
@@ -27,17 +27,17 @@ CLOSING: Final[dict[str, int]] = {
     "message_refused": POLICY,
     "too_many_messages": POLICY,
 }
-_SAID: Final[dict[str, str]] = {
-    "stopping": "this process stops; another one goes on",
-    "failed": "this process could not read on; come again",
-    "leader_changed": "another Postgres answers than the log was written by",
-    "log_truncated": "events behind this position are not kept any more",
-    "unauthenticated": "this credential may not read any more",
+_DETAILS: Final[dict[str, str]] = {
+    "stopping": "this process is stopping; reconnect to another replica",
+    "failed": "this process was unable to read the log; reconnect",
+    "leader_changed": "the log was written under another PostgreSQL timeline; reconnect when an operator has accepted this one",
+    "log_truncated": "events after this version were truncated",
+    "unauthenticated": "the credential is no longer valid; reconnect with another",
 }
 
 
 class Acknowledgement(BaseModel):
-    """What a client may say: everything up to this version is done."""
+    """A client's message: everything up to this version is processed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -46,44 +46,46 @@ class Acknowledgement(BaseModel):
 
 
 def begin(after: int, leader_id: str, subscription: str | None) -> str:
-    """The first message: behind which version the events begin."""
-    told = {"type": "begin", "after": after, "leader_id": leader_id}
-    return _text(told if subscription is None else {**told, "subscription": subscription})
+    """Return the first message: events begin after this version."""
+    members = {"type": "begin", "after": after, "leader_id": leader_id}
+    return _text(members if subscription is None else {**members, "subscription": subscription})
 
 
 def acked(version: int) -> str:
-    """The subscription's position is in Postgres."""
+    """Return the message that the subscription's position is stored."""
     return _text({"type": "acked", "version": version})
 
 
 def error(problem: Problem) -> str:
-    """Why the socket is closed right after this."""
-    told = problem.document()
-    return _text({"type": "error", **{k: told[k] for k in told.keys() - {"type", "title"}}})
+    """Return the last message: why the socket is closed."""
+    members = problem.document()
+    return _text({"type": "error", **{name: members[name] for name in members.keys() - {"type", "title"}}})
 
 
 def ended(reason: str, version: int) -> str:
-    """As `error`, for what the feed ends a stream for."""
-    return _text({"type": "error", "code": reason, "detail": _SAID[reason], "version": version})
+    """Return the last message when the feed ends the stream."""
+    return _text({"type": "error", "code": reason, "detail": _DETAILS[reason], "version": version})
 
 
 def closing_code(problem: Problem) -> int:
-    """The WebSocket's close code for a refusal."""
-    return CLOSING.get(problem.code, OWN_CODES + problem.status)
+    """Return the WebSocket close code of a refusal."""
+    return CLOSING.get(problem.code, STATUS_CODES + problem.status)
 
 
 def acknowledged_version(text: str | None) -> int:
-    """The version that a client's message acknowledges. Raises `MessageRefused` for any other message."""
+    """Return the version that a message acknowledges. Raises `MessageRefused` for any other message."""
     if text is None:
-        raise MessageRefused("messages are JSON text")
+        raise MessageRefused("the message is not text; send JSON text")
     try:
         return Acknowledgement.model_validate_json(text).version
     except ValidationError:
-        raise MessageRefused('a message is {"type": "ack", "version": <a version that was told>}') from None
+        raise MessageRefused(
+            'the message is unknown; send {"type": "ack", "version": <a version received on this socket>}'
+        ) from None
 
 
-def _text(told: dict[str, object]) -> str:
-    return orjson.dumps(told, default=_plain).decode()
+def _text(members: dict[str, object]) -> str:
+    return orjson.dumps(members, default=_plain).decode()
 
 
 def _plain(value: object) -> str:

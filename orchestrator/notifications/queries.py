@@ -1,4 +1,4 @@
-"""Named subscriptions of notifications."""
+"""Reads of named subscriptions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from orchestrator.notifications.store import Subscription
 
 
 async def list_subscriptions(database: Database, scope: UUID) -> Sequence[Subscription]:
-    """Those of a tenant, or of the operators, by name."""
+    """Return the subscriptions of a namespace by name."""
     async with database.read_one() as reading:
         return await subscriptions.list_subscriptions(reading, scope)

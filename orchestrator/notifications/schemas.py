@@ -1,4 +1,4 @@
-"""Notifications as the API takes and shows them (docs/notifications.md)."""
+"""Notifications as the API accepts and returns them (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.http.numbers import BigCount
-from orchestrator.log.wanted_versions import VERSION_MAX
+from orchestrator.log.version_parameters import VERSION_MAX
 
 SUBSCRIPTION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 CHOICES_MAX: Final = 50
 Choices = Annotated[list[str], Field(max_length=CHOICES_MAX)]
 
 
-class Question(BaseModel):
-    """What a socket is opened with."""
+class SocketQuery(BaseModel):
+    """The query parameters of a socket."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,7 +30,7 @@ class NotificationSubscription(BaseModel):
     """A named subscription."""
 
     name: str
-    version: BigCount = Field(description="Everything up to it is acknowledged")
-    kept_until: datetime = Field(description="Until when its place is kept, if nothing is acknowledged any more")
+    version: BigCount = Field(description="Its offset: everything up to it is acknowledged")
+    kept_until: datetime = Field(description="Until when its offset is kept if nothing more is acknowledged")
     created_at: datetime
     updated_at: datetime

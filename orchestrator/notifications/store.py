@@ -1,4 +1,4 @@
-"""Named subscriptions of notifications: how far each is acknowledged, and how long it keeps the log (docs/notifications.md)."""
+"""Named subscriptions: their offsets, and how long each delays truncation (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.log.refusals import LogTruncated, SubscriptionsFull
+from orchestrator.log.refusals import LogTruncated
 from orchestrator.log.store.feed import find_truncation
+from orchestrator.notifications.refusals import SubscriptionsFull
 from orchestrator.problems import NotFound
 
-# Locked first, so that what is there when a subscription is opened stays until it is acknowledged.
-_BEGINNING = "select version from log_first for no key update"
+# Locked before the check, so that nothing after the offset is truncated before the commit.
+_LOCK_FIRST_VERSION = "select version from log_first for no key update"
 _RESUME = """
 update notification_subscriptions set kept_until = clock_timestamp() + make_interval(secs => :kept_seconds),
        versions_max = :versions_max, updated_at = clock_timestamp()
 where scope = :scope and name = :name returning version
 """
-_FORGET = "delete from notification_subscriptions where scope = :scope and kept_until <= clock_timestamp()"
+_DELETE_LAPSED = "delete from notification_subscriptions where scope = :scope and kept_until <= clock_timestamp()"
 _COUNT = "select count(*) from notification_subscriptions where scope = :scope"
-_MAKE = """
+_INSERT = """
 insert into notification_subscriptions (scope, name, version, versions_max, kept_until)
 values (:scope, :name, :version, :versions_max, clock_timestamp() + make_interval(secs => :kept_seconds))
 """
@@ -48,8 +49,8 @@ _DELETE = "delete from notification_subscriptions where scope = :scope and name 
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """How long a subscription keeps the log: so long after it was last heard of, and so many versions at most."""
+class SubscriptionRetention:
+    """How long a subscription keeps the log: seconds after its last acknowledgement, and at most this many versions."""
 
     kept_seconds: float
     versions_max: int
@@ -57,7 +58,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Everything up to `version` is acknowledged; what follows is kept until `kept_until`, within the bound on versions."""
+    """A subscription: `version` is acknowledged; later events are kept until `kept_until`, within the bound on versions."""
 
     name: str
     version: int
@@ -73,42 +74,42 @@ async def open_subscription(
     begin: int,
     *,
     tenant_id: UUID | None,
-    keeping: Keeping,
+    retention: SubscriptionRetention,
     subscriptions_max: int,
 ) -> int:
-    """The version behind which it goes on; one that is new begins behind `begin`. From the commit on its events are kept.
+    """Open a subscription, or create it at `begin`; return its offset. From the commit on later events are kept.
 
-    Raises `LogTruncated` where events behind that version are gone, `SubscriptionsFull` where another one may not be.
+    Raises `LogTruncated` if events after that version were dropped, `SubscriptionsFull` at the bound.
     """
-    first: int = (await tx.execute(_BEGINNING)).scalar_one()
+    first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
     values = {
         "scope": scope,
         "name": name,
-        "kept_seconds": keeping.kept_seconds,
-        "versions_max": keeping.versions_max,
+        "kept_seconds": retention.kept_seconds,
+        "versions_max": retention.versions_max,
     }
     version: int | None = (await tx.execute(_RESUME, values)).scalar_one_or_none()
     known = version is not None
     version = begin if version is None else version
     if (await find_truncation(tx, version, tenant_id))[1]:
         raise LogTruncated(
-            f"events after version {version} are not kept any more; the log begins at {first}", first_version=first
+            f"events after version {version} were truncated; the log begins at {first}", first_version=first
         )
     if known:
         return version
-    await tx.execute(_FORGET, {"scope": scope})
+    await tx.execute(_DELETE_LAPSED, {"scope": scope})
     if (await tx.execute(_COUNT, {"scope": scope})).scalar_one() >= subscriptions_max:
-        raise SubscriptionsFull(f"there may be {subscriptions_max} subscriptions; remove one")
-    await tx.execute(_MAKE, {**values, "version": version})
+        raise SubscriptionsFull(f"the bound of {subscriptions_max} subscriptions is reached; remove one first")
+    await tx.execute(_INSERT, {**values, "version": version})
     return version
 
 
 async def raise_positions(
     tx: Transaction, acknowledged: Sequence[tuple[UUID, str, int]], kept_seconds: float
 ) -> Mapping[tuple[UUID, str], int]:
-    """Everything up to these versions is acknowledged: scope, name, version each. A position never goes back.
+    """Raise offsets, given as (scope, name, version); an offset never goes back.
 
-    Answers where those stand that are there; one that was removed is missing.
+    Returns the offsets of the existing subscriptions; a removed one is missing.
     """
     rows = await tx.execute(
         _RAISE,
@@ -123,12 +124,12 @@ async def raise_positions(
 
 
 async def list_subscriptions(reading: Reading, scope: UUID) -> Sequence[Subscription]:
-    """All that keep their place, by name; how many there are is bounded."""
+    """Return the subscriptions of a scope by name; their number is bounded."""
     return [Subscription(**row._mapping) for row in await reading.execute(_LIST, {"scope": scope})]
 
 
 async def delete_subscription(tx: Transaction, scope: UUID, name: str) -> int:
-    """Forget where it was, and answer it. Raises `NotFound`."""
+    """Delete a subscription; return its offset. Raises `NotFound`."""
     version: int | None = (await tx.execute(_DELETE, {"scope": scope, "name": name})).scalar_one_or_none()
     if version is None:
         raise NotFound(f"there is no subscription {name!r}")

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.allocations.store.sweeps import delete_retired_operations
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, transact
 from orchestrator.operations.states import OperationState, is_past_horizon, leeway_of
 from orchestrator.operations.store import questions as asking
 from orchestrator.operations.store.questions import Known
+from orchestrator.operations.store.retirement import delete_retired_operations
 from orchestrator.problems import Invalid, OperationInProgress
 
 

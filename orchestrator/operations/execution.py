@@ -70,8 +70,13 @@ class Limits:
 
 Result = Answer | Problem
 """The result of one item: an answer to send, or a problem that leaves no record."""
-Later = Callable[[], Awaitable[Result]]
-"""One of a list that would have to wait for somebody: the rest need not wait with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """This item would block the batch; the caller retries it alone."""
+
+    retry_alone: Callable[[], Awaitable[Result]]
 
 
 class Gatekeeper(Protocol):
@@ -189,7 +194,7 @@ async def remembered(context: Context, operation: Operation, refusal: Problem, t
     return answer
 
 
-async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> list[Result | Later]:
+async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> list[Result | Deferred]:
     """Store refusals under their keys, each with its event; return one result per refusal.
 
     They share a transaction. If one of the keys is locked, or the table has no room for one of them, each is deferred: the
@@ -201,7 +206,7 @@ async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> lis
     try:
         return [*(await _remember(context, refused) if refused else ())]
     except (OperationInProgress, OperationTableFull, SlotOverflow):
-        return [partial(_remember_alone, context, one) for one in refused]
+        return [Deferred(partial(_remember_alone, context, one)) for one in refused]
 
 
 async def _remember_alone(context: Context, refused: Refused) -> Result:

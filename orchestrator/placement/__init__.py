@@ -1,1 +1,1 @@
-"""Placement: which node and which slots a request gets. Decisions are pure; `store` runs them."""
+"""Placement: chooses node and slots for a request. The choice is pure; `store` and `placing` execute it."""

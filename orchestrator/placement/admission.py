@@ -1,10 +1,10 @@
-"""Decides from the catalogue alone whether a request could ever be placed, and where to look. Pure."""
+"""Admission: whether the catalogue and the node layouts can serve a request, and the node classes to try. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import Catalogue, Image, Pool, Sku
 from orchestrator.placement.ranking import Decision, decide
 from orchestrator.problems import ImageUnavailable, SkuUnavailable, UnavailableReason
@@ -12,7 +12,7 @@ from orchestrator.problems import ImageUnavailable, SkuUnavailable, UnavailableR
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a tenant asks for."""
+    """A request for GPUs of a SKU in a region."""
 
     sku: str
     gpus: int
@@ -22,7 +22,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedUnits:
-    """Units that some node could give: what they are, and the order in which to look."""
+    """A request for units that some node can serve, with the node classes to try, best first."""
 
     sku: Sku
     pool: Pool
@@ -32,14 +32,14 @@ class AdmittedUnits:
 
 @dataclass(frozen=True, slots=True)
 class Admitted(AdmittedUnits):
-    """A request that some node could serve."""
+    """A request that some node can serve, with its image."""
 
     image: Image
 
 
 @dataclass(frozen=True, slots=True)
 class HeldUnits:
-    """Units that a reservation has the right to: so many GPUs of a node of this kind."""
+    """GPUs of a node that a reservation holds, with the node's properties."""
 
     gpus: int
     region: str
@@ -50,28 +50,28 @@ class HeldUnits:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedUse:
-    """What units that are held already become."""
+    """SKU and image of an allocation on held units."""
 
     sku: Sku
     image: Image
 
 
 def admit(catalogue: Catalogue, wanted: Wanted) -> Admitted:
-    """The request resolved, or `SkuUnavailable` / `ImageUnavailable` with a reason that a person can act on."""
+    """Resolve a request. Raises `SkuUnavailable` with its reason, or `ImageUnavailable`."""
     units = admit_units(catalogue, wanted)
     image = _image_of(catalogue, units.sku, wanted)
     return Admitted(units.sku, units.pool, units.gpus, units.decision, image)
 
 
 def admit_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
-    """As `admit`, but for units alone: which image is booted on them is not asked."""
+    """As `admit`, without an image."""
     sku = _sku_of(catalogue, wanted.sku)
     if not sku.active:
         raise _unknown(wanted.sku)
     if wanted.gpus not in sku.allowed_counts:
         counts = sorted(sku.allowed_counts)
         raise SkuUnavailable(
-            f"{sku.name} comes with {', '.join(map(str, counts))} GPUs, not {wanted.gpus}",
+            f"gpus is {wanted.gpus}; {sku.name} allows {', '.join(map(str, counts))}",
             reason=UnavailableReason.COUNT_NOT_ALLOWED,
             allowed_counts=counts,
         )
@@ -79,12 +79,12 @@ def admit_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
 
 
 def admit_sold_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
-    """As `admit_units`, for who holds such units already: that they are not sold any more takes nothing from him."""
+    """As `admit_units`, for units of a reservation: a SKU that was retired since is admitted."""
     return _units_of(catalogue, _sku_of(catalogue, wanted.sku), wanted)
 
 
 def admit_use(catalogue: Catalogue, sku_name: str, held: HeldUnits, image: str | None, *, sold: bool) -> AdmittedUse:
-    """Units that are held, used as a SKU. `sold`: they were held as that SKU, which may be retired since.
+    """Resolve the use of held units as a SKU. `sold`: they were held as that SKU, which may be retired since.
 
     Raises `SkuUnavailable` (`not_reserved` if the units are not of that SKU), `ImageUnavailable`.
     """
@@ -94,7 +94,10 @@ def admit_use(catalogue: Catalogue, sku_name: str, held: HeldUnits, image: str |
     fits = (held.gpu_model, held.shape) == (sku.gpu_model, sku.shape)
     whole = sku.shape != Shape.BAREMETAL or held.gpus == held.slot_count
     if not (fits and whole):
-        raise SkuUnavailable(f"what is reserved is not a {sku_name}", reason=UnavailableReason.NOT_RESERVED)
+        raise SkuUnavailable(
+            f"the reserved units are no {sku_name}; name the SKU that they were reserved as",
+            reason=UnavailableReason.NOT_RESERVED,
+        )
     return AdmittedUse(sku, found)
 
 
@@ -106,7 +109,9 @@ def _sku_of(catalogue: Catalogue, name: str) -> Sku:
 
 
 def _unknown(name: str) -> SkuUnavailable:
-    return SkuUnavailable(f"there is no SKU {name!r}", reason=UnavailableReason.UNKNOWN_SKU)
+    return SkuUnavailable(
+        f"there is no SKU {name!r}; GET /api/v1/skus lists them", reason=UnavailableReason.UNKNOWN_SKU
+    )
 
 
 def _units_of(catalogue: Catalogue, sku: Sku, wanted: Wanted) -> AdmittedUnits:
@@ -115,7 +120,7 @@ def _units_of(catalogue: Catalogue, sku: Sku, wanted: Wanted) -> AdmittedUnits:
     if not decision.choices:
         largest = max(layout.slot_count for layout in pool.layouts)
         raise SkuUnavailable(
-            f"no node of {sku.name} in {wanted.region} serves {wanted.gpus} GPUs; the largest has {largest}",
+            f"no node of {sku.name} in {wanted.region} has {wanted.gpus} GPUs; the largest has {largest}",
             reason=UnavailableReason.NO_NODE_LARGE_ENOUGH,
             largest=largest,
         )
@@ -130,16 +135,22 @@ def _pool_of(catalogue: Catalogue, sku: Sku, region: str) -> Pool:
     elsewhere = catalogue.pools.get((region, sku.gpu_model, other))
     if elsewhere is not None and elsewhere.layouts:
         raise SkuUnavailable(
-            f"{region} has {sku.gpu_model} only as {other.value}", reason=UnavailableReason.WRONG_SHAPE
+            f"{region} offers {sku.gpu_model} only as {other.value}; use a SKU of that shape or another region",
+            reason=UnavailableReason.WRONG_SHAPE,
         )
-    raise SkuUnavailable(f"{sku.name} is not offered in {region}", reason=UnavailableReason.NONE_IN_REGION)
+    raise SkuUnavailable(
+        f"{sku.name} is not offered in {region}; GET /api/v1/availability lists where it is",
+        reason=UnavailableReason.NONE_IN_REGION,
+    )
 
 
 def _image_of(catalogue: Catalogue, sku: Sku, wanted: Wanted) -> Image:
     name = wanted.image if wanted.image is not None else sku.default_image
     if name is None:
-        raise ImageUnavailable(f"{sku.name} has no default image; name one")
+        raise ImageUnavailable(f"{sku.name} has no default image; set image")
     image = catalogue.images.get(name)
     if image is None or not image.offered(sku.shape, sku.gpu_model, wanted.region):
-        raise ImageUnavailable(f"image {name!r} is not offered for {sku.name} in {wanted.region}")
+        raise ImageUnavailable(
+            f"image {name!r} is not offered for {sku.name} in {wanted.region}; GET /api/v1/images lists the images"
+        )
     return image

@@ -1,8 +1,8 @@
-"""How often a request fits in a window, and from when on it fits: a sweep over the ends of claims. Pure.
+"""How often a request fits in a window, and the earliest time from which it fits: a sweep over the ends of claims. Pure.
 
-Times are integers (microseconds, any epoch), so that nothing is lost to rounding. A claim `[from, until)` on a slot keeps a
-window of length D from beginning at any t with from - D < t < until; t = from - D and t = until are back to back. What is
-free only grows where a claim ends, so the earliest beginning is the one asked for, or the end of a claim.
+Times are integers (microseconds, any epoch), to avoid rounding. A claim `[from, until)` on a slot excludes a window of length
+D that begins at t with from - D < t < until; t = from - D and t = until are back to back. Free capacity grows only where a
+claim ends, so the earliest beginning is the requested one, or the end of a claim.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 NEVER = 2**63 - 1
-"""The end of a claim that has none; as Postgres sends an infinite time."""
+"""The end of an open-ended claim, as PostgreSQL sends infinity."""
 
 Block = tuple[int, int, int, int]
-"""A claim that ends or begins later: place of its node in `Grounds.nodes`, from, until, mask of slots."""
+"""A claim that ends or begins later: index of its node in `Grounds.nodes`, from, until, mask of slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A node whose claims are told by blocks: its slots, and the mask of those that are in service."""
+    """A node with blocks: its number of slots, and the mask of those in service."""
 
     slot_count: int
     mask: int
@@ -28,7 +28,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """A pool in time. `fixed`: how many nodes of so many slots have so many free at any time, (slots, free) -> number."""
+    """A pool over time. `fixed`: number of nodes without blocks, by (slots, free slots)."""
 
     fixed: dict[tuple[int, int], int]
     nodes: Sequence[Ground]
@@ -37,8 +37,8 @@ class Grounds:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`count` times `gpus` slots, each on one node, for `length` (None: open-ended). `whole`: bare metal, nodes of exactly
-    `gpus` slots."""
+    """A request for `count` times `gpus` slots, each on one node, for `length` (None: open-ended). `whole`: bare metal, nodes of
+    exactly `gpus` slots."""
 
     gpus: int
     whole: bool
@@ -47,18 +47,18 @@ class Asked:
     length: int | None
 
     def capacity(self, slot_count: int, free: int) -> int:
-        """How often it fits on a node of so many slots, of which so many are free throughout."""
+        """How often the request fits on a node with `free` of its `slot_count` slots free throughout."""
         if self.whole:
             return int(free == slot_count == self.gpus)
         return free // self.gpus
 
     def usable(self, slot_count: int, free: int) -> int:
-        """How many of so many free slots of a node could be sold: bare metal is sold whole."""
+        """How many of the free slots can be rented: bare metal is rented whole."""
         return free if not self.whole or free == slot_count else 0
 
 
 class Never(StrEnum):
-    """Why there is no beginning from which a request fits."""
+    """Why a request fits at no time."""
 
     TOO_FEW_NODES = "too_few_nodes"
     BUSY_UNTIL_HORIZON = "busy_until_horizon"
@@ -66,9 +66,9 @@ class Never(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How often it fits at the time asked for, and the earliest beginning from which it fits `count` times, or why never.
+    """How often the request fits in its window, and the earliest time from which it fits `count` times, or why never.
 
-    `free_gpus`: slots that are free throughout the window asked for; `sizes`: how many of them single nodes have.
+    `free_gpus`: slots that are free throughout the window; `sizes`: the numbers of free slots of single nodes.
     """
 
     available: int
@@ -79,7 +79,7 @@ class Found:
 
 
 def find_earliest(grounds: Grounds, asked: Asked, horizon: int) -> Found:
-    """Where the request fits, looking at beginnings from `asked.starts` to `horizon`."""
+    """Evaluate the request for every beginning from `asked.starts` to `horizon`."""
     fixed = sum(asked.capacity(*fit) * number for fit, number in grounds.fixed.items())
     sweep = _Sweep(grounds, asked)
     free = [asked.usable(node.slot_count, count) for node, count in zip(grounds.nodes, sweep.free, strict=True)]
@@ -106,9 +106,9 @@ def find_earliest(grounds: Grounds, asked: Asked, horizon: int) -> Found:
 
 
 class _Sweep:
-    """Moves the beginning through time; `total` is how often the request fits on the nodes with blocks.
+    """Advances the beginning of the window; `total` is how often the request fits on the nodes with blocks.
 
-    `free`: how many slots of each are free throughout the window that was asked for.
+    `free`: free slots of each node throughout the requested window.
     """
 
     def __init__(self, grounds: Grounds, asked: Asked) -> None:
@@ -118,7 +118,7 @@ class _Sweep:
         self._later: list[tuple[int, int, int]] = []
         self._ends: list[tuple[int, int, int]] = []
         starts, length = asked.starts, 2 * NEVER if asked.length is None else asked.length
-        # A node that endless claims leave too little of is of no use at any time: nothing on it is swept.
+        # A node on which open-ended claims leave too few slots never fits, so its claims are skipped.
         lasting = [node.mask for node in grounds.nodes]
         for place, begins, until, mask in grounds.blocks:
             if until == NEVER and begins - length < starts:

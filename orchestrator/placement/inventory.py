@@ -1,4 +1,4 @@
-"""What placement knows of the fleet: pools and the node layouts in them, never single nodes.
+"""The fleet as placement uses it: pools and the node layouts in them, never single nodes.
 
 A node's class is the pair (free slots in half 0, free slots in half 1). There are a few dozen classes whatever the fleet's
 size, so ranking classes instead of nodes keeps placement from slowing down as the fleet grows (DESIGN §5).
@@ -56,7 +56,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Sku:
-    """What is sold, as placement needs it."""
+    """A SKU, as placement needs it."""
 
     name: str
     shape: str
@@ -70,7 +70,7 @@ class Sku:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What can be booted, and where it is offered. None means: everywhere, on every model."""
+    """An image, and where it is offered; None means every GPU model, or every region."""
 
     name: str
     shapes: frozenset[str]
@@ -80,7 +80,7 @@ class Image:
     row_version: int
 
     def offered(self, shape: str, gpu_model: str, region: str) -> bool:
-        """Whether it can be booted there."""
+        """Whether it is offered there."""
         return (
             self.active
             and shape in self.shapes
@@ -91,7 +91,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is offered, at one moment."""
+    """SKUs, images, pools and regions at one moment."""
 
     skus: dict[str, Sku]
     images: dict[str, Image]

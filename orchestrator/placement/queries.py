@@ -1,7 +1,7 @@
-"""What can be had in a window, and the earliest time at which a request fits, per SKU and region.
+"""Availability in a window, and the earliest time at which a request fits, per SKU and region.
 
-The database packs what decides (`read_grounds`); the sweep over it is this process's work, done beside the loop that
-serves requests and one at a time, so that nobody's availability keeps creates waiting.
+The database packs the claims (`read_grounds`). The sweep over them runs in a thread, one request at a time, so that it does
+not delay the event loop that serves creates.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from orchestrator.allocations.states import Shape
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Database
 from orchestrator.placement.admission import Wanted, admit_units
 from orchestrator.placement.earliest import Asked, Found, Grounds, find_earliest
 from orchestrator.placement.inventory import Catalogue
-from orchestrator.placement.store.availability import Availability, Offer, read_offers
+from orchestrator.placement.store.availability import Availability, Offer, read_availability, read_offers
 from orchestrator.placement.store.windows import PackedGrounds, micros, moment_of, read_grounds, unpack_grounds
 from orchestrator.problems import NotFound, SkuUnavailable, UnavailableReason
 from orchestrator.reservations.rules import Window, judge_window
@@ -29,7 +29,7 @@ _SWEEPING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="availability")
 
 @dataclass(frozen=True, slots=True)
 class AskedAvailability:
-    """What is asked: `count` times `gpus` (None: the smallest count that the SKU comes with) in a window; None: now, open."""
+    """A query for `count` times `gpus` (None: the smallest allowed count) in a window (None: from now on; open-ended)."""
 
     sku: str | None
     region: str | None
@@ -41,9 +41,9 @@ class AskedAvailability:
 
 @dataclass(frozen=True, slots=True)
 class WindowAvailability(Availability):
-    """Per SKU and region: how many allocations of `gpus` can be had in the window, and from when on `count` fit.
+    """Per SKU and region: how many allocations of `gpus` fit in the window, and the earliest time at which `count` fit.
 
-    `free_gpus` and `largest_now` as without a window, but throughout it. `reason`: why there is no `earliest_at`.
+    `free_gpus` and `largest_now` apply to the whole window. `reason`: why there is no `earliest_at`.
     """
 
     gpus: int
@@ -55,6 +55,14 @@ class WindowAvailability(Availability):
     reason: str | None
 
 
+async def list_availability(
+    database: Database, *, sku: str | None, region: str | None, after: tuple[str, str], limit: int
+) -> list[Availability]:
+    """Up to `limit` offers after this SKU and region, with their free GPUs now."""
+    async with database.reading() as reading:
+        return await read_availability(reading, sku=sku, region=region, after=after, limit=limit)
+
+
 async def find_availability(
     database: Database,
     catalogue: CatalogueCache,
@@ -64,10 +72,10 @@ async def find_availability(
     after: tuple[str, str],
     limit: int,
 ) -> list[WindowAvailability]:
-    """Up to `limit` offers after this SKU and region. Beginnings are looked at until `window_seconds_max` from now.
+    """Up to `limit` offers after this SKU and region. Beginnings are evaluated until `window_seconds_max` from now.
 
-    Raises `WindowInvalid`, `SkuUnavailable` for a SKU that is not sold, not there, or not with so many GPUs, and `NotFound`
-    for an unknown region.
+    Raises `WindowInvalid`, `NotFound` for an unknown region, and `SkuUnavailable` for an unknown SKU, or one that the region
+    or the number of GPUs excludes.
     """
     _require_offered(await catalogue.before_refusing(database.response_version), asked)
     async with database.reading() as reading:
@@ -84,9 +92,9 @@ async def find_availability(
 
 
 def _require_offered(catalogue: Catalogue, asked: AskedAvailability) -> None:
-    """The refusals that a create or a hold of the same would meet, as far as what is named decides them."""
+    """Raise the refusal that a create with these parameters would meet by the catalogue alone."""
     if asked.region is not None and asked.region not in catalogue.regions:
-        raise NotFound(f"there is no region {asked.region!r}")
+        raise NotFound(f"there is no region {asked.region!r}; GET /api/v1/regions lists them")
     if asked.sku is None:
         return
     sku = catalogue.skus.get(asked.sku)
@@ -96,7 +104,7 @@ def _require_offered(catalogue: Catalogue, asked: AskedAvailability) -> None:
     elif gpus not in sku.allowed_counts:
         counts = sorted(sku.allowed_counts)
         raise SkuUnavailable(
-            f"{sku.name} comes with {', '.join(map(str, counts))} GPUs, not {gpus}",
+            f"gpus is {gpus}; {sku.name} allows {', '.join(map(str, counts))}",
             reason=UnavailableReason.COUNT_NOT_ALLOWED,
             allowed_counts=counts,
         )

@@ -1,4 +1,4 @@
-"""Ranks classes of nodes for a request: NUMA fit first, then best fit. Pure: same input, same answer.
+"""Ranks node classes for a request: NUMA fit first, then best fit. Pure and deterministic.
 
 Ties inside a class are broken in the database by a random rank drawn at enrolment, never by the id, so that load spreads.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import FitClass, Layout, classes_of
 
 

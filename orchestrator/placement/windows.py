@@ -1,7 +1,7 @@
-"""Chooses node and slots for a window of time, by the rules of open-ended placement. Pure: same input, same answer.
+"""Chooses nodes and slots for a window, by the rules of open-ended placement. Pure and deterministic.
 
-The caller tells which slots of a node nobody has a right to throughout the window. What is free for ever is taken first, so
-that a booking of a few days does not keep later ones from the place that a long one will need (DESIGN §5).
+The input names the slots of each node that are free throughout the window. Slots that are free without an end are chosen
+first (DESIGN §5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from uuid import UUID
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.placement.inventory import FitClass, Layout
 from orchestrator.placement.ranking import Choice, Decision, Rejection
 
@@ -20,7 +20,7 @@ _RANKS = 2**31  # as many as `nodes.placement_rank` has
 
 @dataclass(frozen=True, slots=True)
 class FreeNode:
-    """A node and the mask of its slots that are free throughout a window. `rank` breaks ties between nodes."""
+    """A node and the mask of its slots that are free throughout the window. `rank` breaks ties between nodes."""
 
     node_id: UUID
     unit_base: int
@@ -30,14 +30,14 @@ class FreeNode:
 
     @property
     def fit(self) -> FitClass:
-        """The class that its free slots put it in."""
+        """The class of its free slots."""
         low = self.mask & ((1 << self.layout.half_slots) - 1)
         return FitClass(low.bit_count(), (self.mask >> self.layout.half_slots).bit_count())
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Slots for one claim."""
+    """Node and slots of one claim."""
 
     node_id: UUID
     unit_base: int
@@ -46,7 +46,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """What to claim, in the order of choice, and why each node that was looked at and gave nothing gave nothing."""
+    """Picks in the order of choice, and why each node without a pick was rejected."""
 
     picks: tuple[Pick, ...]
     rejected: tuple[tuple[UUID, Rejection], ...]
@@ -61,11 +61,11 @@ def choose(
     count: int,
     spread: int = 0,
 ) -> WindowDecision:
-    """Up to `count` times `gpus` slots, each on one node; fewer picks than `count` mean that there is no room for more.
+    """Up to `count` picks of `gpus` slots, each on one node; fewer picks mean that there is no room for more.
 
-    `decision` ranks the classes of the pool for `gpus`. `always_free` are nodes by what is free for ever; only when they do
-    not suffice are those of `in_window` taken, by what is free in it: a superset, for nodes that are in both. `spread`: a
-    number other than 0, drawn at random, leads those whom rivals outran past the one best place to any that serves.
+    `decision` ranks the classes of the pool for `gpus`. `always_free`: nodes by slots that are free without an end;
+    `in_window`: nodes by slots that are free in the window (a superset for nodes in both), used only if the first do not
+    suffice. `spread`: 0 chooses the best node; a random number chooses any node that serves, after lost races.
     """
     first = _Chooser(decision, shape, gpus, always_free, spread)
     picks = first.choose(count)
@@ -83,7 +83,7 @@ def choose(
 
 
 class _Chooser:
-    """Takes the best place again and again, as `place_together` does for a list of creates."""
+    """Takes the best node repeatedly, as `place_together` does for a batch of creates."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Chooser:
             self._enqueue(node)
 
     def choose(self, count: int) -> list[Pick]:
-        """The best places, at most `count`."""
+        """The best picks, at most `count`."""
         picks: list[Pick] = []
         while self._queue and len(picks) < count:
             *_, node = heappop(self._queue)
@@ -116,7 +116,7 @@ class _Chooser:
         return picks
 
     def rejected(self) -> tuple[tuple[UUID, Rejection], ...]:
-        """Why each node that can serve nobody cannot."""
+        """Why each node without a pick cannot serve the request."""
         return tuple(
             (node.node_id, Rejection.TOO_FEW_FREE if node.fit.free < self._gpus else Rejection.NOT_WHOLE)
             for node in self._nodes
@@ -127,7 +127,7 @@ class _Chooser:
         return node.fit in self._choices and self._whole_slots in (None, node.layout.slot_count)
 
     def _enqueue(self, node: FreeNode) -> None:
-        """By class; among equals a node that gave already, so that fewer are locked; then by rank."""
+        """Order by class, then nodes with a pick first, so that fewer nodes are locked, then by rank."""
         if self._serves(node):
             place = 0 if self._spread else self._choices[node.fit][0]
             rank = (node.rank + self._spread) % _RANKS
@@ -141,7 +141,7 @@ def _take_slots(node: FreeNode, choice: Choice, spread: int) -> int:
 
 
 def _take_bits(mask: int, count: int, width: int, spread: int) -> int:
-    """`count` bits of the mask, the lowest first; with `spread`, from another bit on, and round."""
+    """`count` bits of the mask, the lowest first; with `spread`, from that bit on, cyclically."""
     taken = 0
     for step in range(width):
         bit = 1 << (step + spread) % width

@@ -1,4 +1,4 @@
-"""Holding, confirming, cancelling and seeing reservations. Operators name the tenant whose reservations they mean."""
+"""HTTP of reservations: hold, read, confirm and cancel (tenant zone; operators name the tenant)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from orchestrator.allocations.read_endpoints import tenant_meant
 from orchestrator.allocations.rules import fault_labels
-from orchestrator.allocations.schemas import TenantQuery
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response, content_of, operation_in
 from orchestrator.http.paging import Page, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
+from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
 from orchestrator.http.writes import AnyWrite, TenantWrite
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid
 from orchestrator.reservations import queries as reservations
 from orchestrator.reservations.commands.cancel import cancel_reservation
-from orchestrator.reservations.commands.confirm_for_tenant import confirm_for_tenant
-from orchestrator.reservations.commands.hold import AskedHold, WantedGpus
+from orchestrator.reservations.commands.confirm import confirm_for_tenant
+from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.schemas import (
     ByHolder,
     HoldGpus,
@@ -37,20 +35,21 @@ from orchestrator.reservations.schemas import (
 )
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
+from orchestrator.tenants.principals import Principal
 
 router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=Reservation)
 async def hold(body: HoldResources, write: TenantWrite) -> Response:
-    """Hold resources, or GPUs of a SKU, from now on or in a window to come. It lasts until its deadline, or its confirm."""
+    """Hold resources, or GPUs of a SKU, from now on or in a future window. A hold expires at its deadline unless confirmed."""
     return answer_response(await hold_for(write.parts, write.request.scope, write.caller, body, write.key))
 
 
 async def hold_for(
     parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: HoldNamed | HoldGpus, key: str | None
 ) -> Answer:
-    """The answer to a tenant's hold. Raises the `Problem` that it met."""
+    """The response to a tenant's hold. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     held = Hold(
         operation=operation_in(
@@ -65,31 +64,31 @@ async def hold_for(
         name=body.name,
         correlation_id=uuid.uuid4(),
     )
-    asked = AskedHold(held, _wanted(body))
+    asked = HoldRequest(held, _wanted(body))
     return await parts.gate.answer(held.operation, lambda: parts.holds.answer(asked))
 
 
 def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
-    """What was asked for; who asks for none gets the default, or the longest that this deployment offers."""
+    """The requested TTL; without one the default, bounded by the deployment's maximum."""
     if "ttl_seconds" in body.model_fields_set:
         return body.ttl_seconds
     return min(body.ttl_seconds, parts.settings.hold_seconds_max)
 
 
-def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | WantedGpus:
+def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | GpuRequest:
     if isinstance(body, HoldNamed):
         return tuple(body.resources)
     image = None if body.allocation is None else body.allocation.image
-    return WantedGpus(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
+    return GpuRequest(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
 
 
 def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:
-    """The allocation that starts by itself; labels that throw fault switches only where the deployment allows them."""
+    """The template of the allocation that starts at `starts_at`. Raises `Invalid` for fault labels that are disabled."""
     if isinstance(body, HoldNamed) or body.allocation is None:
         return None
     refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.allocation.labels)
     if refused:
-        message = "fault switches are not allowed in this deployment (BERTH_FAULT_LABELS_ALLOWED)"
+        message = "fault labels are disabled in this deployment (BERTH_FAULT_LABELS_ALLOWED); remove the label"
         errors = [{"field": f"allocation.labels.{name}", "message": message} for name in refused]
         raise Invalid(f"{errors[0]['field']}: {message}", errors=errors)
     return body.allocation.model_dump(mode="json")
@@ -99,7 +98,7 @@ def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, objec
 async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The tenant's reservations, newest last."""
     after, limit = numbered_page(query, "reservations")
-    tenant_id = tenant_meant(caller, query.tenant_id)
+    tenant_id = scoped_tenant(caller, query.tenant_id)
     found = await reservations.list_reservations(
         parts.context.database, tenant_id, state=query.state, after=after, limit=limit
     )
@@ -109,8 +108,8 @@ async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, 
 
 @router.get("/{reservation_id}", response_model=Reservation)
 async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """One reservation; 410 once its record is not kept any more."""
-    tenant_id = tenant_meant(caller, query.tenant_id)
+    """One reservation; 410 once its record was deleted after the retention."""
+    tenant_id = scoped_tenant(caller, query.tenant_id)
     context = parts.context
     return json_response(
         await reservations.find_reservation(context.database, reservation_id, tenant_id, context.limits.shard)
@@ -121,8 +120,8 @@ async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], cal
 async def confirm(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
-    """Make a hold a confirmed window; repeating it is harmless."""
-    tenant_id = tenant_meant(write.caller, query.tenant_id)
+    """Confirm a hold. Safe to repeat."""
+    tenant_id = scoped_tenant(write.caller, query.tenant_id)
     scope = write.request.scope
     return answer_response(
         await confirm_held(write.parts, scope, write.caller, tenant_id, reservation_id, body, write.key)
@@ -138,7 +137,7 @@ async def confirm_held(
     body: ByHolder,
     key: str | None,
 ) -> Answer:
-    """The answer to a confirm of that tenant's reservation. Raises the `Problem` that it met."""
+    """The response to a confirm of the tenant's reservation. Raises a `Problem` for what is not stored."""
     operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
     if caller.tenant_id is None:
         return await confirm_for_tenant(
@@ -152,8 +151,8 @@ async def confirm_held(
 async def cancel(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
-    """End a hold or a confirmed window; repeating it is harmless."""
-    tenant_id, operation = tenant_meant(write.caller, query.tenant_id), write.operation(body)
+    """Cancel a hold or a confirmed window. Safe to repeat."""
+    tenant_id, operation = scoped_tenant(write.caller, query.tenant_id), write.operation(body)
     return answer_response(
         await cancel_reservation(write.context, operation, write.actor, tenant_id, reservation_id, body.holder_id)
     )

@@ -1,4 +1,4 @@
-"""Reservations and resources as their tenants, or operators, see them."""
+"""Reads of reservations and resources: for tenants and operators, and for the sweepers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Database
+from orchestrator.operations.execution import Context
 from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import parse_resource
 from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store import resources
+from orchestrator.reservations.store import overdue, resources, starting
 from orchestrator.reservations.store import rows as reservation_rows
 from orchestrator.reservations.store.resources import Resource, ResourceKind
 
@@ -32,17 +33,53 @@ async def list_reservations(
 
 
 async def find_resource(database: Database, name: str, tenant_id: UUID | None) -> Resource:
-    """One resource; of reservations a tenant sees its own. Raises `ResourceNotFound`."""
+    """One resource, with the tenant's own reservation of it. Raises `ResourceNotFound`."""
     async with database.read_one() as reading:
         found = await resources.read_resource(reading, parse_resource(name), tenant_id)
     if found is None:
-        raise ResourceNotFound(f"there is no resource {name!r}", resources=[name])
+        raise ResourceNotFound.named([name])
     return found
 
 
 async def list_resources(
     database: Database, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
 ) -> list[Resource]:
-    """Up to `limit` resources after this place in the order of unit numbers."""
+    """Up to `limit` resources after this position, by unit number."""
     async with database.read_one() as reading:
         return await resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit)
+
+
+async def find_due_starts(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` confirmed reservations whose template is due to start, the earliest first."""
+    async with context.database.reading() as reading:
+        return await starting.find_due_starts(reading, limit)
+
+
+async def find_late_starts(context: Context, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """At most `limit` reservations whose start waits for a node, after this position, each with its position."""
+    async with context.database.reading() as reading:
+        return await starting.find_late_starts(reading, after, limit)
+
+
+async def find_stranded(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` begun reservations of a SKU with units of nodes out of service."""
+    async with context.database.reading() as reading:
+        return await starting.find_stranded(reading, limit)
+
+
+async def find_nodes_to_start(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` nodes with allocations that wait for units that are free now."""
+    async with context.database.reading() as reading:
+        return await starting.find_nodes_to_start(reading, limit)
+
+
+async def find_overdue_holds(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` holds past their deadline, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue.find_overdue_holds(reading, limit)
+
+
+async def find_windows_over(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` confirmed windows that have passed, the earliest first."""
+    async with context.database.reading() as reading:
+        return await overdue.find_windows_over(reading, limit)

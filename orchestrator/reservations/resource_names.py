@@ -1,7 +1,7 @@
-"""How resources are named: `node:<id>`, `slot:<node id>:<index>`, or an id that an operator gave (docs/reservations.md).
+"""Names of resources: `node:<id>`, `slot:<node id>:<index>`, or a registered id (docs/reference/reservations.md). Pure.
 
-Ids of operators hold no colon, so no name has two meanings. An id has one spelling, the one that it is shown in (RFC 9562:
-lower case, hyphens in four places), so nothing has two names.
+Registered ids contain no colon, so no name has two meanings. A UUID has one accepted spelling (RFC 9562: lower case, hyphens
+in four places), so no resource has two names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from orchestrator.reservations.refusals import ResourceNotFound
 
 RESOURCES_MAX = 1_024
-"""How many one reservation may name (migrations)."""
+"""Resources per reservation; also a constraint in the database."""
 RESOURCE_ID_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 _REGISTERED = re.compile(RESOURCE_ID_PATTERN.removesuffix("$"))
 _NODE_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -31,12 +31,12 @@ class Slot:
 
 
 ResourceName = UUID | Slot | str
-"""A node, a slot, or what an operator registered."""
+"""A node, a slot, or a registered resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedResources:
-    """Resources by what they are; `names` as they were written, each once."""
+    """Parsed names by kind; `names` are the names as sent, without duplicates."""
 
     names: tuple[str, ...]
     nodes: tuple[UUID, ...]
@@ -45,18 +45,18 @@ class NamedResources:
 
 
 def parse_resource(name: str) -> ResourceName:
-    """What the name means. Raises `ResourceNotFound` for what can name nothing."""
+    """Parse a name. Raises `ResourceNotFound` if it has no valid form."""
     if found := _NODE.fullmatch(name):
         return UUID(found[1])
     if found := _SLOT.fullmatch(name):
         return Slot(UUID(found[1]), int(found[2]))
     if not _REGISTERED.fullmatch(name):
-        raise ResourceNotFound(f"there is no resource {name!r}", resources=[name])
+        raise ResourceNotFound.named([name])
     return name
 
 
 def parse_resources(names: Sequence[str]) -> NamedResources:
-    """A bundle; who names a resource twice means it once. Raises `ResourceNotFound`."""
+    """Parse a bundle. Duplicate names are ignored. Raises `ResourceNotFound`."""
     distinct = tuple(dict.fromkeys(names))
     parsed = [parse_resource(name) for name in distinct]
     return NamedResources(

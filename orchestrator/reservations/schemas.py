@@ -1,4 +1,4 @@
-"""Reservations and resources as they are asked for and shown."""
+"""Requests and responses of reservations and resources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from orchestrator.allocations.schemas import SSH_KEYS_MAX, USER_DATA_LENGTH_MAX, CreateAllocation, Labels, Waits
-from orchestrator.http.fields import INT32_MAX, VARIANT, WHOLE, Id, Printable, Request, Sentence
+from orchestrator.http.documents import Waits
+from orchestrator.http.fields import (
+    INT32_MAX,
+    VARIANT,
+    WHOLE,
+    Labels,
+    Printable,
+    Request,
+    Sentence,
+    SshKeyIds,
+    UserData,
+)
 from orchestrator.http.moments import Moment
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
@@ -31,19 +41,19 @@ class _Hold(Request):
     ttl_seconds: Annotated[int, WHOLE] = Field(
         TTL_SECONDS_DEFAULT,
         json_schema_extra={"minimum": 1, "maximum": TTL_SECONDS_MAX},  # refused as `ttl_out_of_range`, not `invalid`
-        description="how long it lasts unless it is confirmed; at most BERTH_HOLD_SECONDS_MAX, also by default",
+        description="seconds until the hold expires unless confirmed; at most BERTH_HOLD_SECONDS_MAX, also by default",
     )
     name: Printable | None = None
 
 
 class StartedAllocation(Request):
-    """The allocation that starts by itself at `starts_at`."""
+    """The template of the allocation that starts at `starts_at`."""
 
     image: Printable | None = None
-    ssh_key_ids: Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
+    ssh_key_ids: SshKeyIds
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
-    user_data: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)] | None = None
+    user_data: UserData | None = None
 
 
 class HoldNamed(_Hold):
@@ -79,45 +89,28 @@ HoldResources = Annotated[
 
 
 class ByHolder(Request):
-    """Who holds the reservation; compared exactly."""
+    """The holder of the reservation; compared exactly."""
 
     holder_id: HolderId
-
-
-class ConsumeReservation(StartedAllocation):
-    """A claim of this reservation as an allocation. `sku` is needed where resources were named."""
-
-    reservation_id: Id
-    holder_id: HolderId
-    sku: Printable | None = None
-
-
-def _create_variant(value: Any) -> str:
-    reserved = "reservation_id" in value if isinstance(value, dict) else isinstance(value, ConsumeReservation)
-    return f"{VARIANT}reserved" if reserved else f"{VARIANT}placed"
-
-
-CreateOrConsume = Annotated[
-    Annotated[CreateAllocation, Tag(f"{VARIANT}placed")] | Annotated[ConsumeReservation, Tag(f"{VARIANT}reserved")],
-    Discriminator(_create_variant),
-]
 
 
 class ReservationFailure(BaseModel):
-    """Why its allocation could not be started."""
+    """Why the allocation of its template could not start."""
 
     code: str
     detail: str | None
 
 
 class Reservation(BaseModel):
-    """A hold or a confirmed window. The versions are those of its events in the log, once they have one."""
+    """A reservation. `created_version` and `released_version` are the log versions of its events, once they are sequenced."""
 
     reservation_id: UUID
     tenant_id: UUID
     holder_id: str
     status: ReservationState
-    result: Literal["ok", "noop"] | None = Field(description="in answers to writes: whether something was done")
+    result: Literal["ok", "noop"] | None = Field(
+        description="in responses to writes: whether the write changed something"
+    )
     resources: list[str]
     sku: str | None
     gpus: Count | None
@@ -142,14 +135,14 @@ class Reservation(BaseModel):
 
 
 class ReservationQuery(PageQuery):
-    """Which reservations to list."""
+    """Filters of a list of reservations."""
 
     state: ReservationState | None = None
     tenant_id: UUID | None = Field(None, description="for operators' keys")
 
 
 class Resource(BaseModel):
-    """Something that can be reserved, and what it is now."""
+    """A resource and its state."""
 
     id: str
     kind: Literal["node", "slot", "registered"]
@@ -160,13 +153,13 @@ class Resource(BaseModel):
 
 
 class ResourceQuery(PageQuery):
-    """Which resources to list."""
+    """Filters of a list of resources."""
 
     kind: Literal["node", "slot", "registered"] | None = None
 
 
 class CreateResource(Request):
-    """The id that an operator gives."""
+    """A resource to register."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -174,6 +167,6 @@ class CreateResource(Request):
 
 
 class TakeOutOfService(Request):
-    """Why, on the record and told to whoever asks for it."""
+    """The operator's reason; audited, and returned in refusals."""
 
     reason: Sentence

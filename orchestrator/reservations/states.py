@@ -1,7 +1,7 @@
-"""The states of a reservation, the only transitions between them, and the arithmetic of its times (DESIGN §4).
+"""States of reservations and resources, the allowed transitions, and reservation ids (DESIGN §4). Pure.
 
 A reservation is a hold or a confirmed window on named units (reference: AllocDB semantics; Floyd allocations). Where one
-source calls a repetition an invalid state and the other safe to repeat, it is safe to repeat.
+source calls a repetition an invalid state and the other one safe, it is safe.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from uuid import UUID
 
 POSITION_BITS = 64
 POSITION_MAX = 2**63 - 1
-"""Postgres's bigint; the other half of the 64 bits stays unused."""
+"""The maximum of PostgreSQL's bigint."""
 
 
 MOMENT_MAX = datetime.max.replace(tzinfo=UTC)
-"""The last moment that every part of Berth can write down: the end of the year 9999."""
+"""The latest time that every part of Berth can represent: the end of the year 9999."""
 
 
 class ReservationState(StrEnum):
-    """Where a reservation stands."""
+    """The state of a reservation."""
 
     HOLD = "hold"
     CONFIRMED = "confirmed"
@@ -46,15 +46,15 @@ RESERVATION_TRANSITIONS = frozenset(
 )
 
 
-class Result(StrEnum):
-    """How a write that succeeded is marked: it did something, or there was nothing left to do."""
+class WriteResult(StrEnum):
+    """The result of a successful write: it changed something, or there was nothing to change."""
 
     OK = "ok"
     NOOP = "noop"
 
 
 class ResourceState(StrEnum):
-    """What a resource is now, derived from its claims and its place in service."""
+    """The state of a resource, derived from its claims and its service."""
 
     AVAILABLE = "available"
     RESERVED = "reserved"
@@ -69,6 +69,6 @@ def reservation_id(shard: int, position: int) -> UUID:
 
 
 def position_of(id_: UUID, shard: int) -> int | None:
-    """The position that an id names in this shard; None if it is another shard's, or no id that was ever given out."""
+    """The position in this shard that an id encodes; None for another shard's id, or one that was never assigned."""
     position = id_.int & ((1 << POSITION_BITS) - 1)
     return position if id_.int >> POSITION_BITS == shard and 0 < position <= POSITION_MAX else None

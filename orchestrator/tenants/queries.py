@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Database
+from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.store import api_keys, ssh_keys, tenants
 from orchestrator.tenants.store import api_keys as principals
 from orchestrator.tenants.store.api_keys import ApiKey

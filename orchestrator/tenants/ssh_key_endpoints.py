@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import TenantCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -18,6 +17,7 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import TenantWrite
 from orchestrator.tenants import queries as ssh_keys
 from orchestrator.tenants.commands.ssh_keys import add_ssh_key, remove_ssh_key
+from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.ssh_key_format import read_ssh_public_key
 from orchestrator.tenants.ssh_key_schemas import AddSshKey, SshKey
 

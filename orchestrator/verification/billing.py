@@ -32,7 +32,7 @@ select i.allocation_id, to_jsonb(i) - array['allocation_id', 'opened_version', '
            'price_micro_per_gpu_second', p.price_micro_per_gpu_second)::text end
 from metering_intervals i left join allocations a on a.id = i.allocation_id
 left join sku_prices p on p.sku = a.sku and p.price_version = a.price_version
-where (a.id is null) or (i.tenant_id, i.sku, i.gpus, i.price_version, i.active_at, i.price_micro_per_gpu_second)
+where (i.tenant_id, i.sku, i.gpus, i.price_version, i.active_at, i.price_micro_per_gpu_second)
       is distinct from (a.tenant_id, a.sku, a.gpus, a.price_version, a.active_at, p.price_micro_per_gpu_second)
 """
 ENDS: LiteralString = f"""

@@ -1,8 +1,7 @@
-"""Where a webhook may be sent: addresses of URLs, and of what their names resolve to (docs/webhooks.md).
+"""Which URLs and addresses webhooks may be sent to (docs/reference/webhooks.md).
 
-What is refused follows IANA's registries of special-purpose addresses (RFC 6890 and its successors), and everything that
-embeds an IPv4 address: who asks for it could mean any machine of ours. IPv6 is a list of what is let through, for what
-will be registered there is not known yet.
+Refuses IANA's special-purpose addresses (RFC 6890 and its successors) and every IPv6 range that embeds IPv4 addresses, which
+could reach a machine of this deployment. IPv6 is an allow list, because future special-purpose ranges are unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """A URL in its parts. `target` is path and query; `authority` is what the Host header says."""
+    """The parts of a URL. `target` is path and query; `authority` is the value of the Host header."""
 
     scheme: str
     host: str
@@ -49,13 +48,13 @@ class WebhookUrl:
 
     @property
     def authority(self) -> str:
-        """Host and port as the Host header has them (RFC 9110, 7.2)."""
+        """Host and port as in the Host header (RFC 9110, 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == {"https": 443, "http": 80}[self.scheme] else f"{host}:{self.port}"
 
 
 def read_webhook_url(url: str) -> WebhookUrl:
-    """The URL in its parts. Raises ValueError with what is wrong with it."""
+    """Parse a webhook URL. Raises ValueError that says what is wrong."""
     if not 0 < len(url) <= URL_LENGTH_MAX or _VISIBLE.fullmatch(url) is None or "\\" in url:
         raise ValueError("must be a URL of visible ASCII characters, without backslashes")
     try:
@@ -74,7 +73,7 @@ def read_webhook_url(url: str) -> WebhookUrl:
 
 
 def is_public_address(text: str) -> bool:
-    """Whether this is the address of a machine on the public internet, and of nothing else."""
+    """Return whether `text` is an address on the public internet."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -91,9 +90,9 @@ def _is_public_v6(address: IPv6Address) -> bool:
 
 
 def literal_address(host: str) -> str | None:
-    """The address that a host is by itself, without a name being asked for; None for a name.
+    """Return the address that a host denotes without name resolution; None for a name.
 
-    The forms of inet_aton (`127.1`, `0x7f000001`, `2130706433`, `0177.0.0.1`) are addresses too: resolvers take them.
+    The forms of inet_aton (`127.1`, `0x7f000001`, `2130706433`, `0177.0.0.1`) are addresses too: resolvers accept them.
     """
     try:
         return str(ipaddress.ip_address(host))
@@ -106,7 +105,7 @@ def literal_address(host: str) -> str | None:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host need not be looked up to see that it is none of the public internet."""
+    """Return whether a host is known to be private without resolving it."""
     name = host.rstrip(".").lower()
     address = literal_address(name)
     if address is not None:

@@ -1,4 +1,4 @@
-"""`/api/v1/webhooks`: a tenant's, with its own events; with an operator's key the operators', with all (docs/webhooks.md)."""
+"""`/api/v1/webhooks`: a tenant's webhooks receive its events; the operators' receive all events (docs/reference/webhooks.md)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ Number = Annotated[int, Path(ge=1, le=NUMBER_MAX)]
 
 
 @router.post("", status_code=201, response_model=schemas.WebhookWithSecret)
-async def create(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
-    """Send events to a URL, from now on. The secret is told in this answer (and in its replays to the same caller) and
-    nowhere else.
-    """
+async def create_one(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
+    """Send events from now on to a URL. The secret is returned only in this response and its replays to the same caller."""
     settings = write.parts.settings
     require_sendable(settings, body.url)
     answer = await create_webhook(
@@ -53,26 +51,26 @@ async def create(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
         versions_max=settings.webhook_retention_versions_max,
         webhooks_max=settings.webhooks_max,
     )
-    return told_once(write, answer)
+    return secret_response(write, answer)
 
 
 @router.get("", response_model=Page[schemas.Webhook])
-async def list_own(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """The caller's webhooks, without their secrets."""
+async def list_all(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
+    """List the caller's webhooks, without their secrets."""
     after, limit = identified_page(query, "webhooks")
     found = await webhooks.list_webhooks(parts.context.database, caller.tenant_id, after=after, limit=limit)
     return json_response(page_of(found, query.limit, "webhooks", lambda webhook: webhook.id))
 
 
 @router.get("/{webhook_id}", response_model=schemas.Webhook)
-async def find(webhook_id: UUID, caller: Caller, parts: Parts) -> Response:
-    """One webhook."""
+async def get_one(webhook_id: UUID, caller: Caller, parts: Parts) -> Response:
+    """Return one webhook."""
     return json_response(await webhooks.find_webhook(parts.context.database, caller.tenant_id, webhook_id))
 
 
 @router.patch("/{webhook_id}", response_model=schemas.Webhook)
-async def change(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWrite) -> Response:
-    """Change it, disable it, or enable it again: it then begins with what comes next."""
+async def change_one(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWrite) -> Response:
+    """Change, disable or enable a webhook. Once enabled again, it receives events from then on."""
     if body.url is not None:
         require_sendable(write.parts.settings, body.url)
     answer = await change_webhook(
@@ -89,30 +87,30 @@ async def change(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWrite)
 
 
 @router.delete("/{webhook_id}", status_code=204)
-async def remove(webhook_id: UUID, write: AnyWrite) -> Response:
-    """Send it nothing more."""
+async def delete_one(webhook_id: UUID, write: AnyWrite) -> Response:
+    """Delete a webhook; nothing more is sent to it."""
     return answer_response(await delete_webhook(write.context, write.operation(), write.caller, webhook_id))
 
 
 @router.post("/{webhook_id}/rotate", response_model=schemas.WebhookWithSecret)
 async def rotate(webhook_id: UUID, write: AnyWrite, body: schemas.RotateWebhook | None = None) -> Response:
-    """Sign by a new key. The older ones sign too until the overlap is over, so that receivers can change in between."""
-    wanted = body or schemas.RotateWebhook()
+    """Sign with a new key. Older keys sign as well until the overlap is over, so that receivers can change over."""
+    rotation = body or schemas.RotateWebhook()
     answer = await rotate_webhook(
         write.context,
-        write.operation(wanted),
+        write.operation(rotation),
         write.caller,
         write.sealer(),
         keys_of(write),
         webhook_id,
-        overlap_seconds=wanted.overlap_seconds,
+        overlap_seconds=rotation.overlap_seconds,
     )
-    return told_once(write, answer)
+    return secret_response(write, answer)
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=schemas.Delivery)
 async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = None) -> Response:
-    """Deliver a message that stands for no event; what came of it stands in the deliveries."""
+    """Send a test message, which is no event; its outcome is listed with the deliveries."""
     return answer_response(
         await send_test_message(
             write.context, write.operation(), write.caller, webhook_id, pending_max=pending_max(write)
@@ -122,7 +120,7 @@ async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = No
 
 @router.post("/{webhook_id}/replay", status_code=202, response_model=schemas.ReplayCounts)
 async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write: AnyWrite) -> Response:
-    """Send again what has failed since a time."""
+    """Send the deliveries that failed since a time again."""
     return answer_response(
         await replay_failed_deliveries(
             write.context, write.operation(body), write.caller, webhook_id, body.since, pending_max=pending_max(write)
@@ -134,7 +132,7 @@ async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write:
 async def list_deliveries(
     webhook_id: UUID, query: Annotated[schemas.DeliveryQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:
-    """What it had to deliver and what came of it, the newest first."""
+    """List deliveries and their outcomes, newest first."""
     before = place_after(query.cursor, "deliveries", bounded_integer, NUMBER_MAX)
     found = await webhooks.list_deliveries(
         parts.context.database, caller.tenant_id, webhook_id, state=query.state, before=before, limit=query.limit + 1
@@ -144,13 +142,13 @@ async def list_deliveries(
 
 @router.get("/{webhook_id}/deliveries/{number}", response_model=schemas.Delivery)
 async def find_delivery(webhook_id: UUID, number: Number, caller: Caller, parts: Parts) -> Response:
-    """One of them."""
+    """Return one delivery."""
     return json_response(await webhooks.find_delivery(parts.context.database, caller.tenant_id, webhook_id, number))
 
 
 @router.post("/{webhook_id}/deliveries/{number}/replay", status_code=202, response_model=schemas.Delivery)
 async def replay(webhook_id: UUID, number: Number, write: AnyWrite, body: Nothing | None = None) -> Response:
-    """Send one message again, at once."""
+    """Send one delivery again, at once."""
     return answer_response(
         await replay_delivery(
             write.context, write.operation(), write.caller, webhook_id, number, pending_max=pending_max(write)
@@ -159,30 +157,33 @@ async def replay(webhook_id: UUID, number: Number, write: AnyWrite, body: Nothin
 
 
 def require_sendable(settings: Settings, url: str) -> None:
-    """The deployment lets webhooks be sent there, as far as can be seen without looking the name up, which is done at each
-    attempt. Raises `WebhookUrlRefused`.
+    """Check a URL against the deployment's rules without resolving its host, which happens at each attempt.
+
+    Raises `WebhookUrlRefused`.
     """
     parts = read_webhook_url(url)
     if parts.scheme == "http" and not settings.webhook_http_allowed:
-        raise WebhookUrlRefused("webhooks are sent to https:// URLs", reason="http")
+        raise WebhookUrlRefused("this deployment sends webhooks only to https:// URLs; use one", reason="http")
     if is_private_host(parts.host) and not settings.webhook_private_addresses_allowed:
-        raise WebhookUrlRefused("webhooks are sent to hosts of the public internet", reason="private_address")
+        raise WebhookUrlRefused(
+            f"{parts.host} is not a host of the public internet; use one that is", reason="private_address"
+        )
 
 
 def keys_of(write: Write) -> WebhookKeys:
-    """What keeps the keys of webhooks. Raises `WebhooksUnavailable`."""
+    """Return the cipher of webhook keys. Raises `WebhooksUnavailable`."""
     if write.context.signer is None:
-        raise WebhooksUnavailable("this process has no task signing key (BERTH_TASK_SIGNING_KEY_FILE)")
+        raise WebhooksUnavailable("this process has no task signing key; the operator sets BERTH_TASK_SIGNING_KEY_FILE")
     return WebhookKeys(write.context.signer)
 
 
 def pending_max(write: Write) -> int:
-    """How many deliveries of a webhook may wait."""
+    """Return the bound on pending deliveries of a webhook."""
     return write.parts.settings.webhook_pending_max
 
 
-def told_once(write: Write, answer: Answer) -> Response:
-    """The answer, with the secret that it may hold in the clear."""
+def secret_response(write: Write, answer: Answer) -> Response:
+    """Return the response, with its secret (if any) in the clear."""
     if answer.status < 400 and "secret" in orjson.loads(answer.body):
         return unsealed_response(write, answer, "secret")
     return answer_response(answer)

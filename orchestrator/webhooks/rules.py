@@ -1,4 +1,4 @@
-"""The schedule of a webhook's attempts, and what an attempt came to. Pure."""
+"""The retry schedule of webhook deliveries, the outcome of an attempt, and the refusals. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from orchestrator.log.event_messages import TEST_TYPE
 from orchestrator.problems import Problem
 
 SCHEDULE_SECONDS: Final = (0.0, 5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
-"""Before the first attempt, the second, and so on (Standard Webhooks 1.0, "Deliverability and reliability")."""
+"""Pause before the first attempt, the second, and so on (Standard Webhooks 1.0, "Deliverability and reliability")."""
 ATTEMPTS_MAX: Final = len(SCHEDULE_SECONDS)
 JITTER: Final = 0.1
-"""By how much of itself a pause may be longer."""
+"""The largest random extension of a pause, as a fraction of it."""
 RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
-"""Longest wait that an endpoint can ask for."""
+"""Longest `Retry-After` that is honoured."""
 EXCERPT_LENGTH_MAX: Final = 1_000
 GONE: Final = 410
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one. `error`: why it failed where no answer says so; `retry_after_seconds`: what the endpoint asks for."""
+    """The outcome of an attempt. `error`: why it failed without a response; `retry_after_seconds`: from `Retry-After`."""
 
     duration_ms: int
     response_status: int | None = None
@@ -32,17 +32,17 @@ class Attempt:
 
     @property
     def succeeded(self) -> bool:
-        """2xx, and nothing else, is success."""
+        """Whether the endpoint answered 2xx."""
         return self.error is None and self.response_status is not None and 200 <= self.response_status < 300
 
     @property
     def is_gone(self) -> bool:
-        """The endpoint wants nothing more, ever."""
+        """Whether the endpoint answered 410, which disables the webhook."""
         return self.error is None and self.response_status == GONE
 
 
 def pause_seconds(attempts: int, asked_seconds: float | None, chance: float) -> float | None:
-    """How long to wait after so many attempts, the last of which failed; None: no more. `chance`, from 0 to 1, spreads."""
+    """Return the pause after the given number of failed attempts; None after the last. `chance` (0 to 1) spreads retries."""
     if attempts >= ATTEMPTS_MAX:
         return None
     planned = SCHEDULE_SECONDS[attempts] * (1 + JITTER * chance)
@@ -50,7 +50,7 @@ def pause_seconds(attempts: int, asked_seconds: float | None, chance: float) -> 
 
 
 def document_of_test(message_id: str, time: str, webhook_id: str) -> Mapping[str, Any]:
-    """The CloudEvents document of a test message."""
+    """Return the CloudEvents document of a test message."""
     return {
         "specversion": "1.0",
         "id": message_id,
@@ -64,30 +64,30 @@ def document_of_test(message_id: str, time: str, webhook_id: str) -> Mapping[str
 
 
 class WebhookUrlRefused(Problem):
-    """This deployment sends nothing there; `reason` is `http` or `private_address`."""
+    """This deployment does not send webhooks to this URL; `reason` is `http` or `private_address`."""
 
     status, code, title = 422, "webhook_url_refused", "Webhook URL refused"
 
 
 class WebhooksFull(Problem):
-    """There are as many webhooks as there may be."""
+    """The bound on webhooks per tenant is reached."""
 
     status, code, title, business = 409, "webhooks_full", "Webhooks full", True
 
 
 class WebhookKeysFull(Problem):
-    """As many older keys sign still as may: the overlaps of earlier rotations are not over."""
+    """The bound on live signing keys is reached: overlaps of earlier rotations are not over."""
 
     status, code, title, business = 409, "webhook_keys_full", "Webhook keys full", True
 
 
 class WebhookBusy(Problem):
-    """As many deliveries wait for their attempts as may."""
+    """The bound on pending deliveries of a webhook is reached."""
 
     status, code, title, business = 409, "webhook_busy", "Webhook busy", True
 
 
 class WebhooksUnavailable(Problem):
-    """This process has no task signing key, under which the keys of webhooks are kept."""
+    """This process has no task signing key, which encrypts the keys of webhooks."""
 
     status, code, title = 503, "webhooks_unavailable", "Webhooks unavailable"

@@ -1,4 +1,4 @@
-"""Webhooks as the API takes and shows them (docs/webhooks.md)."""
+"""Webhooks as the API accepts and returns them (docs/reference/webhooks.md)."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ _FAMILIES = sorted({f"{name[: place + 1]}*" for name in _TYPES for place, sign i
 _NAMES = frozenset({*_TYPES, *_FAMILIES})
 
 
-def _usable(url: str) -> str:
+def _parseable(url: str) -> str:
     read_webhook_url(url)
     return url
 
 
 def _known(name: str) -> str:
-    """A misspelt type would be silence."""
+    # A misspelt type would never match an event.
     if name not in _NAMES:
-        raise ValueError("must be a type of event, or `<family>.*`")
+        raise ValueError("must be an event type, or `<family>.*`")
     return name
 
 
 Url = Annotated[
     str,
     Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url", "pattern": URL_PATTERN}),
-    AfterValidator(_usable),
+    AfterValidator(_parseable),
 ]
 TypeName = Annotated[
     str, Field(max_length=100, json_schema_extra={"enum": [*_TYPES, *_FAMILIES]}), AfterValidator(_known)
 ]
-Types = Annotated[list[TypeName], Field(max_length=TYPES_MAX, description="Types, and families; none: every event")]
+Types = Annotated[
+    list[TypeName], Field(max_length=TYPES_MAX, description="Event types and families; empty: every event")
+]
 SigningName = Literal["hmac", "ed25519"]
 StateName = Literal["enabled", "disabled"]
 
 
 class CreateWebhook(Request):
-    """Where to send what."""
+    """The URL to send events to, and their types."""
 
     url: Url
     types: Types = Field(default_factory=list)
@@ -61,7 +63,7 @@ class CreateWebhook(Request):
 
 
 class ChangeWebhook(Request):
-    """What is left out stays as it is."""
+    """Changes to a webhook; a member left out is unchanged."""
 
     url: Url | None = None
     types: Types | None = None
@@ -70,44 +72,46 @@ class ChangeWebhook(Request):
 
 
 class RotateWebhook(Request):
-    """How long the older keys sign too."""
+    """How long the older keys sign as well."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_SECONDS_MAX), WHOLE] = OVERLAP_SECONDS_DEFAULT
 
 
 class ReplayDeliveries(Request):
-    """Which: those that failed at this time or later."""
+    """Replays the deliveries that failed at `since` or later."""
 
     since: Moment
 
 
 class Webhook(BaseModel):
-    """Where events are sent. `position`: everything of the log up to there has its delivery."""
+    """A webhook. `position`: every event up to this version has its delivery."""
 
     id: UUID
     url: str
     description: str | None
     types: list[str]
     signing: SigningName
-    public_keys: list[str] = Field(description="What verifies its messages (Ed25519), the newest first")
+    public_keys: list[str] = Field(description="Keys that verify its messages (Ed25519), newest first")
     state: StateName
     disabled_reason: Literal["requested", "gone", "failing"] | None
     disabled_at: datetime | None
-    failing_since: datetime | None = Field(description="When the first attempt failed since the last that succeeded")
+    failing_since: datetime | None = Field(description="Since when every attempt has failed")
     position: BigCount
-    missed_before: BigCount | None = Field(description="Events before this version were not kept until it came to them")
+    missed_before: BigCount | None = Field(
+        description="Events before this version were truncated before the webhook reached them"
+    )
     created_at: datetime
     updated_at: datetime
 
 
 class WebhookWithSecret(Webhook):
-    """As it is told when a key is made: `secret` (HMAC) is in this answer and nowhere else."""
+    """The response that creates a key: `secret` (HMAC) is returned only here."""
 
     secret: str | None = None
 
 
 class Delivery(BaseModel):
-    """A message to a webhook; `number` names it. `version` is null for a test message."""
+    """A message to a webhook, identified by `number`. `version` is null for a test message."""
 
     number: BigCount
     version: BigCount | None
@@ -127,13 +131,13 @@ class Delivery(BaseModel):
 
 
 class DeliveryQuery(PageQuery):
-    """Which deliveries."""
+    """The filter of a list of deliveries."""
 
     state: Literal["pending", "succeeded", "failed"] | None = None
 
 
 class ReplayCounts(BaseModel):
-    """How many are sent again, how many that failed are left for another call, and of how many the event is gone."""
+    """How many deliveries are sent again, how many are left for another call, and of how many the event was truncated."""
 
     replayed: Count
     left: Count

@@ -1,7 +1,7 @@
-"""Signatures of webhooks, and their keys, as Standard Webhooks 1.0 has them (standardwebhooks.com).
+"""Signs webhook messages and generates signing keys, as Standard Webhooks 1.0 specifies (standardwebhooks.com).
 
-What is signed is `<webhook-id>.<webhook-timestamp>.<body>`. `v1` is HMAC-SHA256 with a secret `whsec_<base64>`; `v1a` is
-Ed25519 with a key `whsk_<base64 of seed and public key>`, whose public half is `whpk_<base64>`.
+The signed content is `<webhook-id>.<webhook-timestamp>.<body>`. `v1` is HMAC-SHA256 with a secret `whsec_<base64>`; `v1a` is
+Ed25519 with a key `whsk_<base64 of seed and public key>`, its public half is `whpk_<base64>`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECRET_BYTES: Final = 32
 
 
 class Signing(StrEnum):
-    """How a webhook is signed."""
+    """The signature scheme of a webhook."""
 
     HMAC = "hmac"
     ED25519 = "ed25519"
@@ -30,14 +30,14 @@ class Signing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """What signs; never shown but once, and only where it is shared. `public_key`: what verifies, for Ed25519."""
+    """A signing key. An HMAC secret is shown once; `public_key` (Ed25519 only) verifies signatures."""
 
     secret: str
     public_key: str | None
 
 
 def new_signing_key(signing: Signing) -> SigningKey:
-    """A key that nobody had before."""
+    """Generate a random signing key."""
     if signing is Signing.HMAC:
         return SigningKey(f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}", None)
     key = Ed25519PrivateKey.generate()
@@ -47,7 +47,7 @@ def new_signing_key(signing: Signing) -> SigningKey:
 
 
 def signature_header(keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: one signature by each key, the newest first, separated by spaces."""
+    """Return the value of `webhook-signature`: one signature per key, newest first, separated by spaces."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     return " ".join(_sign(key, signed) for key in keys)
 
@@ -57,6 +57,6 @@ def _sign(key: str, signed: bytes) -> str:
     raw = base64.b64decode(text, validate=True)
     if kind == "whsec":
         return f"v1,{base64.b64encode(hmac.new(raw, signed, hashlib.sha256).digest()).decode()}"
-    assert kind == "whsk", "no other kind is made"
+    assert kind == "whsk", "keys are whsec_ or whsk_"
     signature = Ed25519PrivateKey.from_private_bytes(raw[:SECRET_BYTES]).sign(signed)
     return f"v1a,{base64.b64encode(signature).decode()}"

@@ -131,7 +131,7 @@ def test_a_tenant_cannot_throw_fault_switches(api: PublicApi, admin: Caller) -> 
     place = new_place(admin, api.database)
     tenant = new_tenant(admin)
     before = api.database.execute("select count(*) from allocations").fetchone()
-    with pytest.raises(AssertionError, match="fault switches are not allowed"):
+    with pytest.raises(AssertionError, match="fault labels are disabled"):
         rent(tenant, place, labels={"berth.fault/vfio": "1", "team": "x"})
     assert api.database.execute("select count(*) from allocations").fetchone() == before
     assert rent(tenant, place, labels={"team": "berth.fault/vfio"})["labels"] == {"team": "berth.fault/vfio"}

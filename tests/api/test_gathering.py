@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.edge.batching import Batcher
-from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Overloaded, Problem
 
@@ -62,7 +62,7 @@ class World:
                 self.twice.append(key)
             self.keys.append(key)
 
-    async def carry(self, wishes: list[Wish]) -> Sequence[Result | Later]:
+    async def carry(self, wishes: list[Wish]) -> Sequence[Result | Deferred]:
         """A list."""
         keys = [one.operation.key for one in wishes]
         self.note(keys)
@@ -78,14 +78,14 @@ class World:
             raise RuntimeError("a list failed")
         return [self.judge(one) for one in wishes]
 
-    def judge(self, one: Wish) -> Result | Later:
+    def judge(self, one: Wish) -> Result | Deferred:
         """Its place in a list."""
         match one.way[0]:
             case "answer":
                 return Answer(201, "{}")
             case "refuse":
                 return Problem("no")
-        return Answer(409, "{}") if self.settled.is_set() else partial(self.later, one)
+        return Answer(409, "{}") if self.settled.is_set() else Deferred(partial(self.later, one))
 
     async def later(self, one: Wish) -> Result:
         """Alone."""

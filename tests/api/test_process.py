@@ -72,7 +72,9 @@ def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> 
     name = f"old_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"create database {name}")
-    migrations.upgrade(postgres_server.url(name), "0001")
+    migrations.upgrade(postgres_server.url(name))
+    with psycopg.connect(postgres_server.url(name)) as connection:
+        connection.execute("update alembic_version set version_num = '0001'")
     process = listening(postgres_server.url(name), 0.2)
     _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""Reservations through the API: every row of the tables of docs/reservations.md, every refusal, and lists."""
+"""Reservations through the API: every row of the tables of docs/reference/reservations.md, every refusal, and lists."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.oidc.key_sets import KeySet, UnreadableKeySet, read_key_set
 from orchestrator.http.oidc.token_principals import ClaimRules, principal_of
 from orchestrator.http.oidc.token_refusals import TokenInvalid, TokenRefused
 from orchestrator.http.oidc.tokens import TokenRules, read_header, verify_token
+from orchestrator.tenants.principals import Principal
 from tests.api.issuer import ALGORITHMS, encoded, new_signing_key, public_jwk, signed
 
 ISSUER = "https://issuer.example"

@@ -1,4 +1,4 @@
-"""Availability in a window is what can really be held, and the earliest time is the earliest (docs/http-api.md)."""
+"""Availability in a window is what can really be held, and the earliest time is the earliest (docs/reference/http-api.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code and documents cite of the design is in the project: sections, promises, traps (docs/design.md)."""
+"""What code and documents cite of the design is in the project: sections, promises, traps (docs/explanation/design.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DESIGN = (ROOT / "docs" / "design.md").read_text()
+DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 SECTIONS = re.findall(r"^## (\d+)\. ", DESIGN, re.MULTILINE)
 PROMISES = re.findall(r"^\| (P\d+) \|", DESIGN, re.MULTILINE)
 TRAPS = set(re.findall(r"^### (\w+)$", DESIGN.partition("\n## Traps\n")[2], re.MULTILINE))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_sources import STEPS, command_modules, command_trees
+from tests.support.command_sources import command_modules, command_trees
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
@@ -18,11 +18,11 @@ TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
-    "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/stream_check/",
-    "berth/database/", "berth/local/servers.py", "berth/client/consumer_positions.py",
+    "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/cli/deployment/",
+    "node_agent/journal_file.py", "berth/local/servers.py", "berth/client/consumer_positions.py",
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
-MAY_BE_IMPORTED = {"node_agent": "node_agent.protocol", "berth": "berth.client"}
+MAY_BE_IMPORTED = {"node_agent": ("node_agent.protocol",), "berth": ("berth.client", "berth.process")}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
 
 
@@ -94,7 +94,7 @@ COMMANDS = re.compile(r"^orchestrator\.[a-z]+\.commands\b")
 def calls_another_command(tree: ast.Module) -> Iterator[int]:
     """Lines that import a command."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and COMMANDS.match(node.module or "") and node.module not in STEPS:
+        if isinstance(node, ast.ImportFrom) and COMMANDS.match(node.module or ""):
             yield node.lineno
 
 
@@ -105,8 +105,22 @@ def reaches_past_the_protocol(tree: ast.Module) -> Iterator[int]:
             continue
         for name in [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]:
             package = name.split(".")[0]
-            if package in MAY_BE_IMPORTED and not f"{name}.".startswith(f"{MAY_BE_IMPORTED[package]}."):
+            allowed = tuple(f"{module}." for module in MAY_BE_IMPORTED.get(package, (package,)))
+            if not f"{name}.".startswith(allowed):
                 yield node.lineno
+
+
+def imports_more_than_the_shared_package(path: str, tree: ast.Module) -> Iterator[int]:
+    """Lines that import a package of the project other than the module's own and `berth.process`."""
+    own = "berth.process." if path.startswith("berth/process/") else f"{path.split('/')[0]}."
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield node.lineno
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for name in names:
+                if name.split(".")[0] in PACKAGES and not f"{name}.".startswith((own, "berth.process.")):
+                    yield node.lineno
 
 
 def without_docstring(tree: ast.Module) -> Iterator[int]:
@@ -148,6 +162,21 @@ def test_sql_is_in_the_store() -> None:
 )
 def test_no_module_breaks(rule: Callable[[ast.Module], Iterator[int]], packages: tuple[str, ...]) -> None:
     assert [f"{path}:{line}" for path, tree in modules(*packages) for line in rule(tree)] == []
+
+
+def test_relay_and_agent_import_only_the_shared_package_and_that_imports_nothing() -> None:
+    isolated = ("outbox_relay", "node_agent", "berth/process")
+    found = [
+        f"{path}:{line}"
+        for path, tree in modules(*isolated)
+        for line in imports_more_than_the_shared_package(path, tree)
+    ]
+    assert found == []
+    breach = ast.parse("from berth.client import api")
+    assert list(imports_more_than_the_shared_package("node_agent/agent.py", breach))
+    assert list(imports_more_than_the_shared_package("berth/process/logs.py", ast.parse("import berth.client")))
+    initial = ast.parse((ROOT / "berth" / "__init__.py").read_text())
+    assert not [node for node in ast.walk(initial) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 @pytest.mark.parametrize(

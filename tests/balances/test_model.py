@@ -29,9 +29,9 @@ from hypothesis.stateful import (
 from psycopg.types.json import Jsonb
 
 from berth.local.servers import LocalPostgres
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import evaluate_balance
 from orchestrator.billing.queries import find_balance
-from orchestrator.billing.rules import AMOUNT_MAX, Standing
+from orchestrator.billing.rules import AMOUNT_MAX, BalanceSnapshot
 from orchestrator.operations.execution import Context
 from tests.balances.desk import make_prepaid, top_up, withdraw
 from tests.databases import copied_database
@@ -237,12 +237,12 @@ class Balances(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self.place.run(look_at_balance(self.place.context, self.tenant_id))
+        self.place.run(evaluate_balance(self.place.context, self.tenant_id))
         self.model.look(self._looked_at())
 
     @invariant()
     def the_balance_is_the_models(self) -> None:
-        found: Standing = self.place.run(find_balance(self.place.context.database, self.tenant_id))
+        found: BalanceSnapshot = self.place.run(find_balance(self.place.context.database, self.tenant_id))
         at = found.at.astimezone(UTC)
         running = [one for one in self.model.intervals.values() if one.ended_at is None]
         assert (found.settled, found.accruing) == (self.model.settled(), self.model.accruing(at))

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import evaluate_balance
 from orchestrator.billing.queries import find_balance, find_due_balances, find_late_seconds, find_running_allocations
 from orchestrator.operations.execution import Context
 from tests.databases import copied_database
@@ -74,7 +74,7 @@ def test_a_look_reads_what_is_due_and_what_runs(crowded: tuple[str, uuid.UUID]) 
             "late": (5, lambda: find_late_seconds(context)),
             "balance": (4 * RUNNING + 10, lambda: find_balance(context.database, busy)),
             "running": (4 * RUNNING + 10, lambda: find_running_allocations(context, busy, 100)),
-            "look": (4 * RUNNING + 20, lambda: look_at_balance(context, busy)),
+            "look": (4 * RUNNING + 20, lambda: evaluate_balance(context, busy)),
         }
         for _, act in ways.values():
             for _ in range(6):  # by then a session has its plans, made while there was nothing

@@ -12,10 +12,9 @@ import psycopg
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.allocations.commands.release import release_for_billing
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import evaluate_balance, release_for_billing
 from orchestrator.billing.queries import find_balance, find_due_balances
-from orchestrator.billing.rules import AMOUNT_MAX, Standing
+from orchestrator.billing.rules import AMOUNT_MAX, BalanceSnapshot
 from orchestrator.operations.execution import Context
 from orchestrator.problems import OperationConflict
 from orchestrator.verification.billing import check_billing
@@ -67,7 +66,7 @@ def tenant(fleet: tuple[str, Seeded]) -> Iterator[Seeded]:
         assert check_billing(checked, Bounds()).violations == []
 
 
-def standing(url: str, tenant: Seeded) -> Standing:
+def standing(url: str, tenant: Seeded) -> BalanceSnapshot:
     return run_with(url, lambda context: find_balance(context.database, tenant.tenant_id))
 
 
@@ -266,7 +265,7 @@ def test_the_lock_of_the_balance_decides(url: str, tenant: Seeded) -> None:
     allocation_id = run_metered(url, tenant, HOUR)
 
     async def race(context: Context) -> bool:
-        assert (await look_at_balance(context, tenant.tenant_id)).tell_depleted
+        assert (await evaluate_balance(context, tenant.tenant_id)).emit_depleted
         async with await psycopg.AsyncConnection.connect(url) as paying_:
             await paying_.execute("select from balances where tenant_id = %s for update", (tenant.tenant_id,))
             releasing = asyncio.create_task(release_for_billing(context, allocation_id))
@@ -299,7 +298,7 @@ def test_the_tenants_release_and_billings_are_one(url: str, tenant: Seeded) -> N
         allocation_id = run_metered(url, tenant, HOUR)
 
         async def race(context: Context, allocation_id: uuid.UUID = allocation_id, turn: int = turn) -> None:
-            await look_at_balance(context, tenant.tenant_id)
+            await evaluate_balance(context, tenant.tenant_id)
             rivals = [release_for_billing(context, allocation_id), release(context, tenant, allocation_id)]
             await asyncio.gather(*(rivals if turn % 2 else rivals[::-1]))
 

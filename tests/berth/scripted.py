@@ -41,7 +41,7 @@ LOST = Reply(lost=True)
 
 
 def problem(status: int, code: str, *, retry_after: str | None = None, **members: Any) -> Reply:
-    """A problem document as docs/http-api.md has it."""
+    """A problem document as docs/reference/http-api.md has it."""
     body = {"status": status, "code": code, "detail": f"it is {code}", "outcome": "not_done", **members}
     headers = {"Content-Type": "application/problem+json"}
     return Reply(status, body, headers | ({} if retry_after is None else {"Retry-After": retry_after}))

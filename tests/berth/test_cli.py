@@ -63,7 +63,7 @@ def against(server: str, line: str, key: str = "berth_aaaaaaaa_key") -> Result:
     return run(line, BERTH_API_URL=server, BERTH_API_KEY=key)
 
 
-def test_there_are_the_commands_that_the_manual_names() -> None:
+def test_the_program_has_the_commands_that_the_manual_names() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert {"up", "demo", "verify", "doctor", "migrate", "alloc create", "alloc wait", "alloc release", "node list",
             "force-release", "admin-key create"} <= names  # fmt: skip
@@ -100,7 +100,7 @@ def test_wrong_usage(line: str) -> None:
     assert result.stdout == ""
 
 
-def test_nothing_is_known() -> None:
+def test_without_any_address_the_error_names_the_settings() -> None:
     result = run("alloc list")
     assert result.exit_code == 3
     assert "berth up" in result.stderr
@@ -112,14 +112,14 @@ def test_an_address_without_a_key() -> None:
     assert (result.exit_code, "BERTH_API_KEY" in result.stderr) == (1, True)
 
 
-def test_an_api_that_is_not_there() -> None:
+def test_an_unreachable_api() -> None:
     port = free_port()
     settings = {"BERTH_API_URL": f"http://127.0.0.1:{port}", "BERTH_API_KEY": "berth_aaaaaaaa_key"}
     assert_one_sentence(berth("sku", "list", **settings), 3, "cannot reach the API", str(port), "berth doctor")
 
 
 @pytest.mark.parametrize(("line", "code"), [("verify", 2), ("migrate", 3), ("admin-key create --name first", 3)])
-def test_a_database_that_is_not_there(line: str, code: int) -> None:
+def test_an_unreachable_database(line: str, code: int) -> None:
     result = run(line, BERTH_DATABASE_URL=f"postgresql://x@127.0.0.1:{free_port()}/x")
     assert result.exit_code == code, result.output
     assert len(result.stderr.strip().splitlines()) == 1
@@ -139,7 +139,7 @@ def test_a_database_that_is_not_there(line: str, code: int) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_the_api_says_becomes_an_exit_code(reply: Reply, exit_code: int, code: str) -> None:
+def test_each_refusal_of_the_api_has_an_exit_code(reply: Reply, exit_code: int, code: str) -> None:
     with ScriptedServer([reply]) as server:
         text = against(server.address, "tenant create acme")
         as_json = against(server.address, "tenant create acme --output json")
@@ -156,7 +156,7 @@ def test_what_the_api_says_becomes_an_exit_code(reply: Reply, exit_code: int, co
         assert error["outcome"] == "unknown"
 
 
-def test_waiting_too_long() -> None:
+def test_a_wait_that_times_out_has_its_own_exit_code() -> None:
     shown = {
         "allocation_id": str(uuid.uuid4()), "tenant_id": str(uuid.uuid4()), "status": "requested", "sku": "s",
         "shape": "gpu_slice", "gpu_model": "H100", "gpus": 1, "region": "r", "image": "i", "row_version": 1,
@@ -189,7 +189,7 @@ def test_an_empty_list(api: tuple[str, str, str], line: str) -> None:
     assert text.stdout.strip()
 
 
-def test_making_and_showing(api: tuple[str, str, str], tmp_path: Path) -> None:
+def test_create_and_show(api: tuple[str, str, str], tmp_path: Path) -> None:
     address, admin, _ = api
 
     def made(line: str, key: str = admin) -> Any:
@@ -223,7 +223,7 @@ def test_making_and_showing(api: tuple[str, str, str], tmp_path: Path) -> None:
     assert "?" not in unnamed.stderr, "query parameters are for programs"
     for line in ("key create k", "key list", "alloc list"):
         nobody = against(address, f"{line} --tenant nobody", admin)
-        assert (nobody.exit_code, "no tenant called nobody" in nobody.stderr) == (1, True)
+        assert (nobody.exit_code, "no tenant named nobody" in nobody.stderr) == (1, True)
         unknown = against(address, f"{line} --tenant {gone}", admin)
         assert (unknown.exit_code, f"no tenant {gone}" in unknown.stderr) == (1, True)
 
@@ -265,7 +265,7 @@ def test_verify(api: tuple[str, str, str]) -> None:
     assert json.loads(as_json.stdout)["kept"] is False
 
 
-def test_verify_counts_what_it_does_not_show(api: tuple[str, str, str]) -> None:
+def test_verify_counts_the_violations_that_it_does_not_print(api: tuple[str, str, str]) -> None:
     url = api[2]
     plant = "insert into outbox (event_type, correlation_id, subject, payload, occurred_at) select 'other', uuidv7(),"
     with psycopg.connect(url, autocommit=True) as connection:
@@ -283,7 +283,7 @@ def test_verify_counts_what_it_does_not_show(api: tuple[str, str, str]) -> None:
     assert "    and 5 more" in text.stdout.splitlines()
 
 
-def test_verify_says_when_it_cannot_ask(api: tuple[str, str, str]) -> None:
+def test_verify_has_its_own_exit_code_for_an_unreachable_server(api: tuple[str, str, str]) -> None:
     nowhere = f"nats://127.0.0.1:{free_port()}"
     result = run("verify", BERTH_DATABASE_URL=api[2], BERTH_NATS_URL=nowhere)
     assert result.exit_code == 2
@@ -291,7 +291,7 @@ def test_verify_says_when_it_cannot_ask(api: tuple[str, str, str]) -> None:
     assert run("verify").exit_code == 2
 
 
-def test_verify_judges_by_the_deployment_s_own_bounds(api: tuple[str, str, str]) -> None:
+def test_verify_uses_the_deployments_bounds(api: tuple[str, str, str]) -> None:
     url = api[2]
     with psycopg.connect(url, autocommit=True) as connection:
         (task_id,) = connection.execute(
@@ -307,14 +307,14 @@ def test_verify_judges_by_the_deployment_s_own_bounds(api: tuple[str, str, str])
     assert patient.exit_code == 0, patient.stdout
 
 
-def test_the_first_admin_key_works_once_it_is_made(api: tuple[str, str, str]) -> None:
+def test_the_first_admin_key_works(api: tuple[str, str, str]) -> None:
     address, _, url = api
     result = run("admin-key create --name first --output json", BERTH_DATABASE_URL=url)
     assert result.exit_code == 0, result.output
     assert against(address, "tenant list", json.loads(result.stdout)["key"]).exit_code == 0
 
 
-def test_an_empty_database_is_told_to_be_migrated(postgres_server: LocalPostgres) -> None:
+def test_an_empty_database_is_reported_with_the_command_to_migrate(postgres_server: LocalPostgres) -> None:
     name = f"empty_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
@@ -330,7 +330,7 @@ def test_an_empty_database_is_told_to_be_migrated(postgres_server: LocalPostgres
     ["nonsense", "", "provisioning", "PROVISIONING.ACTIVE", "provisioning.>.requested", "provisioning.active.>",
      "node.*.*", ".", "> "],
 )  # fmt: skip
-def test_a_type_that_no_event_has_is_refused_with_those_there_are(wanted: str) -> None:
+def test_an_unknown_event_type_is_refused_with_the_known_ones(wanted: str) -> None:
     result = run(f"events tail --type {shlex.quote(wanted)}")
     assert result.exit_code == 2
     (sentence,) = result.stderr.splitlines()
@@ -341,6 +341,6 @@ def test_a_type_that_no_event_has_is_refused_with_those_there_are(wanted: str) -
 @pytest.mark.parametrize(
     "wanted", ["provisioning.active", "provisioning.>", "provisioning.*.completed", "*.offline", ">", "*.*"]
 )
-def test_types_and_patterns_of_them_are_looked_for(wanted: str) -> None:
+def test_known_types_and_patterns_are_accepted(wanted: str) -> None:
     result = run(f"events tail --type '{wanted}'")
     assert (result.exit_code, "no NATS is known" in result.stderr) == (3, True)

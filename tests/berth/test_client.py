@@ -1,4 +1,4 @@
-"""The client: one key per write however often it is sent, named errors, honest last words, pages, waiting."""
+"""The client: one key per write for all attempts, named errors, true outcomes, paging, waiting."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_retry_after_is_obeyed_or_the_request_given_up() -> None:
     assert len(server.asked) == 1
 
 
-def test_nobody_there_is_not_done() -> None:
+def test_an_unreachable_server_means_not_done() -> None:
     nobody = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=0)
     with nobody, pytest.raises(berth.Unavailable) as raised:
         create(nobody)
@@ -129,7 +129,7 @@ def test_a_lost_answer_is_an_unknown_outcome_with_its_key() -> None:
     assert raised.value.extra["idempotency_key"] == server.asked[0].key
 
 
-def test_once_uncertain_a_later_refusal_to_serve_does_not_say_not_done() -> None:
+def test_after_an_unknown_outcome_an_overload_error_does_not_mean_not_done() -> None:
     # Retry-After of an hour ends the retrying at the second answer.
     busy = Reply(503, {"code": "overloaded", "outcome": "not_done", "detail": "d"}, {"Retry-After": "3600"})
     with connected(LOST, busy) as (server, client), pytest.raises(berth.OutcomeUnknown):
@@ -138,7 +138,7 @@ def test_once_uncertain_a_later_refusal_to_serve_does_not_say_not_done() -> None
     assert server.asked[2].path.startswith("/api/v1/operations/")
 
 
-def test_an_answer_that_is_no_answer_is_an_error_with_a_sentence() -> None:
+def test_an_unreadable_response_is_a_named_error() -> None:
     with connected(Reply(201, {"hello": "world"})) as (_server, client), pytest.raises(berth.BerthError) as raised:
         create(client)
     assert raised.value.code == "unreadable_answer"
@@ -152,7 +152,7 @@ def test_lists_are_followed_to_their_last_page() -> None:
     assert [asked.path for asked in server.asked] == ["/api/v1/regions?limit=1", "/api/v1/regions?limit=1&cursor=x%2Fy"]
 
 
-def test_waiting_sees_every_answer_until_the_state_comes() -> None:
+def test_waiting_reports_every_response_until_the_state_is_reached() -> None:
     states = ["requested", "provisioning", "active"]
     seen: list[str] = []
     with connected(*(Reply(200, allocation(state)) for state in states)) as (_server, client):
@@ -161,7 +161,7 @@ def test_waiting_sees_every_answer_until_the_state_comes() -> None:
     assert seen == states
 
 
-def test_waiting_ends_where_the_state_cannot_come_any_more() -> None:
+def test_waiting_ends_when_the_state_is_unreachable() -> None:
     failed = allocation("failed", failure={"code": "lease_conflict", "detail": "slot 3"})
     with (
         connected(Reply(200, failed)) as (_server, client),
@@ -170,7 +170,7 @@ def test_waiting_ends_where_the_state_cannot_come_any_more() -> None:
         client.wait_for(ID, {"active"}, 30)
 
 
-def test_waiting_ends_when_the_time_is_up() -> None:
+def test_waiting_ends_at_its_timeout() -> None:
     with (
         connected(Reply(200, allocation("provisioning"))) as (_server, client),
         pytest.raises(berth.WaitTimeout) as raised,

@@ -1,4 +1,4 @@
-"""A key given as a function is asked for at every attempt, by both clients; what it answers must fit a header."""
+"""An API key given as a function is requested before every attempt, by both clients, and must fit a header."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sent_keys(server: ScriptedServer) -> list[str | None]:
     return [asked.headers.get("authorization") for asked in server.asked]
 
 
-def test_each_attempt_carries_what_the_function_answers_then() -> None:
+def test_each_attempt_carries_the_key_that_the_function_returns_then() -> None:
     numbers = itertools.count(1)
     with (
         ScriptedServer([LOST, problem(503, "issuer_unavailable"), EMPTY]) as server,
@@ -47,7 +47,7 @@ def test_the_asynchronous_client_takes_both_kinds_of_function() -> None:
 
 
 @pytest.mark.parametrize("answered", ["", "two\nlines", "t\u00fcr"])
-def test_what_no_header_can_carry_is_refused_before_it_is_sent(answered: str) -> None:
+def test_a_key_that_no_header_can_carry_is_refused_before_sending(answered: str) -> None:
     with (
         ScriptedServer([EMPTY]) as server,
         Client(server.address, lambda: answered) as client,
@@ -57,7 +57,7 @@ def test_what_no_header_can_carry_is_refused_before_it_is_sent(answered: str) ->
     assert server.asked == []
 
 
-def test_what_the_function_raises_reaches_the_caller() -> None:
+def test_an_error_of_the_key_function_reaches_the_caller() -> None:
     def fail() -> str:
         raise LookupError("no token today")
 
@@ -70,7 +70,7 @@ def test_what_the_function_raises_reaches_the_caller() -> None:
     assert server.asked == []
 
 
-def test_a_secret_not_shown_again_is_no_open_outcome_to_ask_for_again() -> None:
+def test_secret_not_shown_again_is_a_definite_outcome() -> None:
     refusal = problem(409, "secret_not_shown_again", outcome="unknown", answer={"id": "the-first"})
     with (
         ScriptedServer([refusal]) as server,
@@ -80,7 +80,7 @@ def test_a_secret_not_shown_again_is_no_open_outcome_to_ask_for_again() -> None:
         client.create_api_key(name="n", role="admin")
     ending = ending_of(raised.value)
     assert ending is not None
-    assert ending.detail.endswith("make another one with a new idempotency key, and revoke the-first")
+    assert ending.detail.endswith("create another one with a new idempotency key, and revoke the-first")
     assert (ending.exit_code, raised.value.extra["answer"]) == (1, {"id": "the-first"})
 
 

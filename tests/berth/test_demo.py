@@ -1,4 +1,4 @@
-"""What the demo says about itself is true: its jobs, its percentiles, its idea of success, its way of being stopped."""
+"""The demo's jobs, percentiles, checks, state directory, and its reaction to signals."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from berth.cli.main import app
-from berth.demo.act import Act, percentile
-from berth.demo.interruption import run_interruptibly
-from berth.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local import fleet
+from berth.local.demo.act import Act, percentile
+from berth.local.demo.interruption import run_interruptibly
+from berth.local.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local.fleet import DEMO_AGENTS, plan_fleet
 from berth.local.state import MARK
 
@@ -62,7 +62,7 @@ def test_a_percentile_is_the_smallest_value_that_covers_its_share(values: list[f
     assert sum(1 for value in values if value < found) < share * len(values)
 
 
-def test_an_act_that_claims_nothing_or_breaks_one_claim_has_not_held() -> None:
+def test_an_act_without_checks_or_with_a_failed_check_has_not_held() -> None:
     assert not Act("x", "claims nothing").held
     kept = Act("x", "claims one thing")
     kept.check("this", True)
@@ -74,7 +74,7 @@ def test_an_act_that_claims_nothing_or_breaks_one_claim_has_not_held() -> None:
     assert act.as_data()["checks"] == [{"claim": "this", "held": True}, {"claim": "that", "held": False}]
 
 
-def test_a_signal_cancels_what_runs_before_anybody_is_told() -> None:
+def test_a_signal_cancels_the_coroutine_before_the_caller_is_interrupted() -> None:
     ended: list[str] = []
 
     async def work() -> str:
@@ -102,7 +102,7 @@ def test_a_signal_cancels_what_runs_before_anybody_is_told() -> None:
         ([], {"BERTH_STATE_DIR": "var"}, "var"),
     ],
 )
-def test_the_demo_is_where_it_was_told_to_be(
+def test_the_demo_uses_the_named_state_directory(
     arguments: list[str], variables: dict[str, str], directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

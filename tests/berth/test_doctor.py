@@ -1,4 +1,4 @@
-"""Each thing that `berth doctor` looks at is well where it is well, and is told, with what to do, where it is not."""
+"""`berth doctor` reports healthy parts as ok and every fault with what to do."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def database(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def test_a_fleet_that_is_well(database_url: str, seeded: Seeded) -> None:
+def test_a_healthy_fleet(database_url: str, seeded: Seeded) -> None:
     found = examined(BERTH_DATABASE_URL=database_url)
     assert {subject for subject, (verdict, _) in found.items() if verdict not in ("ok", "skipped")} == {"postgres"}
     assert "not durable (fsync=off" in found["postgres"][1], "as it is in tests"
@@ -65,7 +65,7 @@ def test_a_fleet_that_is_well(database_url: str, seeded: Seeded) -> None:
     assert [found[name][0] for name in ("nats", "temporal", "api")] == ["skipped"] * 3
 
 
-def test_servers_that_are_not_there() -> None:
+def test_unreachable_servers() -> None:
     port = free_port()
     found = examined(
         BERTH_DATABASE_URL=f"postgresql://x@127.0.0.1:{port}/x", BERTH_NATS_URL=f"nats://127.0.0.1:{port}",
@@ -74,7 +74,7 @@ def test_servers_that_are_not_there() -> None:
     assert [found[name][0] for name in ("postgres", "nats", "temporal", "api")] == ["bad"] * 4
 
 
-def test_slots_that_wait_for_a_person(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:
+def test_slots_that_wait_for_an_operator(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:
     allocation = create_allocation(database_url, seeded, gpus=2)
     run_with(database_url, lambda context: stuck_failure(context, database_url, allocation), limits=ONCE)
     verdict, detail = examined(BERTH_DATABASE_URL=database_url)["slots"]
@@ -88,7 +88,7 @@ def test_slots_that_wait_for_a_person(database_url: str, seeded: Seeded, databas
     assert "3 are kept by orphans on gpu-slice-0" in examined(BERTH_DATABASE_URL=database_url)["slots"][1]
 
 
-def test_what_is_past_its_deadline_away_or_given_up(
+def test_passed_deadlines_offline_nodes_and_dead_letters(
     database_url: str, seeded: Seeded, database: psycopg.Connection
 ) -> None:
     create_allocation(database_url, seeded)
@@ -118,7 +118,7 @@ def test_billing_that_is_behind(database_url: str, seeded: Seeded, database: psy
     assert found["metering"][0] == "warning"
     assert found["metering"][1].startswith("1 versions behind the log, the first 6")
     assert found["balances"][0] == "warning"
-    assert found["balances"][1].startswith("1 are prepaid, 1 have nothing left; one was to be looked at 12")
+    assert found["balances"][1].startswith("1 are prepaid, 1 are used up; one is overdue for evaluation by 12")
 
 
 @pytest.mark.parametrize(("minutes", "way"), [(-9, "behind"), (9, "ahead of")])
@@ -176,7 +176,7 @@ def publish(nats_url: str, count: int) -> None:
     asked(nats_url, publish)
 
 
-def test_the_stream_is_set_as_the_log_needs_it_or_is_not(bare_nats: LocalNats) -> None:
+def test_a_wrongly_configured_stream_is_reported(bare_nats: LocalNats) -> None:
     found = examined(BERTH_NATS_URL=bare_nats.url)
     assert found["nats"][0] == "ok"
     verdict, detail = found["stream"]
@@ -187,7 +187,7 @@ def test_the_stream_is_set_as_the_log_needs_it_or_is_not(bare_nats: LocalNats) -
     assert "max_msgs is 1000000, not unlimited; the duplicate window is 60 s" in detail
 
 
-def test_how_far_the_stream_is_behind_the_log(
+def test_the_lag_of_the_stream_behind_the_log(
     bare_nats: LocalNats, database_url: str, database: psycopg.Connection
 ) -> None:
     settings = {"BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": bare_nats.url}
@@ -206,7 +206,7 @@ def test_how_far_the_stream_is_behind_the_log(
     assert (verdict, "NATS is ahead of Postgres" in detail) == ("bad", True)
 
 
-def test_whether_anybody_takes_the_events(bare_nats: LocalNats) -> None:
+def test_consumers_without_a_pull_request_are_reported(bare_nats: LocalNats) -> None:
     make_stream(bare_nats.url, FIT)
     assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"][0] == "warning"
 
@@ -216,5 +216,5 @@ def test_whether_anybody_takes_the_events(bare_nats: LocalNats) -> None:
     asked(bare_nats.url, consume)
     assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("ok", f"{WORKER}: 0 wait, 0 under way")
     publish(bare_nats.url, 2)
-    alone = f"{WORKER}: 2 wait, 0 under way, and nobody asks for more"
+    alone = f"{WORKER}: 2 wait, 0 under way, and no process pulls"
     assert examined(BERTH_NATS_URL=bare_nats.url)["consumers"] == ("warning", alone)

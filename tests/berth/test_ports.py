@@ -1,4 +1,4 @@
-"""Chosen ports: nobody chooses one twice, in whatever process, and servers can listen on them."""
+"""Chosen ports: no two processes choose the same one, and servers can listen on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def chosen_elsewhere(first: int, last: int) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout.strip()
 
 
-def test_nobody_chooses_what_somebody_chose() -> None:
+def test_no_two_processes_choose_the_same_port() -> None:
     port = choose_port()
     assert port is not None
     assert port in LISTENING_PORTS
@@ -41,7 +41,7 @@ def test_a_server_listens_on_a_chosen_port_and_on_none_that_is_busy() -> None:
                 socket.create_server(("127.0.0.1", port))
 
 
-def test_a_port_that_is_kept_is_chosen_by_nobody() -> None:
+def test_a_kept_port_is_never_chosen() -> None:
     port = int(chosen_elsewhere(LISTENING_PORTS.start, LISTENING_PORTS.stop - 1))
     assert chosen_elsewhere(port, port) == str(port)
     keep_port(port)

@@ -17,8 +17,8 @@ import asyncssh
 import psycopg
 import pytest
 
+from berth.cli.known_stack import read_stack
 from berth.client import Client
-from berth.local.endpoint_file import read_stack
 from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run, wait_for
 
 OUTSIDE = {"BERTH_NATS_URL": "nats://127.0.0.1:1", "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"}
@@ -153,7 +153,7 @@ def busy_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_busy_port_is_told_before_anything_starts(tmp_path: Path, busy_port: int) -> None:
+def test_a_busy_port_is_reported_before_anything_starts(tmp_path: Path, busy_port: int) -> None:
     state = tmp_path / "var"
     assert_one_sentence(berth("up", "--state-dir", str(state), "--port", str(busy_port)), 1, str(busy_port), "busy")
     assert not (state / "postgres").exists()
@@ -177,7 +177,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path, database_url: str) -> None:
     assert_one_sentence(berth("migrate", **settings), 1, "9999")
 
 
-def test_an_unreachable_database_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     done = berth("migrate", BERTH_DATABASE_URL="postgresql://x@127.0.0.1:1/x")
     assert_one_sentence(done, 3, "cannot connect")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from berth.local.endpoint_file import read_stack
+from berth.cli.known_stack import StackProblem, read_secret, read_stack
 from berth.local.leftovers import Record, Records, record_of
-from berth.local.secret_files import read_secret, write_secret
+from berth.local.secret_files import write_secret
 from berth.local.servers import free_port
-from berth.local.state import PORTS_FIRST, PORTS_LAST, Ports, StackProblem, StateDirectory
+from berth.local.state import PORTS_FIRST, PORTS_LAST, Ports, StateDirectory
 from tests.berth.commands import environment, still_run
 
 HOLD = """
@@ -124,7 +124,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_stack_that_never_was_tells_nothing(tmp_path: Path) -> None:
+def test_a_directory_without_a_stack_has_no_addresses(tmp_path: Path) -> None:
     known = read_stack(tmp_path / "nothing")
     assert (known.api_url, known.admin_key, known.database_url) == (None, None, None)
 

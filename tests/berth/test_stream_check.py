@@ -1,4 +1,4 @@
-"""The stream is compared with the log: what a real relay published is kept, and every difference is found."""
+"""The stream check: a stream that a real relay published passes, and every difference from the log is found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from nats.aio.client import Client
 
+from berth.cli.deployment import stream_check, stream_headers
+from berth.cli.deployment.stream_check import STREAM, StreamUnreachable, check_stream
 from berth.local.servers import LocalNats, free_port
-from berth.stream_check import stream, stream_headers
-from berth.stream_check.stream import STREAM, StreamUnreachable, check_stream
 from tests.outbox_relay.relays import RelayProcess, asked, head_version, leave_events, outbox_is_empty, wait_for
 
 EVENTS = 30
@@ -45,16 +45,16 @@ def published(database_url: str, nats_server: LocalNats, tmp_path: Path) -> Iter
 def test_the_stream_is_compared_with_the_log(
     published: psycopg.Connection, database_url: str, nats_server: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "CATCH_UP_SECONDS", 0.2)
+    monkeypatch.setattr(stream_check, "CATCH_UP_SECONDS", 0.2)
     verdict = check_stream(database_url, nats_server.url)
     assert verdict.kept, verdict.violations
     assert verdict.checked == verdict.checked_through == EVENTS
 
     # A sample is enough to see that two events changed places when the sample is all; both ends are always in it.
-    monkeypatch.setattr(stream, "COMPARED_MAX", 2)
-    monkeypatch.setattr(stream, "BLOCK", 1)
+    monkeypatch.setattr(stream_check, "COMPARED_MAX", 2)
+    monkeypatch.setattr(stream_check, "BLOCK", 1)
     assert check_stream(database_url, nats_server.url).checked == 2
-    monkeypatch.setattr(stream, "COMPARED_MAX", 100)
+    monkeypatch.setattr(stream_check, "COMPARED_MAX", 100)
 
     swap = "update log set event_id = case version when 3 then %(b)s::uuid else %(a)s::uuid end where version in (3, 9)"
     ids: dict[int, object] = dict(
@@ -77,7 +77,7 @@ def test_the_stream_is_compared_with_the_log(
 def test_a_log_without_a_stream_is_a_violation_and_an_empty_one_is_none(
     database_url: str, nats_server: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "CATCH_UP_SECONDS", 0.0)
+    monkeypatch.setattr(stream_check, "CATCH_UP_SECONDS", 0.0)
     assert check_stream(database_url, nats_server.url).kept
     with psycopg.connect(database_url, autocommit=True) as database:
         leave_events(database, [1])
@@ -85,7 +85,7 @@ def test_a_log_without_a_stream_is_a_violation_and_an_empty_one_is_none(
     assert not check_stream(database_url, nats_server.url).kept
 
 
-def test_a_nats_that_is_not_there_is_named(database_url: str) -> None:
+def test_an_unreachable_nats_is_named(database_url: str) -> None:
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(StreamUnreachable, match=f"{address}; is it running"):
         check_stream(database_url, address)
@@ -117,13 +117,13 @@ def test_what_is_missing_inside_the_stream_is_found_and_an_old_beginning_may_be_
 
 def test_a_long_stream_is_sampled_in_blocks_with_both_ends() -> None:
     versions = range(5, 1_234_567)
-    blocks = stream.chosen_versions(versions)
+    blocks = stream_check.chosen_versions(versions)
     assert blocks[0].start == versions.start
     assert blocks[-1].stop == versions.stop
-    assert sum(map(len, blocks)) == stream.COMPARED_MAX
+    assert sum(map(len, blocks)) == stream_check.COMPARED_MAX
     assert all(before.stop <= after.start for before, after in itertools.pairwise(blocks))
-    few = range(5, 5 + stream.COMPARED_MAX)
-    assert stream.chosen_versions(few) == [few]
-    barely = stream.chosen_versions(range(5, 6 + stream.COMPARED_MAX))
-    assert barely[-1].stop == 6 + stream.COMPARED_MAX
+    few = range(5, 5 + stream_check.COMPARED_MAX)
+    assert stream_check.chosen_versions(few) == [few]
+    barely = stream_check.chosen_versions(range(5, 6 + stream_check.COMPARED_MAX))
+    assert barely[-1].stop == 6 + stream_check.COMPARED_MAX
     assert all(before.stop <= after.start for before, after in itertools.pairwise(barely))

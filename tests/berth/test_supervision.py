@@ -1,4 +1,4 @@
-"""Who starts again what died: the pauses, the window, the end of patience, and data that are gone."""
+"""The supervisor of the local stack: restart pauses, the window of deaths, giving up, and lost data."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_deaths_far_apart_never_end_it(program: Program) -> None:
         assert program.how_it_ended() is None, "it is back after the shortest pause"
 
 
-def test_with_no_patience_the_first_death_is_the_last(program: Program) -> None:
+def test_with_one_death_allowed_the_first_gives_up(program: Program) -> None:
     supervisor, _, _ = supervise(program, RestartPolicy(deaths_max=1))
     assert supervisor.look() is None
     program.kill()

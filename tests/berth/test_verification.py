@@ -103,7 +103,7 @@ def test_an_operation_record_may_be_gone_after_its_time(planting: psycopg.Connec
     assert broken(judged(planting)) == {}
 
 
-def test_a_log_whose_beginning_was_taken_away_is_whole(planting: psycopg.Connection) -> None:
+def test_a_truncated_log_violates_nothing(planting: psycopg.Connection) -> None:
     planting.execute("delete from log where version <= 3")
     planting.execute("update log_first set version = 4")
     planting.execute("update consumer_positions set version = 3")
@@ -122,7 +122,7 @@ def test_an_operator_may_state_the_cleanup(planting: psycopg.Connection) -> None
     assert broken(judged(planting)) == {}
 
 
-def test_what_never_reached_a_node_needs_no_proof(planting: psycopg.Connection) -> None:
+def test_an_allocation_that_never_reached_a_node_needs_no_proof(planting: psycopg.Connection) -> None:
     planting.execute(sql_of("delete from node_tasks where allocation_id = {unstarted}"))
     assert broken(judged(planting)) == {}
 
@@ -148,7 +148,7 @@ async def _slots_by_state(context: Context) -> Counter[str]:
         return Counter([slot.state for node in found for slot in await nodes.read_slots(reading, node.id)])
 
 
-def test_many_violations_are_cut_short_and_said_to_be_more(planting: psycopg.Connection) -> None:
+def test_a_long_list_of_violations_is_cut_and_the_rest_counted(planting: psycopg.Connection) -> None:
     planting.execute("update log set prev_version = 7777777")
     verdict = judged(planting)["P3"]
     assert len(verdict.violations) == VIOLATIONS_SHOWN

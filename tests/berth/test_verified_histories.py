@@ -1,4 +1,4 @@
-"""`berth verify` finds nothing in any history that real commands made, whatever their order and whoever came at once."""
+"""`berth verify` finds no violation in any history of real, concurrent commands in any order."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from uuid import UUID
 
 from node_agent.admission import PROVISIONS
-from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Started, scan
+from node_agent.journal_file import read_journal
+from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Started
 from node_agent.journal_state import JournalState, units_of
 from node_agent.protocol import TaskBody
 from tests.campaign.history import History
@@ -35,7 +36,7 @@ class NodeStory:
         found = _guests(directory)
         journal = directory / "journal"
         if journal.exists():
-            self.read(scan(journal.read_bytes()).records)
+            self.read(read_journal(journal))
         begun = {(body.allocation_id, body.fence) for task, body in self.bodies.items() if task in self.started}
         for allocation_id, fence in found:
             if (allocation_id, fence) not in begun:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import psycopg
 from temporalio.service import RPCError
 
-from berth.stream_check.stream import StreamUnreachable, check_stream
+from berth.cli.deployment.stream_check import StreamUnreachable, check_stream
 from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast

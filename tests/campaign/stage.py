@@ -209,7 +209,7 @@ class Stage(Stack):
                     process.send_signal(number)
 
     def set_faults(self, node: str, switches: Mapping[str, str]) -> None:
-        """Flip the sandbox driver's switches of a node (docs/sandbox-driver.md)."""
+        """Flip the sandbox driver's switches of a node (docs/reference/sandbox-driver.md)."""
         with psycopg.connect(self.endpoints.database_url, connect_timeout=3) as connection:
             connection.execute("update nodes set faults = %s where name = %s", (Jsonb(dict(switches)), node))
 

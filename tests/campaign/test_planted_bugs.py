@@ -1,4 +1,4 @@
-"""The campaign can fail: each planted bug is seen by the checker that docs/campaign.md names, and only with the bug."""
+"""Each planted bug is found by the checker that docs/explanation/campaign.md names, and only with the bug."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import BUGS, planted
 
-PAGE = Path(__file__).parents[2] / "docs" / "campaign.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "campaign.md"
 
 SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("no_claim_constraints", database.two_creates_at_once, ("one holder", "clean before reuse", "verify P1")),

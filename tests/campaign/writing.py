@@ -26,7 +26,7 @@ REFUSALS = frozenset(
      "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
      "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
 )  # fmt: skip
-"""Codes of business refusals: remembered with the key (docs/http-api.md)."""
+"""Codes of business refusals: remembered with the key (docs/reference/http-api.md)."""
 
 
 class Writer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from berth.client.feed.event_types import EVENT_TYPES
+from orchestrator.log.events import EventType
 from tests.api.calling import new_tenant
 from tests.cli.test_reservation_commands import Shell, bare, deployment
 from tests.client.deployment import Deployment
@@ -37,3 +39,7 @@ def test_events_of_the_feed_from_the_command_line(deployment: Deployment) -> Non
     for shell, version in ((own, versions[-1]), (operator, versions[-1] + 1_000)):
         shell.refused(f"events show {version}", "not_found")
     assert operator.run(f"events tail --no-follow --from {versions[-1] + 1_000}").stdout == ""
+
+
+def test_the_client_lists_every_event_type_of_the_server() -> None:
+    assert tuple(EventType) == EVENT_TYPES

@@ -1,4 +1,4 @@
-"""What a person sees of a failure, and what they must say before units are freed on their word."""
+"""How the command shows failures, and the statement that force-cleanup requires."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_failure_is_shown_with_its_code_and_the_next_step() -> None:
     assert "Do this." in shown.output
 
 
-def test_units_are_freed_only_on_a_word_that_was_given() -> None:
+def test_force_cleanup_needs_the_operators_statement() -> None:
     with ScriptedServer([Reply(body=ALLOCATION | {"status": "released", "failure": None})]) as server:
         refused = against(server, f"force-cleanup {ID} --reason scrapped")
         assert (refused.exit_code, "--runtime-verified-absent" in refused.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""A state directory is the stack's own: nothing of anybody else is ever deleted."""
+"""A local stack deletes only its state directory, never foreign files or another stack's directory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.local.state import StackProblem, StateDirectory
+from berth.cli.known_stack import StackProblem
+from berth.local.state import StateDirectory
 
 
 def test_a_directory_with_other_files_is_never_marked_as_a_stacks(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from berth.client import Client, Malformed, NamespaceFull, NotFound, VersionInFuture
-from berth.client.kv_calls import delete_key, delete_range, unchanged_key, unchanged_range, write_key
+from berth.client.calls.keyvalue import delete_key, delete_range, unchanged_key, unchanged_range, write_key
 from tests.api.calling import new_tenant
 from tests.cli.test_reservation_commands import Shell, bare, deployment
 from tests.client.deployment import Deployment

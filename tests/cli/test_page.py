@@ -1,4 +1,4 @@
-"""docs/cli.md tells of every command and every option, and of no option that does not exist."""
+"""docs/reference/cli.md names every command and option, and none that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from berth.cli.main import app
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 OF_THE_SHELL = {"--install-completion", "--show-completion"}
 
 
@@ -31,7 +31,7 @@ def _tree() -> dict[str, set[str]]:
     return dict(_commands(program))
 
 
-def test_every_command_is_told_with_its_options() -> None:
+def test_the_page_names_every_command_and_option() -> None:
     everywhere = {"--output", "--state-dir", "--help"}
     parts = re.split(r"\*\*`([a-z-]+(?: [a-z-]+){0,2})[^`]*`\*\*", PAGE)
     told: dict[str, str] = {}
@@ -45,6 +45,6 @@ def test_every_command_is_told_with_its_options() -> None:
             assert f"`{option}" in told[name], f"{name} {option}"
 
 
-def test_no_option_is_invented() -> None:
+def test_the_page_names_no_option_that_does_not_exist() -> None:
     known = set().union(*_tree().values()) | OF_THE_SHELL | {"--help"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", PAGE)) <= known

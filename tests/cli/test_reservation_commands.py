@@ -129,7 +129,7 @@ def test_gpus_are_held_for_a_window(me: Shell, tenant: Tenant) -> None:
     assert (template["ssh_key_ids"], template["labels"]) == ([str(tenant.ssh_key_id)], {"team": "seven"})
 
 
-def test_a_key_repeats_a_hold_and_tells_what_became_of_it(me: Shell, operator: Shell, deployment: Deployment) -> None:
+def test_a_key_repeats_a_hold_and_shows_its_outcome(me: Shell, operator: Shell, deployment: Deployment) -> None:
     seat = operator.json(f"resources create {fresh('seat')}")["id"]
     key = str(OperationKey("a shell: mine", 1, "0" * 16, int(datetime.now(UTC).timestamp())))
     line = f"reserve create --resource {seat} --holder me --idempotency-key {shlex.quote(key)}"
@@ -138,7 +138,7 @@ def test_a_key_repeats_a_hold_and_tells_what_became_of_it(me: Shell, operator: S
     told = me.json(f"operations show {shlex.quote(key)}")
     assert (told["state"], told["status"]) == ("committed", 201)
     assert told["result"].items() <= made.items()
-    assert "it was done, once" in me.run(f"operations show {shlex.quote(key)}").stdout
+    assert "it was done, exactly once" in me.run(f"operations show {shlex.quote(key)}").stdout
     # Of another's keys nothing is known.
     assert operator.json(f"operations show {shlex.quote(key)}")["state"] == "unknown"
     assert deployment.count("select count(*) from reservations where operation_key = %s", key) == 1
@@ -147,7 +147,7 @@ def test_a_key_repeats_a_hold_and_tells_what_became_of_it(me: Shell, operator: S
 @pytest.mark.parametrize(
     "key", ["mine", "a/b", "..", ".", "with space", " at the ends ", '"', "%2F", "a%3Ab", "?x=1&y#z"]
 )
-def test_asking_for_a_key_fences_it_off(me: Shell, operator: Shell, deployment: Deployment, key: str) -> None:
+def test_a_status_query_fences_an_unknown_key(me: Shell, operator: Shell, deployment: Deployment, key: str) -> None:
     seat = operator.json(f"resources create {fresh('seat')}")["id"]
     quoted = shlex.quote(key)
     told = me.json(f"operations show {quoted}")
@@ -157,16 +157,16 @@ def test_asking_for_a_key_fences_it_off(me: Shell, operator: Shell, deployment: 
     assert deployment.count("select count(*) from reservations where operation_key = %s", key) == 0
 
 
-def test_a_key_older_than_answers_are_kept_is_retired(me: Shell) -> None:
+def test_a_key_older_than_the_retention_is_retired(me: Shell) -> None:
     old = str(OperationKey("c", 1, "0" * 16, int(datetime.now(UTC).timestamp()) - 3 * 86_400))
     done = me.run(f"operations show {old}")
-    assert (done.exit_code, "nobody can say" in done.stderr) == (4, True)
+    assert (done.exit_code, "outcome is unknown" in done.stderr) == (4, True)
     as_json = me.run(f"operations show {old} --output json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["state"]) == (4, "retired")
     assert me.run("operations show theirs --since 2020-01-01T00:00:00Z").exit_code == 4
 
 
-def test_resources_and_what_can_be_had(me: Shell, operator: Shell, tenant: Tenant) -> None:
+def test_resources_and_availability_now(me: Shell, operator: Shell, tenant: Tenant) -> None:
     seat = operator.json(f"resources create {fresh('seat')}")["id"]
     operator.refused(f"resources create {seat}", "already_exists")
     me.refused("resources create mine", "forbidden")
@@ -183,7 +183,7 @@ def test_resources_and_what_can_be_had(me: Shell, operator: Shell, tenant: Tenan
     assert tenant.place.sku in me.run(f"availability --sku {tenant.place.sku}").stdout
 
 
-def test_what_can_be_had_in_a_window(me: Shell, deployment: Deployment) -> None:
+def test_availability_in_a_window(me: Shell, deployment: Deployment) -> None:
     place = new_place(deployment.admin, deployment.database)
     starts = datetime.now(UTC) + timedelta(days=1)
     window = f"--starts-at {starts.isoformat()} --ends-at {(starts + timedelta(hours=2)).isoformat()}"
@@ -208,7 +208,7 @@ def test_what_can_be_had_in_a_window(me: Shell, deployment: Deployment) -> None:
         ("reserve create --resource a --holder me --ends-at 2001-01-01T00:00:00Z", "window_invalid"),
     ],
 )
-def test_what_is_refused_is_said_in_one_sentence(me: Shell, line: str, code: str) -> None:
+def test_a_refusal_is_one_sentence(me: Shell, line: str, code: str) -> None:
     me.refused(line, code)
 
 
@@ -231,7 +231,7 @@ def test_wrong_usage(line: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_who_is_refused_is_told_what_of_his_own_is_in_the_way(me: Shell, operator: Shell) -> None:
+def test_a_conflict_names_the_callers_own_reservations(me: Shell, operator: Shell) -> None:
     seat = operator.json(f"resources create {fresh('seat')}")["id"]
     id_ = me.json(f"reserve create --resource {seat} --holder me")["reservation_id"]
     told = me.refused(f"reserve create --resource {seat} --holder me", "resource_busy")

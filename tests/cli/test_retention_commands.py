@@ -28,7 +28,7 @@ def test_policies_from_the_command_line(deployment: Deployment) -> None:
     assert shell.json("retention list") == {"items": []}
 
 
-def test_operators_look_at_tenants_policies_and_forget_consumers(deployment: Deployment) -> None:
+def test_operators_list_tenants_policies_and_forget_consumers(deployment: Deployment) -> None:
     tenant, shell = new_tenant(deployment.admin), Shell(deployment.address, deployment.admin.key)
     made = Shell(deployment.address, tenant.key).json("retention set theirs 0")
     assert shell.json(f"retention list --tenant {tenant.tenant_id}") == {"items": [made]}

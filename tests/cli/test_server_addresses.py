@@ -1,4 +1,4 @@
-"""Addresses that can be none: one sentence that names the setting, before anything is started, by whoever reads it."""
+"""An impossible server address is refused with one sentence that names the setting, before anything starts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticCustomError
 
-import orchestrator.server_addresses as ours
-import outbox_relay.server_addresses as relays
+from berth.process.server_addresses import usable_database_url, usable_nats_url, usable_temporal_address
 from tests.berth.commands import assert_one_sentence, berth, environment
 
 SECRET = "hunter2"
@@ -72,9 +71,9 @@ def test_a_process_refuses_at_start(process: str, name: str, address: str) -> No
     assert SECRET not in done.stdout + done.stderr
 
 
-DATABASES = [ours.usable_database_url, relays.usable_database_url]
-NATS = [ours.usable_nats_url, relays.usable_nats_url]
-TEMPORAL = [ours.usable_temporal_address]
+DATABASES = [usable_database_url]
+NATS = [usable_nats_url]
+TEMPORAL = [usable_temporal_address]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ TEMPORAL = [ours.usable_temporal_address]
         (TEMPORAL, "[::1]:7233"),
     ],
 )
-def test_what_can_be_an_address_is_taken(checks: list[Callable[[str], str]], address: str) -> None:
+def test_a_possible_address_is_accepted(checks: list[Callable[[str], str]], address: str) -> None:
     for check in checks:
         assert check(address) == address
 
@@ -121,7 +120,9 @@ def test_what_can_be_an_address_is_taken(checks: list[Callable[[str], str]], add
         (TEMPORAL, "http://host:7233"),
     ],
 )
-def test_what_can_be_none_is_refused_without_being_repeated(checks: list[Callable[[str], str]], address: str) -> None:
+def test_an_impossible_address_is_refused_without_repeating_it(
+    checks: list[Callable[[str], str]], address: str
+) -> None:
     for check in checks:
         with pytest.raises(PydanticCustomError, match="must"):
             check(address)

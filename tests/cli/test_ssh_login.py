@@ -1,4 +1,4 @@
-"""`berth alloc ssh` hands OpenSSH what a node said about itself; nothing of it may become an option."""
+"""`berth alloc ssh` passes a node's user and host to OpenSSH; neither may be read as an option."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.cli.ssh_login import ssh_command
+from berth.cli.commands.ssh_login import ssh_command
 from berth.client import Connection
 
 HOSTILE = "-oProxyCommand=touch pwned"

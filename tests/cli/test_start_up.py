@@ -1,4 +1,4 @@
-"""What a command loads before it knows that it needs it, and what it says where a library is missing."""
+"""Libraries that a command loads at start, and the sentence it prints if one is missing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_missing_library_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_what_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
+def test_text_that_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
     address = {"BERTH_API_URL": "http://127.0.0.1:1", "BERTH_API_KEY": "k"}
     for arguments, variables in (
         (["alloc", "list"], {"BERTH_API_KEY": "\u00e9"}),
@@ -65,7 +65,7 @@ def test_what_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_an_output_that_takes_nothing_more_is_one_sentence(tmp_path: Path, output: str) -> None:
+def test_a_full_output_device_is_one_sentence(tmp_path: Path, output: str) -> None:
     full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
     run = f"import sys; sys.argv = ['berth', 'doctor', '--output', '{output}']; import berth.cli.main as m; m.run()"
     done = _python(f"{full}; {run}", tmp_path)

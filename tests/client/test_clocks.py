@@ -1,4 +1,4 @@
-"""A client's wall clock that is wrong, or jumps, changes nothing: not its keys' times, not its deadlines, not its words."""
+"""A wrong or jumping wall clock changes neither the times in keys nor deadlines nor reported outcomes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pydantic import TypeAdapter
 import berth.client
 from berth import client as berth_client
 from berth.client import Client, OperationKey, parse_key
-from berth.client.calls import Call
-from berth.client.clocks import ServerClock, steady_seconds
-from berth.client.conversation import Pause, Send, converse, step_after
-from berth.client.exchange import Exchange
+from berth.client.calls.call import Call
+from berth.client.requests.clocks import ServerClock, steady_seconds
+from berth.client.requests.conversation import Pause, Send, converse, step_after
+from berth.client.requests.exchange import Exchange
 from berth.local.servers import LocalPostgres
 from tests.berth.scripted import LOST, Reply, ScriptedServer
 from tests.berth.test_client import CREATED, ID, allocation, create
@@ -56,7 +56,7 @@ def tenant(deployment: Deployment) -> Iterator[Tenant]:
 
 
 @pytest.mark.usefixtures("mad_clock")
-def test_keys_tell_the_servers_time_and_retries_end_when_they_should() -> None:
+def test_keys_hold_the_servers_time_and_retries_end_on_time() -> None:
     began = steady_seconds()
 
     def server_seconds() -> float:
@@ -94,7 +94,7 @@ def test_a_real_servers_time_is_in_the_key(deployment: Deployment) -> None:
 
 
 @pytest.mark.usefixtures("mad_clock")
-def test_an_old_key_is_asked_for_and_not_sent(deployment: Deployment, tenant: Tenant) -> None:
+def test_the_status_of_an_old_key_is_queried_and_the_write_not_sent(deployment: Deployment, tenant: Tenant) -> None:
     now = deployment.count("select floor(extract(epoch from clock_timestamp()))")
     old = str(OperationKey("c", 1, "0" * 16, now - int(2 * DAY_SECONDS)))
     young = str(OperationKey("c", 2, "0" * 16, now - int(DAY_SECONDS / 2)))
@@ -107,7 +107,7 @@ def test_an_old_key_is_asked_for_and_not_sent(deployment: Deployment, tenant: Te
 
 
 @pytest.mark.usefixtures("mad_clock")
-def test_an_old_key_of_a_creation_that_stands_still_finds_it(deployment: Deployment, tenant: Tenant) -> None:
+def test_an_old_key_of_an_existing_allocation_returns_it(deployment: Deployment, tenant: Tenant) -> None:
     now = deployment.count("select floor(extract(epoch from clock_timestamp()))")
     old = str(OperationKey("c", 3, "0" * 16, now - int(2 * DAY_SECONDS)))
     made = tenant.caller.call(
@@ -120,10 +120,10 @@ def test_an_old_key_of_a_creation_that_stands_still_finds_it(deployment: Deploym
     assert str(tenant.create(idempotency_key=old).allocation_id) == made["allocation_id"]
 
 
-def test_after_a_long_sleep_nothing_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_long_sleep_of_the_machine_no_write_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     for module in ("conversation", "clocks"):
-        monkeypatch.setattr(f"berth.client.{module}.steady_seconds", lambda: now)
+        monkeypatch.setattr(f"berth.client.requests.{module}.steady_seconds", lambda: now)
     first = datetime(2026, 3, 1, tzinfo=UTC)
     exchange = Exchange("http://berth.invalid", None, client_id="c", retry_seconds=10 * DAY_SECONDS)
     exchange.clock.learn(f"{first:%a, %d %b %Y %H:%M:%S} GMT")
@@ -144,27 +144,27 @@ def test_after_a_long_sleep_nothing_is_sent_again(monkeypatch: pytest.MonkeyPatc
 
 
 @given(st.text() | st.datetimes().map(str) | st.sampled_from(["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 99 Nov 1994"]))
-def test_any_date_header_is_survived(date: str) -> None:
+def test_any_date_header_is_accepted(date: str) -> None:
     clock = ServerClock()
     clock.learn(date)
     clock.learn(None)
     clock.now_seconds()
 
 
-def test_what_the_server_told_goes_on_with_the_steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_time_is_extrapolated_by_the_steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ServerClock()
     known = [clock.known]
     told = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
     clock.learn("Tue, 06 May 2031 07:08:09 GMT")
     assert [*known, clock.known] == [False, True]
     steady = steady_seconds()
-    monkeypatch.setattr("berth.client.clocks.steady_seconds", lambda: steady + 3600)
+    monkeypatch.setattr("berth.client.requests.clocks.steady_seconds", lambda: steady + 3600)
     assert abs(clock.now_seconds() - (told + timedelta(hours=1)).timestamp()) < 5
 
 
-def test_no_other_module_of_the_client_looks_at_a_clock_of_its_own() -> None:
+def test_no_other_module_of_the_client_reads_a_clock() -> None:
     looks = []
-    for path in Path(berth.client.__path__[0]).glob("*.py"):
+    for path in Path(berth.client.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("time", "monotonic", "now", "utcnow", "perf_counter"):
                 looks.append(path.name)

@@ -1,4 +1,4 @@
-"""Whatever the network does, what the client says of a write is true, and stays true (P12).
+"""Whatever the network does, the outcome that the client reports for a write is true and stays true (P12).
 
 The server here is a few lines of what DESIGN §6 promises, and its network loses, delays and refuses at hypothesis's choice.
 `test_cut_connections.py` does the same with real servers and sockets.
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from berth.client import BerthError, InvalidState, OperationFenced, OutcomeUnknown, Unavailable
-from berth.client.calls import Call
-from berth.client.conversation import Done, Heard, Pause, Send, converse, step_after
-from berth.client.exchange import Exchange
+from berth.client.calls.call import Call
+from berth.client.requests.conversation import Done, Heard, Pause, Send, converse, step_after
+from berth.client.requests.exchange import Exchange
 
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
 REFUSAL = {"code": "invalid_state", "status": 409, "detail": "no", "outcome": "not_done", "state": "x"}
@@ -97,7 +97,7 @@ def heard_of(deployment: Deployment, step: Send, trouble: str | None) -> Heard:
 
 @pytest.fixture(autouse=True)
 def _no_state_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.client.exchange.kept_client_id", lambda: "c")
+    monkeypatch.setattr("berth.client.requests.exchange.kept_client_id", lambda: "c")
 
 
 @settings(max_examples=500)
@@ -107,7 +107,7 @@ def _no_state_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     refuses=st.booleans(),
     forgets=st.booleans(),
 )
-def test_what_it_says_is_true_and_stays_true(
+def test_the_reported_outcome_is_true_and_stays_true(
     troubles: list[str], last: str | None, refuses: bool, forgets: bool
 ) -> None:
     now = 1000.0
@@ -117,7 +117,7 @@ def test_what_it_says_is_true_and_stays_true(
     result: dict[str, int] | None = None
     error: BerthError | None = None
     told: list[httpx.Response | None] = []
-    with mock.patch("berth.client.conversation.steady_seconds", side_effect=lambda: now):
+    with mock.patch("berth.client.requests.conversation.steady_seconds", side_effect=lambda: now):
         talk = converse(exchange, WRITE)
         heard: Heard = None
         try:
@@ -126,6 +126,7 @@ def test_what_it_says_is_true_and_stays_true(
                 if isinstance(step, Pause):
                     now += step.seconds
                 else:
+                    assert isinstance(step, Send)
                     now += 0.01
                     if step.arguments["method"] == "POST":
                         deployment.keys.add(step.arguments["headers"]["Idempotency-Key"])
@@ -156,7 +157,7 @@ def test_what_it_says_is_true_and_stays_true(
         assert told[-1] is None or told[-1].json()["state"] == "retired"
 
 
-def test_an_unknown_key_is_a_definite_not_done() -> None:
+def test_an_unknown_key_is_definitely_not_done() -> None:
     """The answer is lost, the rest is refused, and the key turns out never to have come: what came last, as not done."""
     deployment = Deployment(refuses=False, forgets=False)
     exchange = Exchange("http://berth.invalid", None, retry_seconds=0, time_asked=True)

@@ -1,4 +1,4 @@
-"""Every problem of the server has a name in the client, with the same meaning; nothing has a name for no reason."""
+"""Every problem code of the server has an error class with the same meaning in the client, and no class is unused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = {
     "state_unreachable",
     "webhook_unverified",
 }
-"""Codes of situations that only a client can be in."""
+"""Codes that only the client raises."""
 KEPT_THOUGH_NO_BUSINESS = {"operation_conflict", "operation_fenced", "secret_not_shown_again"}
 """They follow from what is kept under the key, so a repetition gets them again, as what is kept itself."""
 
@@ -47,7 +47,7 @@ PROBLEMS = problems()
 
 
 @pytest.mark.parametrize("code", sorted(PROBLEMS))
-def test_every_problem_has_a_name_of_its_own_that_means_the_same(code: str) -> None:
+def test_every_problem_code_has_an_error_class_with_the_same_meaning(code: str) -> None:
     problem = PROBLEMS[code]
     named = BY_CODE.get(code)
     assert named is not None, f"{code} has no name in berth.client.errors"
@@ -59,7 +59,7 @@ def test_every_problem_has_a_name_of_its_own_that_means_the_same(code: str) -> N
     assert (error.code, error.status, error.outcome) == (code, problem.status, problem.outcome.value)
 
 
-def test_there_is_no_name_for_a_code_that_nobody_sends() -> None:
+def test_there_is_no_error_class_for_a_code_that_the_server_never_sends() -> None:
     assert set(BY_CODE) - OWN == set(PROBLEMS)
     assert {kind for kind in vars(berth).values() if isinstance(kind, type) and issubclass(kind, berth.BerthError)} == {
         *BY_CODE.values(), berth.BerthError, berth.Refused,

@@ -13,38 +13,38 @@ from uuid import UUID
 import httpx
 import pytest
 
-from berth.client import (
-    admin_calls,
-    balance_calls,
-    kv_calls,
-    log_calls,
-    notification_calls,
-    operation_calls,
-    orphan_calls,
-    reservation_calls,
-    retention_calls,
-    tenant_calls,
-    usage_calls,
-    webhook_calls,
+from berth.client.calls import (
+    administration,
+    balances,
+    keyvalue,
+    log,
+    operations,
+    orphans,
+    reservations,
+    retention,
+    subscriptions,
+    tenants,
+    usage,
+    webhooks,
 )
-from berth.client.blocking import Client
-from berth.client.calls import Call
+from berth.client.calls.call import Call
+from berth.client.sync_client import Client
 from berth.local.servers import LocalPostgres
 from tests.api.processes import public_process
 
 MODULES: tuple[ModuleType, ...] = (
-    admin_calls,
-    balance_calls,
-    kv_calls,
-    log_calls,
-    notification_calls,
-    operation_calls,
-    orphan_calls,
-    reservation_calls,
-    retention_calls,
-    tenant_calls,
-    usage_calls,
-    webhook_calls,
+    administration,
+    balances,
+    keyvalue,
+    log,
+    subscriptions,
+    operations,
+    orphans,
+    reservations,
+    retention,
+    tenants,
+    usage,
+    webhooks,
 )
 NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/nodes/enroll)")
 """Health, the feed, which is no call but `events`, and what agents call."""

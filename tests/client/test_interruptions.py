@@ -1,4 +1,4 @@
-"""A write that is interrupted on its way leaves its key behind: with the exception, and on the terminal."""
+"""An interrupted write reports its idempotency key, in the exception and on the terminal."""
 
 from __future__ import annotations
 

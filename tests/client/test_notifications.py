@@ -1,4 +1,4 @@
-"""`notifications` of the Python client against a real server: its place, what is told twice, and coming again."""
+"""`notifications` of the Python client against a real server: position, repeated events, reconnecting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ended_from_outside(listener: Listener) -> Iterator[None]:
         listener.database.execute("update log_head set leader_id = postgres_leader_id()")
 
 
-def test_it_goes_on_by_itself_and_tells_each_event_once(listener: Listener) -> None:
+def test_it_reconnects_and_yields_each_event_once(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     begin = version(listener.admin)["version"]
     leave(listener.database, tenant, 3)
@@ -61,7 +61,7 @@ def test_it_goes_on_by_itself_and_tells_each_event_once(listener: Listener) -> N
         assert berth.list_notification_subscriptions() == []
 
 
-def test_what_was_done_is_acknowledged_while_nothing_more_comes(listener: Listener) -> None:
+def test_finished_events_are_acknowledged_while_no_event_arrives(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     begin = version(listener.admin)["version"]
 
@@ -88,7 +88,7 @@ def _end(listener: Listener, tenant: Caller) -> None:
         leave(listener.database, tenant, 1)
 
 
-def test_without_a_name_it_goes_on_behind_what_it_was_told(listener: Listener) -> None:
+def test_without_a_subscription_it_continues_after_the_last_event(listener: Listener) -> None:
     begin = version(listener.admin)["version"]
     leave(listener.database, None, 2, "node.offline")
     leave(listener.database, None, 2, "node.online")
@@ -101,7 +101,7 @@ def test_without_a_name_it_goes_on_behind_what_it_was_told(listener: Listener) -
     assert [(one.version, one.prev_version) for one in (first, second)] == [(begin + 3, None), (begin + 4, None)]
 
 
-def test_what_cannot_be_helped_by_coming_again_is_raised(listener: Listener) -> None:
+def test_an_error_that_reconnecting_cannot_help_is_raised(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     leave(listener.database, tenant, 2)
     head = version(listener.admin)["version"]

@@ -1,4 +1,4 @@
-"""Keys of writes: readable by whoever has one, never the same twice, whatever the client is called and however it starts."""
+"""Idempotency keys of the client: parseable, and never the same twice, for any client id and any start."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.client import Invalid, client_ids
-from berth.client.client_ids import kept_client_id
-from berth.client.operation_keys import (
+from berth.client import Invalid
+from berth.client.requests import client_ids
+from berth.client.requests.client_ids import kept_client_id
+from berth.client.requests.operation_keys import (
     CLIENT_ID_LENGTH_MAX,
     KEY_LENGTH_MAX,
     NUMBER_DIGITS_MAX,
@@ -32,7 +33,7 @@ names = st.text(st.characters() | st.sampled_from(":%/ .~\ud800\U0001f6a2"), min
 
 
 @given(name=names, sequence=numbers, nonce=nonces, created=numbers)
-def test_a_key_says_what_it_was_made_of(name: str, sequence: int, nonce: str, created: int) -> None:
+def test_a_key_parses_to_its_parts(name: str, sequence: int, nonce: str, created: int) -> None:
     key = OperationKey(name, sequence, nonce, created)
     try:
         text = str(key)
@@ -47,7 +48,7 @@ def test_a_key_says_what_it_was_made_of(name: str, sequence: int, nonce: str, cr
 
 
 @given(st.text() | st.from_regex(r"[a-c%:.]{0,9}:[0-9]{1,4}:[0-9a-f]{16}:[0-9]{1,4}", fullmatch=True))
-def test_what_is_read_as_a_key_is_that_key_and_no_other(text: str) -> None:
+def test_a_parsed_key_formats_to_the_same_text(text: str) -> None:
     found = parse_key(text)
     assert found is None or str(found) == text
 
@@ -58,7 +59,7 @@ def test_what_is_read_as_a_key_is_that_key_and_no_other(text: str) -> None:
      ":1:0123456789abcdef:5", "%:1:0123456789abcdef:5", "%61:1:0123456789abcdef:5", "%ff:1:0123456789abcdef:5",
      "a:1:0123456789abcdef:٣", "a" * 300 + ":1:0123456789abcdef:5"],
 )  # fmt: skip
-def test_other_keys_are_not_taken_for_ours(text: str) -> None:
+def test_keys_of_another_format_do_not_parse(text: str) -> None:
     assert parse_key(text) is None
 
 
@@ -119,7 +120,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_client_id_is_the_same_after_a_restart(home: Path) -> None:
-    again = [sys.executable, "-c", "from berth.client.client_ids import kept_client_id; print(kept_client_id())"]
+    again = [
+        sys.executable,
+        "-c",
+        "from berth.client.requests.client_ids import kept_client_id; print(kept_client_id())",
+    ]
     starts = [subprocess.Popen(again, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = {start.communicate()[0].strip() for start in starts}
     assert said == {kept_client_id()}
@@ -127,7 +132,7 @@ def test_the_client_id_is_the_same_after_a_restart(home: Path) -> None:
     assert [file.name for file in home.parent.iterdir()] == ["client-id"]
 
 
-def test_an_id_that_came_between_the_look_and_the_write_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_written_between_read_and_write_is_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two first starts at once; the other one has told its id already."""
     look = client_ids._read
 
@@ -161,7 +166,7 @@ def _is_a_directory(home: Path) -> None:
 
 
 @pytest.mark.parametrize("unusable", [_is_a_file, _is_a_directory])
-def test_without_a_place_for_it_the_id_is_of_this_process(home: Path, unusable: Callable[[Path], None]) -> None:
+def test_without_a_usable_directory_the_id_is_random_per_process(home: Path, unusable: Callable[[Path], None]) -> None:
     unusable(home)
     assert len({kept_client_id(), kept_client_id()}) == 2
 

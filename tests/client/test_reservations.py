@@ -66,7 +66,7 @@ def test_a_reservation_becomes_allocations(tenant: Tenant) -> None:
     assert tenant.call("get_allocation", bounded.allocation_id).ends_at == ends_at
 
 
-def test_rivals_are_told_what_is_in_the_way(tenant: Tenant) -> None:
+def test_a_conflict_names_the_callers_own_claims(tenant: Tenant) -> None:
     held = hold_seat(tenant)
     with pytest.raises(berth.ResourceBusy) as busy:
         tenant.call("create_reservation", resources=held.resources, holder_id="you")
@@ -93,7 +93,7 @@ def test_a_wait_ends_with_the_state(tenant: Tenant) -> None:
     assert found.status == "cancelled"
 
 
-def test_a_wait_ends_with_the_time_or_with_another_end(tenant: Tenant) -> None:
+def test_a_wait_ends_at_its_timeout_or_at_another_final_state(tenant: Tenant) -> None:
     held = hold_seat(tenant)
     with pytest.raises(berth.WaitTimeout) as late:
         tenant.call("wait_for_reservation", held.reservation_id, {"confirmed"}, 0.05)
@@ -103,13 +103,13 @@ def test_a_wait_ends_with_the_time_or_with_another_end(tenant: Tenant) -> None:
         tenant.call("wait_for_reservation", held.reservation_id, {"confirmed"}, 60.0)
 
 
-def test_a_moment_without_a_zone_is_this_machines(tenant: Tenant) -> None:
+def test_a_time_without_a_zone_is_in_this_machines_zone(tenant: Tenant) -> None:
     local = datetime.now().replace(microsecond=0) + timedelta(days=2)
     held = hold_seat(tenant, ends_at=local)
     assert held.ends_at == local.astimezone(UTC)
 
 
-def test_a_list_is_followed(tenant: Tenant) -> None:
+def test_a_list_is_followed_to_its_last_page(tenant: Tenant) -> None:
     made = [hold_seat(tenant).reservation_id for _ in range(3)]
     with Client(tenant.deployment.address, tenant.caller.key) as client:
         assert [one.reservation_id for one in client.iterate_reservations(state="hold", limit=1)][-3:] == made

@@ -1,4 +1,4 @@
-"""`verify_webhook`: what a receiver may believe."""
+"""`verify_webhook` accepts signed, recent messages and no others; the official library agrees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def headers(*keys: str, at: int | None = None, body: bytes = BODY) -> dict[str, 
     }
 
 
-def test_what_is_signed_is_believed() -> None:
+def test_a_signed_message_is_accepted() -> None:
     for signing, given_keys in (
         ((SECRET,), (SECRET,)),
         ((PAIR.secret,), (PUBLIC,)),
@@ -43,14 +43,14 @@ def test_what_is_signed_is_believed() -> None:
     assert verify_webhook(BODY, told, SECRET)
 
 
-def test_both_libraries_sign_alike() -> None:
+def test_standardwebhooks_and_berth_make_the_same_signature() -> None:
     now = datetime.now(UTC)
     theirs = TheirWebhook(SECRET).sign("m-1", now, BODY.decode())
     assert theirs == signature_header([SECRET], "m-1", int(now.timestamp()), BODY)
 
 
 @pytest.mark.parametrize("seconds", [-301, 301, -(10**9)])
-def test_what_is_old_or_of_the_future_is_not(seconds: int) -> None:
+def test_a_message_too_old_or_from_the_future_is_refused(seconds: int) -> None:
     now = int(time.time())
     with pytest.raises(WebhookUnverified):
         verify_webhook(BODY, headers(SECRET, at=now + seconds), SECRET, now_seconds=now)
@@ -58,7 +58,7 @@ def test_what_is_old_or_of_the_future_is_not(seconds: int) -> None:
     assert verify_webhook(BODY, headers(SECRET, at=now + bound), SECRET, now_seconds=now)
 
 
-def test_nothing_else_is() -> None:
+def test_any_other_message_is_refused() -> None:
     good = headers(SECRET)
     other = new_signing_key(Signing.HMAC).secret
     for body, told, keys in (
@@ -85,7 +85,9 @@ def test_nothing_else_is() -> None:
 
 
 @given(st.binary(max_size=40), st.text(max_size=40), st.text(max_size=20), st.text(max_size=60))
-def test_no_message_breaks_it(body: bytes, message_id: str, timestamp: str, signatures: str) -> None:
+def test_any_bytes_are_refused_with_a_named_error(
+    body: bytes, message_id: str, timestamp: str, signatures: str
+) -> None:
     told = {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": signatures}
     with pytest.raises(WebhookUnverified):
         verify_webhook(body, told, SECRET, PUBLIC, now_seconds=0)

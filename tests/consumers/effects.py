@@ -10,7 +10,7 @@ import psycopg
 
 from berth.client.consumer import Consumer, Source
 from berth.client.consumer_positions import Connection, create_positions_table
-from berth.client.events import Event
+from berth.client.feed.events import Event
 
 WAIT_SECONDS_MAX = 60.0
 

@@ -1,4 +1,4 @@
-"""The example of docs/consumers.md, run as it stands: from the feed, and then from NATS."""
+"""The example of docs/how-to/consume-events.md, run as it stands: from the feed, and then from NATS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.consumers.test_sources import Telling, telling
 
 __all__ = ["telling"]
 
-PAGE = Path(__file__).parents[2] / "docs/consumers.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/consume-events.md"
 AT = "2026-03-01T09:{}:00.000000Z"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from berth.client.kv_calls import unchanged_key, write_key
+from berth.client.calls.keyvalue import unchanged_key, write_key
 from tests.crashes.plays import new_key
 from tests.crashes.stage import Stage
 

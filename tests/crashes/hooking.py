@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from standardwebhooks.webhooks import Webhook
 
-from berth.client.kv_calls import write_key
+from berth.client.calls.keyvalue import write_key
 from tests.crashes.plays import new_key
 from tests.crashes.stage import Stage
 from tests.webhooks.receivers import receiving

@@ -15,12 +15,12 @@ import nats
 import psycopg
 from temporalio.client import Client as TemporalClient
 
+from berth.cli.deployment.stream_check import check_stream
 from berth.local.fleet import PlannedNode, plan_fleet
 from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
 from berth.local.stack import Stack, StackOptions
 from berth.local.state import write_whole
-from berth.stream_check.stream import check_stream
 from tests.testbuild.killing import REACHED
 from tests.whole.conftest import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
 

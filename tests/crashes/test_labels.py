@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.process import crash_points
 from node_agent import crash_points as agent_points
 from orchestrator import crash_points as control_points
 from outbox_relay import crash_points as relay_points
@@ -108,7 +109,9 @@ def test_labels_mean_one_thing() -> None:
 
 
 def test_every_point_is_documented() -> None:
-    told = set(re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "crash-points.md").read_text(), re.MULTILINE))
+    told = set(
+        re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "reference" / "crash-points.md").read_text(), re.MULTILINE)
+    )
     assert sorted(told ^ {str(point) for point in LABELS}) == []
 
 
@@ -125,9 +128,9 @@ def test_nothing_happens_where_nothing_is_installed() -> None:
     for module in (control_points, relay_points, agent_points):
         (first, *_) = module.CrashPoint
         module.reach(first)
-        module.install(reached.append)
+        crash_points.install(reached.append)
         module.reach(first)
-        module.install(None)
+        crash_points.install(None)
         module.reach(first)
     assert len(reached) == 3
 
@@ -141,12 +144,12 @@ def test_a_commit_is_named_after_its_command() -> None:
     def put_region() -> Callable[..., object]:
         return lambda: None
 
-    control_points.install(reached.append)
+    crash_points.install(reached.append)
     try:
         for command in (begin_release, put_region):
             work = command()
             work.__qualname__ = f"{command.__name__}.<locals>.<lambda>"
             control_points.reach_commit(work, "before_commit")
     finally:
-        control_points.install(None)
+        crash_points.install(None)
     assert reached == ["begin_release.before_commit", "other_command.before_commit"]

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic_settings import BaseSettings
 
-import berth.local.settings
+import berth.cli.settings
 import node_agent.settings
 import orchestrator.settings
 import outbox_relay.settings
@@ -26,7 +26,7 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "relay": outbox_relay.settings.Settings,
     "worker": worker.settings.Settings,
     "agent": node_agent.settings.Settings,
-    "operator": berth.local.settings.Settings,
+    "operator": berth.cli.settings.Settings,
 }
 VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}")
 

@@ -40,7 +40,7 @@ class Counted:
         return done
 
     async def _so_far(self) -> Counter[str]:
-        # A session hands its counts over once a second, unless it is told to; so does this one.
+        # A session flushes its statistics once a second unless forced; this one forces it.
         self._watcher.execute(_FLUSH)
         async with self._database.read_one() as session:
             await session.execute(_FLUSH)

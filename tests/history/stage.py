@@ -52,7 +52,7 @@ select reservation_id(0, position), position, tenant_id, 'holder', array['slot:'
        case when held then at + interval '1 h' else later + interval '1 day' end
 from drawn
 """
-# A slot of each of the other nodes is somebody's for a day.
+# One slot of each of the other nodes is held for a day.
 _CLAIMED = """
 insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fence, created_at)
 select n.id, gen_random_uuid(), 'reservation', gen_random_uuid(), int8multirange(int8range(n.unit_base + 6, n.unit_base + 7)),
@@ -74,7 +74,7 @@ _CLEAR = (
 
 
 def seed_history(url: str, nodes: int) -> Seeded:
-    """A fleet whose tables are analysed by nobody but us: nodes, slots and resources."""
+    """A fleet whose tables only this test analyses: nodes, slots and resources."""
     seeded = seed(url, slice_nodes=2, metal_nodes=2)
     with connect(url) as connection:
         connection.execute("select setval('unit_numbers', 10000000)")
@@ -92,7 +92,7 @@ def seed_history(url: str, nodes: int) -> Seeded:
 
 
 def claim_slots(url: str) -> int:
-    """How many claims there are now that nobody who analysed the table has seen."""
+    """How many claims were inserted since the table was analysed."""
     with connect(url) as connection:
         return connection.execute(_CLAIMED).rowcount
 

@@ -28,7 +28,7 @@ OF_THE_MANY = (
 )  # fmt: skip
 """What is asked for all the time."""
 MORE_MAX = 3 * (PAGE + SWEPT)
-"""What a page and a round of a sweeper read of what there was not before, and dead entries that nobody has swept yet."""
+"""What a page and a round of a sweeper read of what there was not before, and dead index entries that are not vacuumed yet."""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_past_is_not_read(database_url: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_open_claims_that_nobody_saw_are_not_read(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Analysed while nobody had a right to anything, an index of open claims looks like a short way to any of them.
+    """Analysed while no claim was open, the planner takes an index of open claims for a cheap way to any of them.
 
     What is asked seldom may take that way until the table is analysed again, after a few thousand changes.
     """

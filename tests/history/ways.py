@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.allocations import neglected_queries as find_neglected
+from orchestrator.allocations import queries as allocation_queries
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.database.census import take_census
 from orchestrator.database.live_rows import gather_counts
@@ -19,16 +19,17 @@ from orchestrator.operations.commands import Question, ask_operation, retire_ope
 from orchestrator.operations.execution import Context
 from orchestrator.placement.queries import AskedAvailability, find_availability
 from orchestrator.placement.store.placing import Create
-from orchestrator.reservations import due_queries as find_due
+from orchestrator.reservations import queries as reservation_queries
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
-from orchestrator.reservations.commands.expire_overdue import end_overdue_holds
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
+from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.states import reservation_id
+from orchestrator.tasks import queries as task_queries
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk
-from tests.reservations.test_lists import confirm_of, told
+from tests.reservations.test_lists import code_of, confirm_of
 from tests.turning_over.desk import consumed, gpus
 
 DAY = timedelta(days=1)
@@ -102,9 +103,9 @@ def at(days: float) -> datetime:
     return datetime.now(UTC) + days * DAY
 
 
-def metal(count: int = 1) -> WantedGpus:
+def metal(count: int = 1) -> GpuRequest:
     """Bare-metal nodes."""
-    return WantedGpus(METAL_SKU, SLOTS, REGION, count)
+    return GpuRequest(METAL_SKU, SLOTS, REGION, count)
 
 
 @way
@@ -167,7 +168,7 @@ async def confirm_together(stage: Stage) -> None:
     held = [await stage.desk.held(stage.desk.slot(index)) for index in range(4)]
     confirms = [confirm_of(stage.desk, one) for one in held]
     results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
-    assert [told(result) for result in results] == ["200"] * 4
+    assert [code_of(result) for result in results] == ["200"] * 4
 
 
 @way
@@ -198,20 +199,20 @@ async def cancel_what_has_ended(stage: Stage) -> None:
 async def expire(stage: Stage) -> None:
     held = await stage.desk.held(stage.desk.slot(0), "seat-1")
     stage.desk.set_deadline(held, -5)
-    assert await stage.counted(find_neglected.find_overdue_holds(stage.context, SWEPT)) == [held]
+    assert await stage.counted(reservation_queries.find_overdue_holds(stage.context, SWEPT)) == [held]
     assert await stage.counted(expire_reservation(stage.context, held))
 
 
 @way
 async def end_overdue_holds_for_a_tenant_without_quota(stage: Stage) -> None:
     stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(end_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
+    assert await stage.counted(expire_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
 
 
 @way
 async def end_overdue_holds_of_a_full_pool(stage: Stage) -> None:
     stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(end_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
+    assert await stage.counted(expire_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
 
 
 async def _window_over(stage: Stage) -> UUID:
@@ -228,7 +229,7 @@ async def _window_over(stage: Stage) -> UUID:
 @way
 async def find_windows_over(stage: Stage) -> None:
     held = await _window_over(stage)
-    assert await stage.counted(find_neglected.find_windows_over(stage.context, SWEPT)) == [held]
+    assert await stage.counted(reservation_queries.find_windows_over(stage.context, SWEPT)) == [held]
 
 
 @way
@@ -268,19 +269,19 @@ async def sweep_when_nothing_is_due(stage: Stage) -> None:
 
     async def sweep() -> list[object]:
         return [
-            *await find_neglected.find_overdue_holds(context, SWEPT),
-            *await find_neglected.find_windows_over(context, SWEPT),
-            *await find_neglected.find_overdue_allocations(context, 60.0, SWEPT),
-            *await find_neglected.find_expired_tasks(context, 60.0, SWEPT),
-            *await find_neglected.find_waiters(
+            *await reservation_queries.find_overdue_holds(context, SWEPT),
+            *await reservation_queries.find_windows_over(context, SWEPT),
+            *await allocation_queries.find_overdue_allocations(context, 60.0, SWEPT),
+            *await task_queries.find_expired_tasks(context, 60.0, SWEPT),
+            *await allocation_queries.find_waiters(
                 context, consumer="test", patience_seconds=0.0, after=(stage.began - DAY, UUID(int=0)), limit=SWEPT
             ),
-            *await find_due.find_due_starts(context, SWEPT),
-            *await find_due.find_late_starts(context, 0, SWEPT),
-            *await find_due.find_stranded(context, SWEPT),
-            *await find_due.find_nodes_to_start(context, SWEPT),
-            *await find_due.find_ended(context, SWEPT),
-            *await find_due.find_ending(context, SWEPT),
+            *await reservation_queries.find_due_starts(context, SWEPT),
+            *await reservation_queries.find_late_starts(context, 0, SWEPT),
+            *await reservation_queries.find_stranded(context, SWEPT),
+            *await reservation_queries.find_nodes_to_start(context, SWEPT),
+            *await allocation_queries.find_ended(context, SWEPT),
+            *await allocation_queries.find_ending(context, SWEPT),
             await retire_reservations(context, SWEPT),
             await retire_operations(context, SWEPT),
         ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations import queries as allocation_queries
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.release import release_at_end
 from orchestrator.allocations.commands.waits import start_waiting
-from orchestrator.reservations import due_queries as find_due
+from orchestrator.reservations import queries as reservation_queries
 from orchestrator.reservations.commands.move import move_reservation
 from orchestrator.reservations.commands.postpone import fail_reservation
 from orchestrator.reservations.commands.start import start_reservation
@@ -41,7 +42,7 @@ async def turn_over_again_under_a_key_whose_answer_is_forgotten(stage: Stage) ->
 @way
 async def find_due_starts(stage: Stage) -> None:
     made = await starting(stage.desk)
-    assert await stage.counted(find_due.find_due_starts(stage.context, SWEPT)) == [made]
+    assert await stage.counted(reservation_queries.find_due_starts(stage.context, SWEPT)) == [made]
 
 
 @way
@@ -64,7 +65,7 @@ async def _stranded(stage: Stage, *, starts: bool) -> UUID:
 @way
 async def find_stranded(stage: Stage) -> None:
     held = await _stranded(stage, starts=False)
-    assert await stage.counted(find_due.find_stranded(stage.context, SWEPT)) == [held]
+    assert await stage.counted(reservation_queries.find_stranded(stage.context, SWEPT)) == [held]
 
 
 @way
@@ -90,7 +91,7 @@ async def _waits_for_units(stage: Stage) -> UUID:
 @way
 async def find_nodes_to_start(stage: Stage) -> None:
     node = await _waits_for_units(stage)
-    assert await stage.counted(find_due.find_nodes_to_start(stage.context, SWEPT)) == [node]
+    assert await stage.counted(reservation_queries.find_nodes_to_start(stage.context, SWEPT)) == [node]
 
 
 @way
@@ -102,15 +103,15 @@ async def start_what_waits_for_units(stage: Stage) -> None:
 @way
 async def tell_of_an_end(stage: Stage) -> None:
     made = await stage.allocated()
-    assert await stage.counted(find_due.find_ending(stage.context, SWEPT)) == [made]
-    assert await stage.counted(tell_ending(stage.context, made))
+    assert await stage.counted(allocation_queries.find_ending(stage.context, SWEPT)) == [made]
+    assert await stage.counted(notify_expiry(stage.context, made))
 
 
 @way
 async def release_at_the_end(stage: Stage) -> None:
     made = await stage.allocated()
     stage.change("update allocations set ends_at = clock_timestamp() where id = %s", made)
-    assert await stage.counted(find_due.find_ended(stage.context, SWEPT)) == [made]
+    assert await stage.counted(allocation_queries.find_ended(stage.context, SWEPT)) == [made]
     assert await stage.counted(release_at_end(stage.context, made))
 
 

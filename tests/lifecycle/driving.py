@@ -1,4 +1,4 @@
-"""Drives allocations through commands, in the place of worker and node, and looks at what the database then holds."""
+"""Drives allocations through commands, in place of worker and node, and reads the database afterwards."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from orchestrator.allocations.commands.cleanup import Outcome, begin_release, fi
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.release import release_allocation
 from orchestrator.allocations.outcomes import Begun
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.tasks.commands.results import accept_task_result
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.lifecycle.seeding import Seeded, connect, make_context
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ NOT_WIPED = ReleaseResult(released=False, hard_stopped=True, wiped=False, leases
 def run_with(
     url: str, work: Callable[[Context], Awaitable[T]], *, limits: Limits | None = None, pool_size: int = 4
 ) -> T:
-    """Run `work` in a loop of its own with a context that is closed after it."""
+    """Run `work` in a new event loop with a context that is closed after it."""
 
     async def main() -> T:
         context = make_context(url, pool_size=pool_size, limits=limits)
@@ -130,7 +130,7 @@ async def release(context: Context, seeded: Seeded, allocation_id: uuid.UUID, ke
 
 
 async def clean_up(context: Context, url: str, allocation_id: uuid.UUID) -> Outcome:
-    """releasing -> released, or a failed one's units free; what the last step answered."""
+    """Release or clean up an allocation until its units are free; return the outcome of the last step."""
     notify = f"releasing-{allocation_id}"
     begun = await begin_release(context, allocation_id, notify)
     assert isinstance(begun, Begun)

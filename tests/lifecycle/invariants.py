@@ -20,13 +20,13 @@ INVARIANTS = {
         where r.state in ('hold', 'confirmed') and r.gpus_held <> coalesce((
             select sum(upper(part) - lower(part)) from claims c cross join lateral unnest(c.units) part
             where c.owner_id = r.id and c.closed_at is null and c.node_id is not null), 0)""",
-    "who waits for units has the right to them, is not on them, and was not told to start": """
+    "an allocation that waits for units has booked them, does not occupy them, and has no start event": """
         select a.id from allocations a join claims c on c.id = a.claim_id
         where (a.waits_for = 'units') <> (not c.occupied and c.booked)
            or (a.waits_for = 'units' and (a.state <> 'requested' or exists (
                select from (select event_type, subject from outbox union all select event_type, subject from log) e
                where e.event_type = 'provisioning.requested' and e.subject = 'allocations/' || a.id)))""",
-    "an allocation is told to start once": """
+    "an allocation has one start event": """
         select subject, count(*) from (select event_type, subject from outbox union all select event_type, subject from log) e
         where event_type = 'provisioning.requested' group by subject having count(*) > 1""",
     "a node's mask is what its claims leave": """
@@ -63,7 +63,7 @@ INVARIANTS = {
             ('provisioning', 'active'), ('provisioning', 'failed'), ('provisioning', 'releasing'),
             ('active', 'releasing'), ('releasing', 'released'), ('releasing', 'release_failed'),
             ('release_failed', 'releasing'))""",
-    "the timeline ends where the allocation stands": """
+    "the timeline ends in the state of the allocation": """
         select a.id from allocations a where a.state <> (
             select to_state from allocation_timeline l where l.allocation_id = a.id and l.kind = 'transition'
             order by id desc limit 1)""",
@@ -72,7 +72,7 @@ INVARIANTS = {
             select allocation_id, fence, lag(fence) over (partition by allocation_id order by id) as before
             from allocation_timeline where actor_kind <> 'node' and fence is not null
         ) f where fence < before""",
-    "every transition that is told has its event": """
+    "every transition with an event type has its event": """
         select l.allocation_id, l.to_state from allocation_timeline l
         join (values ('requested', 'provisioning.requested'), ('active', 'provisioning.active'),
                      ('failed', 'provisioning.failed'), ('released', 'provisioning.releasing.completed'),

@@ -1,4 +1,4 @@
-"""How a node tells what it holds, one round of the reconciler, and what stands about orphans afterwards."""
+"""Heartbeats with inventories, one round of the reconciler, and the orphans afterwards."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EVERYTHING = uuid.UUID(int=0)
 
 
 def admin_operation() -> Operation:
-    """A write of an admin's under a key of its own."""
+    """An admin's write under a new key."""
     return Operation(uuid.uuid4(), uuid.uuid4().hex, b"\0" * 32, 3600.0)
 
 
 async def beat(
     context: Context, node_id: uuid.UUID, *held: tuple[uuid.UUID, list[int]] | None, after: datetime | None = None
 ) -> datetime:
-    """A heartbeat as an agent sends it; answers the server's time. `held` None: no inventory. `after`: now, as told."""
+    """A heartbeat as an agent sends it; returns the server's time. `held` None: no inventory. `after` None: the server's time."""
     inventory = None
     if None not in held:
         named = [HeldAllocation(allocation_id=a, slots=s, fence=7) for a, s in held if (a, s)]  # type: ignore[misc]
@@ -59,7 +59,7 @@ def orphan_task(url: str) -> dict[str, Any]:
 
 
 def slots_out_of_service(url: str) -> list[int]:
-    """Indexes of slots that serve nobody."""
+    """Indexes of slots out of service."""
     return [row[0] for row in rows_of(url, "select slot_index from slots where state <> 'in_service' order by 1")]
 
 

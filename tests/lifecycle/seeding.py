@@ -59,7 +59,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
 
 
 def make_context(url: str, *, pool_size: int = 4, limits: Limits | None = None) -> Context:
-    """A context with a signing key of its own. Close its database in the loop that used it."""
+    """A context with a new signing key. Close its database in the loop that used it."""
     database: Database = connect_database(
         url,
         pool_size=pool_size,

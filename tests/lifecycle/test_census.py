@@ -1,4 +1,4 @@
-"""What is counted of what lives now: states, waits, tasks, and how long an allocation took."""
+"""Gauges of live rows: states, waits, tasks, and how long an allocation took."""
 
 from __future__ import annotations
 

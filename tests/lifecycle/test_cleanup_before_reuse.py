@@ -12,10 +12,11 @@ from orchestrator.allocations.commands.cleanup import begin_release, finish_rele
 from orchestrator.allocations.commands.force import force_cleanup, force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded
-from orchestrator.allocations.states import AllocationState, SlotState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.database.census import take_census
 from orchestrator.nodes.commands.nodes import retire_node
 from orchestrator.nodes.queries import find_node
+from orchestrator.nodes.states import SlotState
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer
 from tests.lifecycle.driving import (
@@ -272,7 +273,7 @@ def test_pauses_between_attempts_grow_and_are_stored_as_the_wait(database_url: s
             assert (row["state"], row["waits_for"]) == ("provisioning", "retry")
             pauses.append((row["waits_until"] - row["waits_since"]).total_seconds())
             again = await finish_provisioning(context, allocation_id)
-            assert isinstance(again, Retry), "whoever asks again waits for the rest, and changes nothing"
+            assert isinstance(again, Retry), "a repeated call returns the remaining wait, and changes nothing"
             assert again.after_seconds < outcome.after_seconds
             assert allocation_of(database_url, allocation_id) == row
             assert isinstance(await begin_provisioning(context, allocation_id, "wf"), Begun)

@@ -14,7 +14,7 @@ from orchestrator.allocations.rules import fault_labels, switches_of
 from orchestrator.retries import Retries
 
 ROOT = Path(__file__).parents[2]
-SWITCHES = (ROOT / "docs" / "sandbox-driver.md").read_text()
+SWITCHES = (ROOT / "docs" / "reference" / "sandbox-driver.md").read_text()
 
 
 def test_every_code_that_a_node_can_report_is_in_it() -> None:
@@ -38,7 +38,7 @@ def test_every_switch_is_documented_and_the_page_is_the_catalogue() -> None:
     for failure in FAILURES.values():
         assert failure.switch is None or f"| `{failure.switch}` |" in SWITCHES, failure.switch
     reference = runpy.run_path(str(ROOT / "deploy" / "failure_reference.py"))
-    page = (ROOT / "docs" / "failures.md").read_text()
+    page = (ROOT / "docs" / "reference" / "failures.md").read_text()
     assert page == reference["page_with_table"](page), "run .venv/bin/python deploy/failure_reference.py"
     assert all(f"| `{code}` |" in page for code in Code)
 

@@ -1,4 +1,4 @@
-"""A node that lies harms itself at most: not the reconciler, not other nodes, not the tenant who logs in."""
+"""A node that reports false inventories harms neither the reconciler, nor other nodes, nor tenants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EAST = timezone(timedelta(hours=23, minutes=59))
 
 
 async def claim_to_hold(context: Context, node_id: uuid.UUID, count: int, after: datetime | None = None) -> None:
-    """A heartbeat that names things nobody knows; `after`: when it says it looked, else as it was told."""
+    """A heartbeat that names unknown allocations; `after`: the reported time of the inventory, else the server's."""
     heartbeat = Heartbeat(agent_version="1", driver="noop", allocations=[])
     told = after or (await record_heartbeat(context, node_id, heartbeat)).server_time
     held = [HeldAllocation(allocation_id=uuid.uuid4(), slots=[0]) for _ in range(count)]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from node_agent.protocol import Envelope as WireEnvelope
 from node_agent.protocol import FailureCode, TaskBody, open_envelope
 from orchestrator.allocations.commands.provision import begin_provisioning
-from orchestrator.allocations.states import LIVE_TASK_STATES, TaskState
 from orchestrator.nodes.commands.orphan_progress import advance_orphan
 from orchestrator.nodes.commands.orphans import adopt_orphan, destroy_orphan
 from orchestrator.nodes.orphan_states import DestroyStep, DestroyTask, OrphanState, next_step, slots_kept
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.tasks.commands.results import accept_task_result
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from tests.lifecycle.driving import (
     ADMIN,
     NOT_WIPED,
@@ -43,9 +43,9 @@ def test_destroyed_by_proof_alone_and_under_a_newer_fence(database_url: str) -> 
         await beat(context, node, (unknown, [3]))
         (orphan,) = await reconcile(context)
         ordered = admin_operation()
-        answer = await destroy_orphan(context, ordered, ADMIN, node, orphan, reason="it is nobody's")
+        answer = await destroy_orphan(context, ordered, ADMIN, node, orphan, reason="no allocation owns it")
         assert (answer.status, json.loads(answer.body)["state"]) == (202, "destroying")
-        assert (await destroy_orphan(context, ordered, ADMIN, node, orphan, reason="it is nobody's")).replayed
+        assert (await destroy_orphan(context, ordered, ADMIN, node, orphan, reason="no allocation owns it")).replayed
         assert await advance_orphan(context, orphan) is OrphanState.DESTROYING
         assert await advance_orphan(context, orphan) is None, "it waits for the node"
         first = orphan_task(database_url)
@@ -92,7 +92,7 @@ def test_when_every_attempt_failed_an_operator_is_asked_again(database_url: str)
         await beat(context, node, (uuid.uuid4(), [3]))
         (orphan,) = await reconcile(context)
         for _ in range(2):
-            await destroy_orphan(context, admin_operation(), ADMIN, node, orphan, reason="it is nobody's")
+            await destroy_orphan(context, admin_operation(), ADMIN, node, orphan, reason="no allocation owns it")
             for _ in range(2):
                 assert await advance_orphan(context, orphan) is OrphanState.DESTROYING
                 task = orphan_task(database_url)
@@ -124,7 +124,7 @@ def test_a_task_under_way_on_the_same_slots_goes_first(database_url: str) -> Non
         ]
         await beat(context, node, (uuid.uuid4(), [slot]))
         (orphan,) = await reconcile(context)
-        await destroy_orphan(context, admin_operation(), ADMIN, node, orphan, reason="it is nobody's")
+        await destroy_orphan(context, admin_operation(), ADMIN, node, orphan, reason="no allocation owns it")
         assert await advance_orphan(context, orphan) is None
         with connect(database_url) as connection:
             connection.execute("update node_tasks set state = 'superseded', finished_at = clock_timestamp()")

@@ -1,4 +1,4 @@
-"""Rivals in real concurrent transactions: exactly one wins, the other learns what became of it (DESIGN §4; TRAPS)."""
+"""Concurrent transactions on one allocation: exactly one wins, the other returns the resulting state (DESIGN §4; TRAPS)."""
 
 from __future__ import annotations
 

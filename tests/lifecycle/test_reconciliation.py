@@ -1,4 +1,4 @@
-"""What nodes say they hold against what they should hold: found, told, and nothing else by itself."""
+"""Inventories compared with claims: differences are found and noted, and nothing is changed automatically."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_inventory_and_no_live_allocation_make_no_orphan(database_url: str) -
         # Gathered before the proof, whatever it arrived after.
         await beat(context, node, (ended, [0]), (live, [1]), (failing, [2]), after=told)
         assert await reconcile(context) == []
-        # A time that the server never told.
+        # A time that the server never returned.
         await beat(context, node, (ended, [0]), after=told + timedelta(days=1))
         assert await reconcile(context) == []
         await beat(context, node, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from orchestrator.allocations.neglected_queries import find_overdue_allocations, find_silent_nodes
+from orchestrator.allocations.queries import find_overdue_allocations
 from orchestrator.allocations.states import AllocationState
-from orchestrator.log.commands.consumers import raise_consumer_position
+from orchestrator.log.commands import raise_consumer_position
 from orchestrator.log.queries import find_consumer_position
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
+from orchestrator.nodes.queries import find_silent_nodes
 from orchestrator.operations.commands import retire_operations
 from orchestrator.operations.execution import Context
 from tests.lifecycle.driving import release, row_of, rows_of, run_with

@@ -115,7 +115,9 @@ def test_the_signed_task_says_what_the_row_says(database_url: str) -> None:
     assert body.parameters["slots"] == [0, 1]
     assert body.expires_at == task["expires_at"]
     told = allocation_of(database_url, allocation_id)
-    assert told["waits_until"] == told["provision_until"] == task["expires_at"], "what is told is what is judged"
+    assert told["waits_until"] == told["provision_until"] == task["expires_at"], (
+        "the published deadline is the enforced one"
+    )
 
 
 def test_failure_keeps_units_until_cleanup_is_proven(database_url: str) -> None:

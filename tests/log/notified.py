@@ -12,10 +12,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from orchestrator.log.asyncapi_sockets import channel
+from orchestrator.log.asyncapi import notifications_channel
 from tests.api.calling import Caller
 
-SCHEMAS = {kind: Draft202012Validator(message["payload"]) for kind, message in channel()["messages"].items()}
+SCHEMAS = {
+    kind: Draft202012Validator(message["payload"]) for kind, message in notifications_channel()["messages"].items()
+}
 """What the AsyncAPI document says of each message; all that is heard is held against it."""
 PROTOCOL = "berth.notifications.v1"
 SECONDS_MAX = 60.0

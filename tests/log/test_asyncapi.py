@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
-from orchestrator.log.event_types import EVENT_KINDS, Audience
+from orchestrator.log.event_types import EVENT_KINDS, Visibility
 from orchestrator.log.events import EventType
 from outbox_relay.messages import NO_TENANT, Subjects
 from tests.api.conftest import PublicApi
 
 SPECIFICATION = Path(__file__).parent / "asyncapi_specification" / "schema-3.0.0.json"
-PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "event-types.md"
 TENANT = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 
 
@@ -49,9 +49,9 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 def test_every_type_is_told_once(document: dict[str, Any]) -> None:
     assert set(EVENT_KINDS) == set(EventType)
     assert set(document["components"]["messages"]) == {event.value for event in EventType}
-    for name, audience in (("tenant", Audience.TENANT), ("operator", Audience.OPERATOR)):
+    for name, audience in (("tenant", Visibility.TENANT), ("operator", Visibility.OPERATOR)):
         told = set(document["channels"][name]["messages"])
-        assert {event.value for event, kind in EVENT_KINDS.items() if kind.audience is audience} <= told
+        assert {event.value for event, kind in EVENT_KINDS.items() if kind.visibility is audience} <= told
     for schema in document["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
@@ -59,16 +59,16 @@ def test_every_type_is_told_once(document: dict[str, Any]) -> None:
 def test_addresses_are_the_subjects_of_the_relay(document: dict[str, Any]) -> None:
     subjects = Subjects()
     for event, kind in EVENT_KINDS.items():
-        name = kind.audience.value
+        name = kind.visibility.value
         address = document["channels"][name]["address"]
         wanted = address.replace("{tenant_id}", TENANT).replace("{event_type}", event.value)
-        tenant = TENANT if kind.audience is Audience.TENANT else None
+        tenant = TENANT if kind.visibility is Visibility.TENANT else None
         assert subjects.of(tenant, event.value) == wanted
     assert f".{NO_TENANT}." in document["channels"]["operator"]["address"]
 
 
 def test_the_page_tells_the_same_fields(document: dict[str, Any]) -> None:
-    """Each type has its row in docs/events.md, whose data column names every field that the type always has."""
+    """Each type has its row in docs/reference/event-types.md, whose data column names every field that the type always has."""
     rows: dict[str, str] = {}
     for line in PAGE.read_text().splitlines():
         cells = line.split(" | ")
@@ -77,7 +77,7 @@ def test_the_page_tells_the_same_fields(document: dict[str, Any]) -> None:
     for event, kind in EVENT_KINDS.items():
         assert event.value in rows, event
         if "the same" not in rows[event.value]:
-            untold = [name for name in kind.always if f"`{name}`" not in rows[event.value]]
+            untold = [name for name in kind.required if f"`{name}`" not in rows[event.value]]
             assert untold == [], event
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from orchestrator.app import build_services, public_application
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Database, connect_database
-from orchestrator.log.wanted_versions import OPEN_PATHS
+from orchestrator.log.version_parameters import OPEN_PATHS
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, problem, rent
 from tests.api.conftest import PublicApi

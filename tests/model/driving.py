@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 
 import psycopg
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer, Operation
@@ -26,10 +25,11 @@ from orchestrator.problems import Problem
 from orchestrator.reservations.commands.cancel import cancel_reservation
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
 from orchestrator.reservations.commands.expire import end_window, expire_reservation
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.lifecycle.driving import clean_up, provision, release
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers
@@ -279,7 +279,7 @@ class Run:
             hold = Hold(
                 operation, tenant, wish.holder, wish.starts_at, wish.ends_at, wish.ttl_seconds, None, None, uuid.uuid4()
             )
-            wanted = WantedGpus(wish.sku, wish.gpus, REGION, wish.count) if wish.sku else wish.resources
+            wanted = GpuRequest(wish.sku, wish.gpus, REGION, wish.count) if wish.sku else wish.resources
             return hold_alone(context, self.catalogue, hold, wanted)
         reservation_id = uuid.UUID(wish.reservation)
         if wish.verb == "confirm":

@@ -14,6 +14,8 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations import execution
 from orchestrator.operations.store import refusals
 from orchestrator.reservations.commands import hold as hold_resources
+from orchestrator.reservations.outcomes import HoldOutcome
+from orchestrator.reservations.refusals import ResourceBusy
 from orchestrator.reservations.store import holding, reservations
 from tests.lifecycle.seeding import connect, make_context, seed
 from tests.model.driving import Run, Story
@@ -194,8 +196,8 @@ def refusing_for_nothing(patch: pytest.MonkeyPatch) -> Iterator[str]:
     """Every second hold is refused, whatever is free."""
     hold_once, calls = holding.hold_once, iter(range(10**6))
 
-    async def refuse(*args: object) -> dict[str, object]:
-        return {"outcome": "busy", "conflicts": []} if next(calls) % 2 else await hold_once(*args)  # type: ignore[arg-type]
+    async def refuse(*args: object) -> HoldOutcome:
+        return ResourceBusy.in_window([]) if next(calls) % 2 else await hold_once(*args)  # type: ignore[arg-type]
 
     patch.setattr(hold_resources, "hold_once", refuse)
     yield "told resource_busy"

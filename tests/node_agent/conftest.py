@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.drivers.sandbox_processes import start_ticks
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.processes import start_ticks
+from node_agent.drivers.sandbox.records import AllocationDirectory
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.control_plane import ControlPlane
 

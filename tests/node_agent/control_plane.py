@@ -52,7 +52,7 @@ class _PeerProtocol(H11Protocol):
 
 
 class ControlPlane:
-    """What a test scripts and looks at. Everything happens in the test's own event loop."""
+    """A scripted control plane that records requests. Runs in the event loop of the test."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority.new()
@@ -68,12 +68,14 @@ class ControlPlane:
         self.silent_results = 0
         self.handed_out: dict[UUID, HandedOutTask] = {}
         self.hide: set[UUID] = set()
+        self.insist: set[UUID] = set()
         self.superseded: set[UUID] = set()
         self.results: dict[UUID, list[ResultReport]] = defaultdict(list)
         self.progress: dict[UUID, list[str]] = defaultdict(list)
         self.details: dict[UUID, list[str]] = defaultdict(list)
         self.known: list[UUID] = []
         self.waits = 0
+        self.repeated = 0
         self.heartbeats: list[Heartbeat] = []
         self.enrolments: list[EnrolRequest] = []
         self.renewals = 0
@@ -209,7 +211,7 @@ class ControlPlane:
         if path == "/api/v1/nodes/enroll":
             return self._enrol(EnrolRequest.model_validate_json(content))
         peer = scope["state"]["peer"]
-        assert peer, "the node listener let somebody in without a certificate"
+        assert peer, "the node listener accepted a client without a certificate"
         self.peers.append(dict(peer["subjectAltName"])["URI"])
         if self.refuse_certificates:
             return 403, {"code": "forbidden"}
@@ -246,9 +248,11 @@ class ControlPlane:
             return [
                 task
                 for task_id, task in self.handed_out.items()
-                if task_id not in known and not self.results[task_id] and task_id not in self.hide
+                if task_id in self.insist
+                or (task_id not in known and not self.results[task_id] and task_id not in self.hide)
             ]
 
+        self.repeated += len(self.insist)
         try:
             async with asyncio.timeout(float(query["timeout_seconds"][0])), self.changed:
                 self.changed.notify_all()

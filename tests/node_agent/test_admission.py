@@ -79,7 +79,7 @@ def test_a_good_task_is_taken() -> None:
         (body(allocation_id=None), "names no allocation"),
     ],
 )
-def test_what_is_ours_but_must_not_be_done_is_refused_aloud(task: TaskBody, why: str) -> None:
+def test_a_trusted_task_that_must_not_run_is_refused_with_a_reason(task: TaskBody, why: str) -> None:
     verdict = judged(task)
     assert isinstance(verdict, Refused)
     assert verdict.body == task
@@ -95,7 +95,7 @@ def test_an_older_fence_is_refused() -> None:
     assert isinstance(judged(body(fence=12), state=state), Admitted)
 
 
-def test_what_is_not_proven_to_be_for_us_is_not_answered() -> None:
+def test_an_untrusted_envelope_gets_no_report() -> None:
     task = body()
     assert judged(task, key=OTHER_KEY) == Untrusted("bad_signature")
     assert judged(body(key_id="unknown")) == Untrusted("unknown_key")
@@ -157,12 +157,12 @@ ANSWERS: list[FromServer] = [
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
-def test_an_agent_lives_with_a_control_plane_that_says_more(answer: FromServer) -> None:
+def test_the_agent_accepts_unknown_fields_of_a_newer_control_plane(answer: FromServer) -> None:
     newer = {**answer.model_dump(mode="json"), "said_since_the_next_version": {"a": 1}}
     assert type(answer).model_validate(newer) == answer
 
 
-def test_an_answer_that_is_none_is_told_in_words() -> None:
+def test_an_invalid_server_response_is_described_in_the_error() -> None:
     content = b'{"tasks": [{"task_id": "x", "envelope": 1}], "server_time": "now"}'
     with pytest.raises(Unreachable) as told:
         understood(httpx.Response(200, content=content), WaitAnswer)

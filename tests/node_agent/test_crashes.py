@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from node_agent.drivers.sandbox_processes import alive
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.processes import alive
+from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import FailureCode, ReleaseResult, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play

@@ -69,7 +69,7 @@ def test_two_allocations_cannot_lease_one_slot_even_if_the_control_plane_errs(pl
     play(scenario)
 
 
-def test_a_forged_task_is_counted_and_not_answered_and_blocks_nobody(play: Play) -> None:
+def test_a_forged_task_is_counted_and_gets_no_report_and_blocks_no_other_task(play: Play) -> None:
     port = free_port()
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import asyncssh
 
-from node_agent.drivers.sandbox_processes import start_ticks
-from node_agent.drivers.sandbox_records import AllocationDirectory
-from node_agent.drivers.sandbox_wipe import wipe
+from node_agent.drivers.sandbox.processes import start_ticks
+from node_agent.drivers.sandbox.records import AllocationDirectory
+from node_agent.drivers.sandbox.wipe import wipe
 from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play

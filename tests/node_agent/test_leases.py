@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from node_agent.drivers import sandbox_leases
 from node_agent.drivers.interface import DriverFailure
-from node_agent.drivers.sandbox_leases import Lease, Leases
+from node_agent.drivers.sandbox import leases as leases_module
+from node_agent.drivers.sandbox.leases import Lease, Leases
 from node_agent.protocol import FailureCode, HeldInventory, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.conftest import Play
@@ -30,7 +30,7 @@ class Boot:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
-        monkeypatch.setattr(sandbox_leases, "boot_seconds", lambda: self.seconds)
+        monkeypatch.setattr(leases_module, "boot_seconds", lambda: self.seconds)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_conflict_with_a_dead_lease_heals_by_the_retry(play: Play) -> None:
     play(scenario)
 
 
-def test_at_start_what_is_dead_goes_and_what_lives_stays(play: Play) -> None:
+def test_start_clears_dead_leases_and_keeps_those_in_use(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation, processes_only = uuid.uuid4(), uuid.uuid4()
         body = plane.body(TaskType.VM_PROVISION, tenant.provision([0]), allocation)

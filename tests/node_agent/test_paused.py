@@ -6,7 +6,8 @@ import datetime as dt
 import signal
 import uuid
 
-from node_agent.journal_records import Reported, scan
+from node_agent.journal_file import read_journal
+from node_agent.journal_records import Reported
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play
@@ -30,8 +31,8 @@ def resume(agent: AgentProcess) -> None:
 
 def reported(agent: AgentProcess) -> list[uuid.UUID]:
     """The tasks that the agent's journal calls reported, in order."""
-    found = scan((agent.state_dir / "journal").read_bytes())
-    return [record.task_id for record in found.records if isinstance(record, Reported)]
+    records = read_journal(agent.state_dir / "journal")
+    return [record.task_id for record in records if isinstance(record, Reported)]
 
 
 def test_a_newer_holder_of_a_slot_ends_an_older_provision_of_it(play: Play) -> None:
@@ -56,7 +57,7 @@ def test_a_newer_holder_of_a_slot_ends_an_older_provision_of_it(play: Play) -> N
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
-def test_what_was_released_while_it_stood_still_is_undone(play: Play) -> None:
+def test_a_provision_released_while_the_agent_was_stopped_is_undone(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
         expires_at = plane.now() + dt.timedelta(seconds=5)
@@ -76,12 +77,12 @@ def test_what_was_released_while_it_stood_still_is_undone(play: Play) -> None:
         agent.kill()
         agent.start()
         await plane.until(lambda: plane.heartbeats[-1].inventory is not None)
-        assert len(plane.results[first]) == 1, "a result that came too late is told once, not at every start"
+        assert len(plane.results[first]) == 1, "a late result is reported once, not at every start"
 
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
-def test_a_task_that_expired_while_it_stood_still_never_begins(play: Play) -> None:
+def test_a_task_that_expired_while_the_agent_was_stopped_never_begins(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
         pause(agent)

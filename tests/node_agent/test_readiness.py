@@ -1,4 +1,4 @@
-"""The readiness check believes an SSH server that proves the right host key, and nobody else."""
+"""The readiness check accepts only an SSH server that proves the right host key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import asyncssh
 import pytest
 
-from node_agent.drivers.sandbox_readiness import NotReady, check_ssh, new_host_key, read_host_key
+from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, new_host_key, read_host_key
 
 
 async def checked(host_key: bytes, expected: str) -> None:
@@ -16,7 +16,7 @@ async def checked(host_key: bytes, expected: str) -> None:
         await check_ssh("127.0.0.1", server.get_port(), expected, 5.0)
 
 
-def test_the_holder_of_the_key_is_believed_and_somebody_else_is_not() -> None:
+def test_readiness_accepts_the_holder_of_the_host_key_and_no_other_server() -> None:
     private, public = new_host_key()
     _, other_public = new_host_key()
     assert read_host_key(private) == public

@@ -1,4 +1,4 @@
-"""An allocation is a real thing: its tenant logs in and nobody else, and a release removes and proves it."""
+"""An allocation is real: only its tenant can log in, and a release removes it and proves that."""
 
 from __future__ import annotations
 

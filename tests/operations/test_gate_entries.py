@@ -38,7 +38,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def look(self, key: str) -> None:
-        told = self.entries.told(key, self.now)
+        told = self.entries.answer(key, self.now)
         expected = self.lasting(key) if key in self.used else None
         assert told == expected
         if told is None:
@@ -135,6 +135,6 @@ def test_between_sweeps_there_is_an_interval() -> None:
 def test_the_least_recently_used_answer_goes_first() -> None:
     entries: GateEntries[int, object, str] = GateEntries(3, 10.0)
     concluded(entries, range(3), expires_at=100.0)
-    assert entries.told(0, 1.0) == "told"
+    assert entries.answer(0, 1.0) == "told"
     assert entries.begin(3, object()) == 1
-    assert [entries.told(key, 1.0) for key in range(3)] == ["told", None, "told"]
+    assert [entries.answer(key, 1.0) for key in range(3)] == ["told", None, "told"]

@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
-from orchestrator.operations.commands import Question, Told, ask_operation
+from orchestrator.operations.commands import OperationOutcome, Question, ask_operation
 from orchestrator.operations.execution import Context, Done, Result, run_once
 from orchestrator.operations.states import OperationState
 from orchestrator.operations.store.operations import Answer, Operation
@@ -75,7 +75,7 @@ def test_what_was_done_is_told_with_its_answer(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant())
 
-    async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, Told]:
+    async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, OperationOutcome]:
         (answer,) = await create_all(context, catalogue, [create])
         return answer, await ask_operation(context, question(create.operation))
 
@@ -87,7 +87,7 @@ def test_what_was_done_is_told_with_its_answer(database_url: str) -> None:
 def test_what_was_refused_is_told_with_its_refusal(database_url: str) -> None:
     own, effect = operation(), Effect(NotFound("nothing here"))
 
-    async def scene(context: Context, _: CatalogueCache) -> tuple[Answer, Told]:
+    async def scene(context: Context, _: CatalogueCache) -> tuple[Answer, OperationOutcome]:
         return await run_once(context, own, effect, own.scope), await ask_operation(context, question(own))
 
     answer, told = run(database_url, scene)
@@ -97,7 +97,7 @@ def test_what_was_refused_is_told_with_its_refusal(database_url: str) -> None:
 def test_a_late_write_is_refused_and_never_runs(database_url: str) -> None:
     own, effect = operation(), Effect()
 
-    async def scene(context: Context, _: CatalogueCache) -> list[Told]:
+    async def scene(context: Context, _: CatalogueCache) -> list[OperationOutcome]:
         told = [await ask_operation(context, question(own))]
         for late in (own, replace(own, fingerprint=b"b" * 32)):
             with pytest.raises(OperationFenced) as fenced:
@@ -148,7 +148,7 @@ def test_asking_waits_for_a_create_in_flight_and_tells_its_end(database_url: str
     watcher = Fleet.watcher(database_url)
     fleet.connection.execute("begin; select from tenant_quotas for update")
 
-    async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, Told]:
+    async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, OperationOutcome]:
         creating = asyncio.create_task(create_all(context, catalogue, [create]))
         await _waiting(watcher, 1)
         asking = asyncio.create_task(ask_operation(context, question(create.operation)))
@@ -168,7 +168,7 @@ def test_asking_waits_for_a_write_in_flight_that_comes_to_nothing(database_url: 
     watcher = Fleet.watcher(database_url)
     going = asyncio.Event()
 
-    async def scene(context: Context, _: CatalogueCache) -> tuple[Told, Answer | BaseException]:
+    async def scene(context: Context, _: CatalogueCache) -> tuple[OperationOutcome, Answer | BaseException]:
         async def effect(tx: Transaction) -> Done:
             await tx.execute("select 1")
             await going.wait()
@@ -181,7 +181,7 @@ def test_asking_waits_for_a_write_in_flight_that_comes_to_nothing(database_url: 
         await _waiting(watcher, 1)
         going.set()
         told, written = await asyncio.gather(asking, writing, return_exceptions=True)
-        assert isinstance(told, Told)
+        assert isinstance(told, OperationOutcome)
         return told, written
 
     told, written = run(database_url, scene)
@@ -200,7 +200,7 @@ def test_a_key_that_is_held_longer_than_we_wait_is_pending(database_url: str) ->
         (own.scope, own.key, own.fingerprint),
     )
 
-    async def scene(context: Context, _: CatalogueCache) -> tuple[Told, Told]:
+    async def scene(context: Context, _: CatalogueCache) -> tuple[OperationOutcome, OperationOutcome]:
         first = await ask_operation(context, question(own))
         holder.rollback()
         return first, await ask_operation(context, question(own))
@@ -227,7 +227,7 @@ def test_questions_and_creates_at_once_never_contradict_each_other(database_url:
 
     seen: Counter[str] = Counter()
     for create, found in zip(creates, run(database_url, scene), strict=True):
-        told = {one.state for one in found if isinstance(one, Told)}
+        told = {one.state for one in found if isinstance(one, OperationOutcome)}
         answers = [one[0] for one in found if isinstance(one, list)]
         made = fleet.one("select count(*) from allocations where operation_key = %s", create.operation.key)
         assert len(told) == 1, told
@@ -246,7 +246,7 @@ def test_before_the_horizon_nobody_can_say_and_nothing_is_fenced(database_url: s
     own, effect = operation(), Effect()
     now = datetime.now(UTC)
 
-    async def scene(context: Context, _: CatalogueCache) -> tuple[Told, Answer, Told]:
+    async def scene(context: Context, _: CatalogueCache) -> tuple[OperationOutcome, Answer, OperationOutcome]:
         told = await ask_operation(context, question(own, now - timedelta(hours=25)))
         answer = await run_once(context, own, effect, own.scope)
         return told, answer, await ask_operation(context, question(own, now - timedelta(hours=25)))
@@ -271,7 +271,7 @@ def test_before_the_horizon_nobody_can_say_and_nothing_is_fenced(database_url: s
 def test_the_horizon_leaves_room_for_a_clock_that_is_off(
     database_url: str, age: timedelta, state: OperationState
 ) -> None:
-    async def scene(context: Context, _: CatalogueCache) -> Told:
+    async def scene(context: Context, _: CatalogueCache) -> OperationOutcome:
         return await ask_operation(context, question(operation(), datetime.now(UTC) - age))
 
     assert run(database_url, scene).state is state
@@ -282,7 +282,7 @@ def test_a_tombstone_speaks_of_the_time_at_which_it_was_laid(database_url: str) 
     own = operation()
     began = datetime.now(UTC)
 
-    async def scene(context: Context, _: CatalogueCache) -> list[Told]:
+    async def scene(context: Context, _: CatalogueCache) -> list[OperationOutcome]:
         told = [await ask_operation(context, question(own, began))]
         later = "update operations set created_at = created_at + interval '{0} hours'"
         for hours in (20, 10):

@@ -107,7 +107,7 @@ def test_relays_at_work_and_a_rebuild_do_not_fight(
     assert require_stream_is_log(nats_url, database)[-1]["data"] == {"after": "all that"}
 
 
-def test_a_part_of_the_stream_is_kept_to_by_whoever_makes_it_next(
+def test_the_ordered_first_version_holds_for_every_process_that_makes_the_stream(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
     leave_log(database, 100)

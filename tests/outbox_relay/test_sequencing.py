@@ -181,7 +181,7 @@ def test_every_committed_event_once_gapless_and_after_its_cause(
     assert overtaken > 0
 
 
-def test_an_open_transaction_stalls_nobody(database: psycopg.Connection, database_url: str) -> None:
+def test_an_open_transaction_does_not_delay_other_events(database: psycopg.Connection, database_url: str) -> None:
     with psycopg.connect(database_url) as slow, sequencers(database_url, 1):
         slow.execute("insert into outbox (event_type, correlation_id, subject, payload)"
                      " values ('slow', uuidv7(), 's', '{}')")  # fmt: skip

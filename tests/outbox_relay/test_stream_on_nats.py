@@ -15,7 +15,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from nats.js.api import RetentionPolicy, StorageType, StreamSource
 
-from berth.client.events import Event
+from berth.client.feed.events import Event
 from berth.client.nats_source import NatsSource
 from outbox_relay.problems import PublishingStopped
 from outbox_relay.rebuilding import Order
@@ -84,7 +84,7 @@ def test_a_relay_ends_at_a_wrong_stream_and_the_next_goes_on_when_it_is_mended(
     require_stream_is_log(nats_url, database)
 
 
-def test_who_had_read_the_stream_notices_nothing_of_a_partial_rebuild_but_duplicates(
+def test_a_consumer_sees_only_duplicates_after_a_partial_rebuild(
     database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
     leave_log(database, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from berth.stream_check.stream import check_stream
+from berth.cli.deployment.stream_check import check_stream
 from outbox_relay.problems import RelayProblem
 from outbox_relay.rebuilding import NothingToDo, Order
 from tests.outbox_relay.conftest import StartRelay

@@ -26,7 +26,7 @@ class CuttingProxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[CuttingProxy]:
-        """Listen on a port of its own, told by `url`."""
+        """Listen on a free port; `url` is its address."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         self.url = self._parts._replace(

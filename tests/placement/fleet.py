@@ -126,6 +126,6 @@ async def working(
 
 
 async def create_all(context: Context, catalogue: CatalogueCache, creates: Sequence[Create]) -> list[Result]:
-    """What became of all, those that had to wait for somebody included."""
+    """The results of all creates; deferred ones are retried alone."""
     results = await create_allocations(context, catalogue, creates)
-    return [one if isinstance(one, Answer | Problem) else await one() for one in results]
+    return [one if isinstance(one, Answer | Problem) else await one.retry_alone() for one in results]

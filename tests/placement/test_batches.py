@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.operations.execution import Deferred
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from tests.placement.fleet import Fleet, create_of, working
@@ -71,7 +72,7 @@ insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fen
 
 
 def test_what_has_its_place_is_told_so_whatever_happens_to_the_rest_of_the_list(database_url: str) -> None:
-    """A refusal that cannot be stored, a window in which placing fails, and a failure that nobody foresaw."""
+    """A refusal that cannot be stored, a window in which placing fails, and an unforeseen error."""
     fleet = Fleet(database_url, slice_nodes=2)
     tenant = fleet.tenant()
     fleet.connection.execute(TROUBLE)
@@ -141,7 +142,7 @@ def test_a_locked_quota_or_key_delays_its_own_create_alone(database_url: str) ->
             assert [isinstance(result, Answer) and result.status == 201 for result in results] == [True, False, True]
             fleet.connection.execute("rollback")
             assert not isinstance(results[1], Answer | Problem)
-            assert word_of(await results[1]()) == "201"
+            assert word_of(await results[1].retry_alone()) == "201"
 
             fleet.connection.execute("begin")
             fleet.connection.execute(
@@ -150,13 +151,21 @@ def test_a_locked_quota_or_key_delays_its_own_create_alone(database_url: str) ->
             )
             waiting = await create_allocations(context, catalogue, keyed)
             refused = await create_allocations(context, catalogue, unstored)
-            told = [word_of(await result()) for result in (*waiting[1:2], refused[1]) if callable(result)]
+            told = [
+                word_of(await result.retry_alone())
+                for result in (*waiting[1:2], refused[1])
+                if isinstance(result, Deferred)
+            ]
             assert told == ["201", "none_in_region"]
             assert [word_of(result) for result in (waiting[2], refused[2]) if isinstance(result, Answer)] == [
                 "none_in_region", "201",
             ]  # fmt: skip
             fleet.connection.execute("rollback")
-            late = [word_of(await result()) for result in (waiting[0], refused[0]) if callable(result)]
+            late = [
+                word_of(await result.retry_alone())
+                for result in (waiting[0], refused[0])
+                if isinstance(result, Deferred)
+            ]
             assert late == ["201", "operation_conflict"]
 
     asyncio.run(scene())

@@ -1,4 +1,4 @@
-"""Creates against real Postgres: who wins, who is refused and why, and what is left behind (P1, P2, P4)."""
+"""Creates against real PostgreSQL: winners, refusals with their reasons, and the rows left behind (P1, P2, P4)."""
 
 from __future__ import annotations
 

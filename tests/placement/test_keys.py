@@ -13,10 +13,10 @@ from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.operation_keys import operation_of, usable_key
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationInProgress
+from orchestrator.tenants.principals import Principal
 from tests.placement.fleet import Fleet, create_all, create_of, working
 
 CALLER = Principal("tenant", uuid.uuid4(), uuid.uuid4())
@@ -73,7 +73,7 @@ def test_keys_that_only_look_alike_are_told_apart(database_url: str) -> None:
 
 
 def test_a_waiter_that_gives_up_runs_nothing(database_url: str) -> None:
-    """The first attempt holds its key; the second waits, bounded, and is told so. It never runs beside the first."""
+    """The first attempt holds its key; the second waits, bounded, is answered in_progress, and never runs beside it."""
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant(), key="k")
     bystander = create_of(fleet.tenant())

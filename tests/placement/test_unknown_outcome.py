@@ -1,4 +1,4 @@
-"""A connection lost at COMMIT: the client is told that nobody knows, and its retry finds out (P12; failure 2)."""
+"""A connection lost at COMMIT: the client receives `outcome_unknown`, and its retry resolves it (P12; failure 2)."""
 
 from __future__ import annotations
 

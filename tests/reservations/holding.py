@@ -11,16 +11,17 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.catalogue.cache import CatalogueCache
-from orchestrator.operations.execution import Context, Later, Limits, Result
+from orchestrator.operations.execution import Context, Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.cancel import cancel_reservation
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from orchestrator.reservations.commands.hold import AskedHold, WantedGpus, hold_resources
+from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.event_payloads import unpromised
 from tests.lifecycle.driving import run_with
 from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed
@@ -52,7 +53,7 @@ INVARIANTS = {
         select e.event_type, e.payload from outbox e join reservations r on r.id = (e.payload ->> 'reservation_id')::uuid
         where (e.event_type = 'reservation.expired' and (e.payload ->> 'judged_at')::timestamptz < r.hold_until)
            or (e.event_type = 'reservation.confirmed' and (e.payload ->> 'judged_at')::timestamptz >= r.hold_until)""",
-    "every end is told once": """
+    "every end has one event": """
         select r.id, r.state from reservations r
         where (select count(*) from outbox e where e.subject = 'reservations/' || r.id
                and e.event_type not in ('reservation.held', 'reservation.confirmed', 'reservation.moved', 'reservation.waiting'))
@@ -79,10 +80,10 @@ def deadlocks(url: str) -> int:
 
 
 async def hold_alone(
-    context: Context, catalogue: CatalogueCache, hold: Hold, wanted: tuple[str, ...] | WantedGpus
+    context: Context, catalogue: CatalogueCache, hold: Hold, wanted: tuple[str, ...] | GpuRequest
 ) -> Answer:
     """The answer to a hold that shares its transaction with none. Raises its refusal if that is not remembered."""
-    return await _only(await hold_resources(context, catalogue, [AskedHold(hold, wanted)]))
+    return await _only(await hold_resources(context, catalogue, [HoldRequest(hold, wanted)]))
 
 
 async def confirm_alone(context: Context, confirm: Confirm) -> Answer:
@@ -90,9 +91,9 @@ async def confirm_alone(context: Context, confirm: Confirm) -> Answer:
     return await _only(await confirm_reservation(context, [confirm]))
 
 
-async def _only(results: list[Result | Later]) -> Answer:
+async def _only(results: list[Result | Deferred]) -> Answer:
     (result,) = results
-    became = result if isinstance(result, Answer | Problem) else await result()
+    became = result if isinstance(result, Answer | Problem) else await result.retry_alone()
     if isinstance(became, Problem):
         raise became
     return became
@@ -110,7 +111,7 @@ class Desk:
     async def hold(
         self, *names: str, key: str | None = None, tenant_id: UUID | None = None, ttl_seconds: int = 900,
         starts_at: datetime | None = None, ends_at: datetime | None = None, holder: str = HOLDER,
-        wanted: WantedGpus | None = None,
+        wanted: GpuRequest | None = None,
     ) -> Answer:  # fmt: skip
         """A hold of named resources, or of GPUs."""
         tenant = tenant_id or self.seeded.tenant_id
@@ -160,7 +161,7 @@ class Desk:
             )
 
     def state(self, reservation_id: UUID) -> str:
-        """Where it stands."""
+        """Its state."""
         with connect(self.url) as connection:
             row = connection.execute("select state from reservations where id = %s", (reservation_id,)).fetchone()
         assert row is not None
@@ -179,7 +180,7 @@ def seed_with_seats(url: str, *, seats: int = 0, slice_nodes: int = 1, gpus_limi
 def at_desk(
     url: str, seeded: Seeded, work: Callable[[Desk], Awaitable[T]], *, limits: Limits | None = None, pool_size: int = 8
 ) -> T:
-    """Run `work` at a desk of its own."""
+    """Run `work` with a new `Desk`."""
 
     async def main(context: Context) -> T:
         return await work(Desk(url, context, seeded, CatalogueCache(context.database, 60.0)))
@@ -187,6 +188,6 @@ def at_desk(
     return run_with(url, main, limits=limits, pool_size=pool_size)
 
 
-def wanted_gpus(gpus: int = 1, count: int = 1) -> WantedGpus:
+def wanted_gpus(gpus: int = 1, count: int = 1) -> GpuRequest:
     """GPUs of the seeded slices."""
-    return WantedGpus(SLICE_SKU, gpus, REGION, count)
+    return GpuRequest(SLICE_SKU, gpus, REGION, count)

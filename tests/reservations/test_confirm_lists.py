@@ -1,4 +1,4 @@
-"""However many confirms share a transaction, and whatever stands beside them, each is answered as if it were alone."""
+"""Each confirm of a batch is answered as if it were alone, whatever the other items are."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from orchestrator.reservations.store.confirming import Confirm
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import confirm_of, settled, told
+from tests.reservations.test_lists import code_of, confirm_of, settled
 from tests.reservations.test_lists_passing_over import take_key
 from tests.reservations.test_races import until_waiting
 
 KINDS = ("held", "held", "held", "confirmed", "cancelled", "overdue", "unknown", "another tenant's")
-KEYS = ("new", "new", "remembered", "of what stands")
-"""The first one's may be that of a hold: whose answer is remembered, or which stands, though its answer is forgotten."""
+KEYS = ("new", "new", "remembered", "of an existing hold")
+"""The first confirm's key: a new one, that of a hold with a stored answer, or that of a hold whose answer was deleted."""
 ROUNDS = 25
 
 
@@ -42,7 +42,7 @@ async def stand(desk: Desk, kind: str, seat: str, other_tenant: UUID) -> UUID:
 def words(result: Result) -> tuple[str, str | None, bool]:
     """What a client would read, but for names and times."""
     body = json.loads(result.body) if isinstance(result, Answer) else {}
-    return told(result), body.get("result"), isinstance(result, Answer) and result.replayed
+    return code_of(result), body.get("result"), isinstance(result, Answer) and result.replayed
 
 
 def test_a_list_says_what_each_alone_would(database_url: str) -> None:
@@ -56,11 +56,11 @@ def test_a_list_says_what_each_alone_would(database_url: str) -> None:
         connection.execute("insert into tenant_quotas (tenant_id, gpus_limit) values (%s, 8)", (other,))
 
     async def make(desk: Desk, kinds: list[str], asked: list[tuple[int, str, str]]) -> tuple[list[UUID], list[Confirm]]:
-        """What there is, and what is asked: of which, by which holder, under a key that made something before."""
+        """Seed reservations and confirm them: which one, by which holder, under which kind of key."""
         ids = [await stand(desk, kind, next(seats), other) for kind in kinds]
         prefix = uuid.uuid4().hex
         await desk.cancel(await desk.held(next(seats), key=f"{prefix} used"))
-        if asked[0][2] == "of what stands":
+        if asked[0][2] == "of an existing hold":
             with connect(database_url) as connection:
                 connection.execute("delete from operations where key = %s", (f"{prefix} used",))
         keys = [
@@ -86,7 +86,7 @@ def test_a_list_says_what_each_alone_would(database_url: str) -> None:
             for mine, its, kind in zip(ids, others, kinds, strict=True):
                 assert kind == "unknown" or desk.state(mine) == desk.state(its), (kinds, asked)
             again = await settled(await confirm_reservation(desk.context, confirms))
-            assert [told(one) for one in again] == [told(one) for one in together]
+            assert [code_of(one) for one in again] == [code_of(one) for one in together]
 
     at_desk(database_url, seeded, scene)
     assert violations(database_url) == []
@@ -112,7 +112,7 @@ def test_a_list_that_waited_for_a_key_is_judged_by_the_clock_after_it(database_u
             await until_waiting(database_url)
             desk.set_deadline(late, 0)
             rival.execute("rollback")
-        assert [told(one) for one in await settled(await sent)] == ["invalid_state", "200"]
+        assert [code_of(one) for one in await settled(await sent)] == ["invalid_state", "200"]
         assert [desk.state(one) for one in (late, other)] == ["expired", "confirmed"]
 
     at_desk(database_url, seeded, scene)

@@ -1,4 +1,4 @@
-"""Holds and windows that end by themselves, and what is told of reservations that ended long ago."""
+"""Holds and windows that end by time, and the answers about reservations past their retention."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_is_retired_stays_retired_and_leaks_nothing(database_url: str) -> N
         assert [await told(desk, one) for one in (lives_on, ended, late, recent, last)] == [
             "confirmed", "reservation_retired", "cancelled", "cancelled", "reservation_retired",
         ]  # fmt: skip
-        # Below the watermark another tenant's live one is told as any other that is not there; above it likewise.
+        # Another tenant's live reservation is answered like a missing one, below the watermark and above it.
         assert await told(desk, other) == "reservation_retired"
         assert await told(desk, other, stranger.tenant_id) == "hold"
         assert await told(desk, above) == "reservation_not_found"

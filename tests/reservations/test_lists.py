@@ -1,4 +1,4 @@
-"""Holds and confirms that share a transaction are answered as if each had been alone, and wait for nobody together."""
+"""Holds and confirms that share a transaction are answered as if each were alone, and a batch waits for no lock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from orchestrator.operations.execution import Later, Result
+from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from orchestrator.reservations.commands.hold import AskedHold, hold_resources
+from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.hold_requests import HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from tests.lifecycle.driving import rows_of
@@ -22,11 +23,11 @@ from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats, violations
 
 
-def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> AskedHold:
+def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> HoldRequest:
     """A hold of named resources, to be one of a list."""
     operation = desk.operation(desk.seeded.tenant_id, key)
     hold = Hold(operation, desk.seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid.uuid4())
-    return AskedHold(hold, names)
+    return HoldRequest(hold, names)
 
 
 def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: str | None = None) -> Confirm:
@@ -35,29 +36,29 @@ def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: s
     return Confirm(desk.operation(tenant_id, key, ending=True), tenant_id, reservation_id, holder)
 
 
-async def hold_all(desk: Desk, asked: Sequence[AskedHold]) -> list[Result | Later]:
+async def hold_all(desk: Desk, asked: Sequence[HoldRequest]) -> list[Result | Deferred]:
     """The list's way through the command."""
     return await hold_resources(desk.context, desk.catalogue, asked)
 
 
-def told(result: Result | Later) -> str:
-    """The code that a client would read, or `later`."""
+def code_of(result: Result | Deferred) -> str:
+    """The code that a client would read, or `deferred`."""
     if isinstance(result, Problem):
         return result.code
     if isinstance(result, Answer):
         return str(json.loads(result.body).get("code", result.status))
-    return "later"
+    return "deferred"
 
 
-def held_id(result: Result | Later) -> UUID:
+def held_id(result: Result | Deferred) -> UUID:
     """The reservation of a hold that succeeded."""
     assert isinstance(result, Answer)
     return UUID(json.loads(result.body)["reservation_id"])
 
 
-async def settled(results: Sequence[Result | Later]) -> list[Result]:
-    """What became of all, those that had to wait included."""
-    return [one if isinstance(one, Answer | Problem) else await one() for one in results]
+async def settled(results: Sequence[Result | Deferred]) -> list[Result]:
+    """The results of all items; deferred ones are retried alone."""
+    return [one if isinstance(one, Answer | Problem) else await one.retry_alone() for one in results]
 
 
 def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> None:
@@ -69,14 +70,14 @@ def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> No
             ask(desk, desk.slot(0)),
             ask(desk, desk.slot(0)),
             ask(desk, desk.slot(7)),
-            ask(desk, "slot:nobody"),
+            ask(desk, "slot:unknown"),
             ask(desk, desk.slot(1), desk.slot(2), desk.slot(0, node=1), "seat-0"),
             ask(desk, "seat-0"),
             ask(desk, "seat-1", ttl_seconds=0),
             ask(desk, "seat-1"),
         ]
         results = await hold_all(desk, asked)
-        codes = [told(result) for result in results]
+        codes = [code_of(result) for result in results]
         assert sorted(codes[:2]) == ["201", "resource_busy"]
         (refused,) = [json.loads(one.body) for one in results[:2] if isinstance(one, Answer) and one.status == 409]
         won = held_id(results[codes.index("201")])
@@ -84,7 +85,7 @@ def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> No
         assert isinstance(results[2], Answer)
         assert json.loads(results[2].body)["conflicts"] == [f"reservations/{taken}"]
         again = await settled(await hold_all(desk, asked))
-        assert [told(result) for result in again] == codes, "each key remembers"
+        assert [code_of(result) for result in again] == codes, "each key has its stored answer"
         assert all(isinstance(result, Answer) and result.replayed for result in again)
         return codes[2:]
 
@@ -105,9 +106,9 @@ def test_one_whose_node_is_locked_keeps_nobody_else_waiting(database_url: str) -
             results = await hold_all(
                 desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1)), ask(desk, "seat-0")]
             )
-            assert [told(result) for result in results] == ["later", "201", "201"]
+            assert [code_of(result) for result in results] == ["deferred", "201", "201"]
             rival.execute("rollback")
-        assert [told(result) for result in await settled(results)] == ["201"] * 3
+        assert [code_of(result) for result in await settled(results)] == ["201"] * 3
 
     at_desk(database_url, seeded, scene)
     assert violations(database_url) == []
@@ -122,12 +123,12 @@ def test_an_overdue_hold_in_the_way_is_ended_by_the_list_and_gives_back_its_quot
         results = await hold_all(
             desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(0)), ask(desk, desk.slot(0, node=1))]
         )
-        assert sorted(told(result) for result in results[:2]) == ["201", "resource_busy"]
-        assert told(results[2]) == "201"
+        assert sorted(code_of(result) for result in results[:2]) == ["201", "resource_busy"]
+        assert code_of(results[2]) == "201"
         assert desk.state(wide) == "expired"
         results = await hold_all(desk, [ask(desk, desk.slot(1, node=1)), ask(desk, "seat-0")])
-        assert [told(result) for result in results] == ["201", "201"], (
-            "all of it is free, also what nobody in that list wanted"
+        assert [code_of(result) for result in results] == ["201", "201"], (
+            "all units are free, also those that no item of the batch requested"
         )
 
     at_desk(database_url, seeded, scene)
@@ -149,10 +150,10 @@ def test_an_overdue_hold_that_somebody_has_locked_keeps_nobody_else_waiting(data
             results = await hold_all(
                 desk, [ask(desk, desk.slot(0)), ask(desk, desk.slot(1, node=1)), ask(desk, desk.slot(0, node=2))]
             )
-            assert [told(result) for result in results] == ["later", "later", "201"]
+            assert [code_of(result) for result in results] == ["deferred", "deferred", "201"]
             assert [desk.state(one) for one in (ended, seated)] == ["hold", "hold"]
             rival.execute("rollback")
-        assert [told(result) for result in await settled(results)] == ["201"] * 3
+        assert [code_of(result) for result in await settled(results)] == ["201"] * 3
         assert [desk.state(one) for one in (ended, seated)] == ["expired", "expired"]
 
     at_desk(database_url, seeded, scene)
@@ -164,7 +165,7 @@ def test_a_list_cannot_pass_a_quota(database_url: str) -> None:
 
     async def scene(desk: Desk) -> list[str]:
         results = await hold_all(desk, [ask(desk, desk.slot(index)) for index in range(4)])
-        return [told(result) for result in await settled(results)]
+        return [code_of(result) for result in await settled(results)]
 
     assert sorted(at_desk(database_url, seeded, scene)) == ["201", "201", "quota_exceeded", "quota_exceeded"]
     assert violations(database_url) == []
@@ -192,19 +193,19 @@ def test_a_list_of_confirms(database_url: str) -> None:
             rival.execute("select from reservations where id = %s for no key update", (locked,))
             results = await confirm_reservation(desk.context, confirms)
             rival.execute("rollback")
-        codes = [told(result) for result in results]
+        codes = [code_of(result) for result in results]
         assert codes == [
-            "200", "200", "holder_mismatch", "reservation_not_found", "invalid_state", "later", "later",
+            "200", "200", "holder_mismatch", "reservation_not_found", "invalid_state", "deferred", "deferred",
         ]  # fmt: skip
         words = [json.loads(one.body)["result"] for one in results[:2] if isinstance(one, Answer)]
         assert words == ["ok", "noop"]
         committed = rows_of(database_url, "select operation_key from outbox where event_type = 'operation.committed'")
-        assert committed == [(confirms[1].operation.key,)], "the one that no other event tells of"
+        assert committed == [(confirms[1].operation.key,)], "the one without any other event"
         late = await settled(results)
-        assert [told(result) for result in late[5:]] == ["invalid_state", "200"]
+        assert [code_of(result) for result in late[5:]] == ["invalid_state", "200"]
         assert [desk.state(one) for one in (fresh, overdue, locked)] == ["confirmed", "expired", "confirmed"]
         again = await settled(await confirm_reservation(desk.context, confirms))
-        assert [told(result) for result in again] == [told(result) for result in late]
+        assert [code_of(result) for result in again] == [code_of(result) for result in late]
         assert all(isinstance(result, Answer) and result.replayed for result in again)
 
     at_desk(database_url, seeded, scene)
@@ -221,8 +222,8 @@ def test_lists_for_the_same_units_never_wait_for_each_other_in_a_circle(database
         names = [desk.slot(index, node) for index in range(3) for node in range(4)] + [f"seat-{n}" for n in range(4)]
         lists = [[ask(desk, *drawn.sample(names, 3)) for _ in range(6)] for _ in range(12)]
 
-        async def send(asked: Sequence[AskedHold]) -> list[str]:
-            return [told(result) for result in await settled(await hold_all(desk, asked))]
+        async def send(asked: Sequence[HoldRequest]) -> list[str]:
+            return [code_of(result) for result in await settled(await hold_all(desk, asked))]
 
         return [code for codes in await asyncio.gather(*(send(asked) for asked in lists)) for code in codes]
 

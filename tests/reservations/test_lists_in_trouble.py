@@ -1,15 +1,15 @@
-"""What a list has done stands and is told, whatever happens to the rest of it; what one of it meets is its own (P12)."""
+"""Items of a batch that committed are answered so, whatever fails later; an item's error is its own (P12)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import ask, confirm_of, hold_all, settled, told
+from tests.reservations.test_lists import ask, code_of, confirm_of, hold_all, settled
 
 REFUSALS_FIND_NO_DISK = """
 create function disk_full() returns trigger language plpgsql as $$ begin
@@ -28,11 +28,11 @@ def test_refusals_that_cannot_be_stored_take_no_answer_from_those_that_succeeded
         with connect(database_url) as operator:
             operator.execute(REFUSALS_FIND_NO_DISK)
         results = await hold_all(desk, [ask(desk, "seat-0"), ask(desk, "seat-2"), ask(desk, "seat-1")])
-        assert [told(result) for result in results] == ["201", "database_unavailable", "201"]
+        assert [code_of(result) for result in results] == ["201", "database_unavailable", "201"]
         results = await confirm_reservation(
             desk.context, [confirm_of(desk, held), confirm_of(desk, held, holder="other")]
         )
-        assert [told(result) for result in results] == ["200", "database_unavailable"]
+        assert [code_of(result) for result in results] == ["200", "database_unavailable"]
         assert desk.state(held) == "confirmed"
 
     at_desk(database_url, seeded, scene)
@@ -45,10 +45,10 @@ def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_o
     names = [row[0] for row in rows_of(database_url, LONG_NAMES)]
 
     async def scene(desk: Desk) -> None:
-        slots = replace(ask(desk, "seat-0"), wanted=WantedGpus(SLICE_SKU, 8, REGION, 129))
+        slots = replace(ask(desk, "seat-0"), wanted=GpuRequest(SLICE_SKU, 8, REGION, 129))
         asked = [ask(desk, "seat-0"), ask(desk, *names), slots, ask(desk, "seat-1")]
         results = await settled(await hold_all(desk, asked))
-        assert [told(result) for result in results] == ["201", "invalid", "invalid", "201"]
+        assert [code_of(result) for result in results] == ["201", "invalid", "invalid", "201"]
         half = await desk.hold(*names[:512])
         assert half.status == 201
 
@@ -65,7 +65,7 @@ def test_a_failure_that_nobody_foresaw_is_met_by_its_own_request_alone(database_
         odd = ask(desk, "seat-1")
         odd = replace(odd, hold=replace(odd.hold, holder_id="unforeseen"))
         results = await hold_all(desk, [ask(desk, "seat-0"), odd, ask(desk, "seat-2")])
-        assert [told(result) for result in results] == ["later"] * 3
-        return [told(result) for result in await settled([results[0], results[2]])]
+        assert [code_of(result) for result in results] == ["deferred"] * 3
+        return [code_of(result) for result in await settled([results[0], results[2]])]
 
     assert at_desk(database_url, seeded, scene) == ["201", "201"]

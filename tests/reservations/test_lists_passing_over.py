@@ -1,4 +1,4 @@
-"""A list passes over what somebody keeps locked: that one goes alone, and nobody else waits with it."""
+"""A batch skips items whose rows another transaction locks: these are deferred, and no other item waits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.operations.execution import Later, Limits, Result
+from orchestrator.operations.execution import Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import ask, confirm_of, hold_all, settled, told
+from tests.reservations.test_lists import ask, code_of, confirm_of, hold_all, settled
 
 TAKE_KEY = """
 insert into operations (scope, key, fingerprint, retire_after)
@@ -25,15 +25,15 @@ values (%s, %s, decode(repeat('00', 32), 'hex'), clock_timestamp() + interval '1
 
 
 def take_key(rival: psycopg.Connection[Any], tenant_id: UUID, key: str) -> None:
-    """Somebody's write under the key has begun, and does not end."""
+    """Another transaction has inserted the key and does not end."""
     rival.execute("begin")
     rival.execute(TAKE_KEY, (tenant_id, key))
 
 
-async def told_now(result: Result | Later) -> str:
+async def told_now(result: Result | Deferred) -> str:
     """What one of a list becomes that had to go alone."""
     assert not isinstance(result, Answer | Problem)
-    return told(await result())
+    return code_of(await result.retry_alone())
 
 
 def test_a_locked_quota_delays_its_own_tenant_alone(database_url: str) -> None:
@@ -52,9 +52,9 @@ def test_a_locked_quota_delays_its_own_tenant_alone(database_url: str) -> None:
             rival.execute("begin")
             rival.execute("select from tenant_quotas where tenant_id = %s for no key update", (other,))
             results = await hold_all(desk, asked)
-            assert [told(result) for result in results] == ["201", "later", "later", "201"]
+            assert [code_of(result) for result in results] == ["201", "deferred", "deferred", "201"]
             rival.execute("rollback")
-        assert [told(result) for result in await settled(results)] == ["201"] * 4
+        assert [code_of(result) for result in await settled(results)] == ["201"] * 4
 
     at_desk(database_url, seeded, scene)
     assert violations(database_url) == []
@@ -76,7 +76,7 @@ def test_a_locked_key_delays_its_own_hold_alone(database_url: str) -> None:
 
 
 def test_a_locked_key_delays_its_own_refusal_alone(database_url: str) -> None:
-    """What was done besides is told at once."""
+    """The other items are answered at once."""
     seeded = seed_with_seats(database_url, seats=2)
 
     async def scene(desk: Desk) -> None:
@@ -85,7 +85,7 @@ def test_a_locked_key_delays_its_own_refusal_alone(database_url: str) -> None:
             take_key(rival, desk.seeded.tenant_id, "taken")
             asked = [ask(desk, "seat-0", key="taken"), ask(desk, "seat-0"), ask(desk, "seat-1")]
             results = await hold_all(desk, asked)
-            assert [told(result) for result in results] == ["later", "later", "201"]
+            assert [code_of(result) for result in results] == ["deferred", "deferred", "201"]
             assert await told_now(results[1]) == "resource_busy"
             confirms = [confirm_of(desk, held, key="taken"), confirm_of(desk, held, holder="other")]
             confirmed = await confirm_reservation(desk.context, confirms)
@@ -98,7 +98,7 @@ def test_a_locked_key_delays_its_own_refusal_alone(database_url: str) -> None:
 
 
 def test_near_a_bound_a_list_has_no_room_of_its_own_while_it_waits_for_a_key(database_url: str) -> None:
-    """Else whoever has the key, and waits for room, and the list would wait for each other."""
+    """Otherwise the batch and the transaction that holds the key and waits for a free row would deadlock."""
     seeded = seed_with_seats(database_url, seats=2)
     waiting_with_room = "select from pg_locks where locktype = 'advisory' and granted"
 
@@ -111,7 +111,7 @@ def test_near_a_bound_a_list_has_no_room_of_its_own_while_it_waits_for_a_key(dat
                 assert rows_of(database_url, waiting_with_room) == []
                 await asyncio.sleep(0.01)
             results = await trying
-            assert [told(result) for result in results] == ["later", "later"]
+            assert [code_of(result) for result in results] == ["deferred", "deferred"]
             assert await told_now(results[0]) == "201"
             rival.execute("rollback")
         assert await told_now(results[1]) == "201"

@@ -29,7 +29,7 @@ def test_of_overlapping_holds_exactly_one_wins(database_url: str) -> None:
         tenants = [seeded.tenant_id, *(add_tenant(connection, f"t{n}").tenant_id for n in range(3))]
 
     async def way(desk: Desk) -> None:
-        # Bundles over several nodes, named in every order: whoever locks first must not wait for who locks later.
+        # Bundles over several nodes, named in every order: lock order must not depend on it, else they deadlock.
         for _ in range(6):
             bundles = [[desk.slot(n % 2, node=n % 3), desk.slot(1, node=(n + 1) % 3), "seat-0"] for n in range(RIVALS)]
             for bundle in bundles:
@@ -55,7 +55,7 @@ def test_losers_wait_for_nobody(database_url: str) -> None:
     async def way(desk: Desk) -> None:
         await desk.held(desk.slot(0), "seat-0")
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
-            # Whoever locked anything would wait here until its lock timeout, and fail with it.
+            # A request that took a lock would wait here until its lock timeout, and fail with it.
             for table in ("nodes", "resources", "reservations", "claims", "tenant_quotas"):
                 await holder.execute(f"select from {table} for update".encode())
             refused = await asyncio.gather(desk.hold(desk.slot(0)), desk.hold("seat-0"), desk.hold(desk.node()))
@@ -117,7 +117,7 @@ async def _confirm(desk: Desk, held: UUID, *, in_company: bool) -> Answer:
 
 
 def _judge(desk: Desk, held: UUID, confirmed: Answer, rivals: Answer, created: UUID | None) -> str:
-    """Who had it in the end; nobody who was told that he has it shares it with another."""
+    """The final holder; no two requests were answered that they hold the same unit."""
     state = desk.state(held)
     winners = [confirmed.status == 200, rivals.status == 201, created is not None]
     assert sum(winners) <= 1, winners

@@ -19,7 +19,7 @@ from worker.sweepers.reservations import sweep_windows_over
 
 
 class Watcher:
-    """Looks at resources again and again: a state that has changed must have a greater version, and none ever shrinks."""
+    """Reads resources repeatedly: a changed state must have a greater version, and no version ever decreases."""
 
     def __init__(self, desk: Desk, *names: str) -> None:
         self._desk = desk
@@ -66,7 +66,7 @@ def test_every_transition_is_seen_in_the_version(database_url: str) -> None:
         desk.set_deadline(late, -1)
         await step(lambda: desk.hold(seat, slot, holder="rival"))
         await step(lambda: _cancel_all(desk))
-        # Windows begin and end while nobody does anything; then a sweeper ends what is over.
+        # Windows begin and end by time alone; then a sweeper ends what is past.
         begins = datetime.now(UTC) + timedelta(seconds=1.5)
         window = await desk.held(seat, slot, starts_at=begins, ends_at=begins + timedelta(seconds=1.5))
         await step(lambda: desk.confirm(window))

@@ -97,7 +97,7 @@ class Stories(RuleBasedStateMachine):
             }
             assert set(document["conflicts"]) == blocking
             return
-        # Whoever is refused for his quota has his overdue holds ended first, and then may come to an end of it.
+        # Before a refusal by quota, the tenant's overdue holds expire, which may free enough of it.
         gpus = sum(isinstance(thing, int) for thing in wanted)
         returned = sum(isinstance(thing, int) for one in rivals for thing in one.things)
         if gpus and self.model.used() - returned + gpus > GPUS_LIMIT:

@@ -1,4 +1,4 @@
-"""`/v1/retention`: policies of tenants and of the operators, within their bounds (docs/retention.md)."""
+"""`/v1/retention`: policies of tenants and of the operators, within their bounds (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

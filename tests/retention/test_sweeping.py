@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
-from berth.cli.database_findings import database_findings
-from orchestrator.log.commands.consumers import register_consumer
+from berth.cli.deployment.database_findings import database_findings
+from orchestrator.log.commands import register_consumer
 from orchestrator.log.store.truncation import Truncation
 from orchestrator.operations.execution import Context
 from orchestrator.verification.all_checks import run_checks

@@ -1,16 +1,22 @@
-"""Migrations go up and down, leave nothing behind, and refuse what is not theirs with one sentence."""
+"""Upgrades create the schema once and refuse databases that they cannot upgrade, with one sentence."""
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import psycopg
 import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres
+from migrations.upgrading import REVISIONS_BEFORE_BASELINE
+
+SCHEMA = Path(migrations.__file__).parent / "schema"
 
 OBJECTS = """
 select count(*) from (
@@ -39,13 +45,12 @@ def objects(url: str) -> int:
         return int(row[0])
 
 
-def test_up_down_and_up_again_leave_the_same(empty_url: str) -> None:
+def test_an_upgrade_creates_the_schema(empty_url: str) -> None:
     assert migrations.current_revision(empty_url) is None
     assert migrations.upgrade(empty_url) == migrations.head_revision()
+    assert migrations.current_revision(empty_url) == migrations.head_revision()
     made = objects(empty_url)
     assert made > 50
-    migrations.downgrade(empty_url, "base")
-    assert objects(empty_url) == 0
     migrations.upgrade(empty_url)
     assert objects(empty_url) == made
 
@@ -90,29 +95,42 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
         migrations.upgrade("postgresql://nobody@127.0.0.1:1/nothing")
 
 
-def test_operations_from_before_get_their_place_in_the_log(empty_url: str) -> None:
-    """Those that nothing has told of, and only those."""
-    migrations.upgrade(empty_url, "0004")
-    tenant = uuid.uuid4()
-    with psycopg.connect(empty_url) as connection:
-        connection.execute("insert into tenants (id, name) values (%s, 'one')", (tenant,))
-        for scope, key, status, code in (
-            (tenant, "untold", 200, "noop"), (tenant, "told", 201, "ok"), (tenant, "refused", 409, "invalid_state"),
-            (uuid.uuid4(), "an operator's", 204, "ok"),
-        ):  # fmt: skip
-            connection.execute(
-                "insert into operations (scope, key, fingerprint, status, code, body, retire_after)"
-                " values (%s, %s, decode(repeat('00', 32), 'hex'), %s, %s, '', clock_timestamp() + interval '1 hour')",
-                (scope, key, status, code),
-            )
-        connection.execute(
-            "insert into outbox (event_type, correlation_id, tenant_id, subject, operation_key, payload)"
-            " values ('reservation.held', gen_random_uuid(), %s, 'reservations/1', 'told', '{}')",
-            (tenant,),
-        )
+@pytest.mark.parametrize("revision", REVISIONS_BEFORE_BASELINE)
+def test_a_revision_before_the_baseline_is_refused(empty_url: str, revision: str) -> None:
     migrations.upgrade(empty_url)
     with psycopg.connect(empty_url) as connection:
-        told = connection.execute(
-            "select operation_key, tenant_id, payload ->> 'code' from outbox where event_type = 'operation.committed' order by id"
-        ).fetchall()
-    assert told == [("untold", tenant, "noop"), ("an operator's", None, "ok")]
+        connection.execute("update alembic_version set version_num = %s", (revision,))
+    with pytest.raises(
+        migrations.SchemaProblem, match=rf"\({revision}\) is from before Berth's first release"
+    ) as problem:
+        migrations.upgrade(empty_url)
+    assert "\n" not in str(problem.value)
+
+
+UNCOMMENTED_TABLES = """
+select relname from pg_class
+where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v') and not relispartition
+  and relname <> 'alembic_version' and obj_description(oid, 'pg_class') is null
+"""
+
+
+def test_every_table_has_a_comment(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute(UNCOMMENTED_TABLES).fetchall() == []
+
+
+def test_every_index_names_the_query_it_serves() -> None:
+    for path in SCHEMA.glob("*.sql"):
+        lines = path.read_text().splitlines()
+        for before, line in pairwise(lines):
+            if re.match(r"create (unique )?index", line):
+                assert before.startswith("-- "), f"{path.name}: {line}"
+
+
+def test_no_migration_contains_a_function_body() -> None:
+    texts = [*SCHEMA.glob("*.sql"), *(SCHEMA.parent / "versions").glob("*.py")]
+    assert len(texts) > 10
+    for path in texts:
+        text = path.read_text().lower()
+        assert "pg_get_functiondef" not in text, path
+        assert not re.search(r"create (or replace )?(function|procedure)|\$\$", text), path

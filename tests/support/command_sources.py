@@ -8,10 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STEPS = {
-    "orchestrator.allocations.commands.create_in_window",  # a create's second look, in transactions of its own
-    "orchestrator.reservations.commands.expire_overdue",  # expires overdue holds inline
+    "placement/placing.py": "create_allocations",
+    "placement/window_placing.py": "create_allocations",
+    "reservations/overdue.py": None,
 }
-"""Modules beside the commands that commands may call."""
+"""Modules beside the commands that open transactions, and the command whose crash points they reach, if it is one."""
 
 
 def command_modules() -> Iterator[Path]:
@@ -23,11 +24,9 @@ def command_modules() -> Iterator[Path]:
 
 
 def command_trees() -> dict[str, ast.Module]:
-    """Syntax tree of each command by its name: the function, and the functions of its module that it uses."""
+    """Syntax tree of each command by its name: the function, the functions of its module that it uses, and its steps."""
     found: dict[str, ast.Module] = {}
     for path in command_modules():
-        if ".".join(path.relative_to(ROOT).with_suffix("").parts) in STEPS:
-            continue
         functions = {
             node.name: node
             for node in ast.parse(path.read_text()).body
@@ -38,6 +37,9 @@ def command_trees() -> dict[str, ast.Module]:
                 assert name not in found, f"two commands are named {name}"
                 used = sorted(_reached(name, functions), key=lambda reached: functions[reached].lineno)
                 found[name] = ast.Module([functions[each] for each in used], [])
+    for step, command in STEPS.items():
+        if command is not None:
+            found[command].body += ast.parse((ROOT / "orchestrator" / step).read_text()).body
     return found
 
 

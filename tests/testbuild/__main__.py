@@ -14,6 +14,7 @@ import runpy
 import sys
 from pathlib import Path
 
+from berth.process import crash_points
 from tests.testbuild.killing import kill_at, written_in
 from tests.testbuild.planted_bugs import PLANTED_BUGS
 
@@ -38,12 +39,12 @@ def arm(module: str, wanted: str) -> None:
         raise Unknown(f"{module} has no crash point {label or wanted!r}; it has {', '.join(known)}")
     if not number.isdecimal() or int(number) < 1:
         raise Unknown(f"BERTH_CRASH_AT={wanted}: the number after the label counts from 1")
-    points.install(kill_at(lambda: wanted))
+    crash_points.install(kill_at(lambda: wanted))
 
 
 def arm_by_file(module: str, path: str) -> None:
     """Install the kill at whatever the file will say."""
-    importlib.import_module(CRASH_POINTS[module]).install(kill_at(written_in(Path(path))))
+    crash_points.install(kill_at(written_in(Path(path))))
 
 
 def plant(name: str) -> None:

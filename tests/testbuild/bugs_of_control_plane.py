@@ -99,7 +99,7 @@ def ignore_content() -> None:
 def believe_that_ended_is_done() -> None:
     """A task that is said to have ended is taken for done; its row is not asked how it ended."""
     from orchestrator.allocations.commands import provision as finish_provisioning
-    from orchestrator.allocations.states import TaskState
+    from orchestrator.tasks.states import TaskState
 
     genuine = vars(finish_provisioning)["lock_allocation"]
     unknown = {"connection": {"host": "127.0.0.1", "port": 22, "user": "tenant", "host_key": "unknown"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.testbuild.planting import rewritten_function
 
 _NO_NODE_LOCK = rewritten_function(
-    "place_together",
+    "lock_best_node",
     ("limit 1 for no key update skip locked", "limit 1"),
     ("limit 1 for no key update", "limit 1"),
 )

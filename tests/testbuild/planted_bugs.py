@@ -2,7 +2,7 @@
 
 A bug is a function without arguments that patches modules of ours; it imports what it patches itself. Bugs of the
 database are SQL, run after the migrations by whoever starts the stack. A bug may have a part in both. Which checker
-catches which bug stands in docs/campaign.md and is tested in tests/campaign.
+catches which bug stands in docs/explanation/campaign.md and is tested in tests/campaign.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from orchestrator.operations.store.operations import Answer
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
-from orchestrator.reservations.commands.hold import WantedGpus
+from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
 from tests.lifecycle import invariants
@@ -57,9 +57,9 @@ def code_of(answer: Answer) -> str:
     return str(json.loads(answer.body)["code"])
 
 
-def gpus(count: int = 1, each: int = 1, *, starts: bool = False) -> WantedGpus:
+def gpus(count: int = 1, each: int = 1, *, starts: bool = False) -> GpuRequest:
     """So many allocations of so many GPUs of a slice."""
-    return WantedGpus(SLICE_SKU, each, REGION, count, IMAGE if starts else None, starts)
+    return GpuRequest(SLICE_SKU, each, REGION, count, IMAGE if starts else None, starts)
 
 
 async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool = True, **times: Any) -> UUID:
@@ -99,7 +99,7 @@ async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def told(url: str, subject: str) -> list[str]:
+def events_of(url: str, subject: str) -> list[str]:
     """The events of an allocation or reservation so far, in order."""
     return [row[0] for row in rows_of(url, "select event_type from outbox where subject = %s order by id", subject)]
 
@@ -110,5 +110,5 @@ def violations(url: str) -> list[Any]:
 
 
 def random_key() -> str:
-    """A key that nobody used."""
+    """An unused key."""
     return os.urandom(8).hex()

@@ -1,4 +1,4 @@
-"""What begins and ends by itself: templates at their start, moves, failures, notices, ends (docs/reservations.md)."""
+"""What begins and ends by itself: templates at their start, moves, failures, notices, ends (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.allocations.commands.release import release_at_end
 from orchestrator.operations.execution import Limits
@@ -27,7 +27,7 @@ from tests.lifecycle.driving import (
 )
 from tests.lifecycle.seeding import connect, create_allocation
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats
-from tests.turning_over.desk import consumed, gpus, soon, starting, told, until, violations
+from tests.turning_over.desk import consumed, events_of, gpus, soon, starting, until, violations
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 
@@ -56,7 +56,7 @@ def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(d
         found = rows_of(database_url, "select id, gpus, name, labels, ends_at, requested_at from allocations")
         assert [row[1:5] for row in found] == [(2, "by itself", {"a": "b"}, ends_at)] * 2
         assert all(row[5] >= starts_at for row in found)
-        assert told(database_url, f"reservations/{made}")[-1] == "reservation.consumed"
+        assert events_of(database_url, f"reservations/{made}")[-1] == "reservation.consumed"
         assert await start_reservation(desk.context, desk.catalogue, made) is Started.NOT_DUE
         await provision(desk.context, database_url, found[0][0])
 
@@ -107,7 +107,7 @@ def test_a_node_out_of_service_at_the_start_is_left_for_an_equal_one(database_ur
             others[1].id,
             before["during"],
         )
-        assert told(database_url, f"reservations/{made}") == [
+        assert events_of(database_url, f"reservations/{made}") == [
             "reservation.held", "reservation.confirmed", "reservation.moved", "reservation.consumed",
         ]  # fmt: skip
         moved = row_of(database_url, "select payload from outbox where event_type = 'reservation.moved'")["payload"]
@@ -135,7 +135,7 @@ def test_without_an_equal_node_it_fails_with_a_reason_and_an_event(database_url:
         row = row_of(database_url, "select * from reservations where id = %s", made)
         assert (row["state"], row["failure_code"]) == ("cancelled", "resource_out_of_service")
         assert "the node is draining" in row["failure_detail"]
-        assert told(database_url, f"reservations/{made}")[-1] == "reservation.failed"
+        assert events_of(database_url, f"reservations/{made}")[-1] == "reservation.failed"
         payload = row_of(database_url, "select payload from outbox where event_type = 'reservation.failed'")["payload"]
         assert (payload["code"], payload["detail"]) == (row["failure_code"], row["failure_detail"])
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 1
@@ -211,7 +211,7 @@ def check_rights(url: str) -> list[str]:
 
 
 def test_rivals_for_the_place_that_it_is_moved_to(database_url: str) -> None:
-    """Movers and holders at once: nobody shares a unit, nobody deadlocks, and each place is taken once."""
+    """Concurrent moves and holds: no unit is shared, nothing deadlocks, and each slot is taken once."""
     seeded = seed_with_seats(database_url, slice_nodes=3)
 
     async def way(desk: Desk) -> None:
@@ -248,7 +248,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         assert datetime.fromisoformat(told_[0][1]["ends_at"]) == ends_at
         assert not await release_at_end(desk.context, far)
         await until(ends_at)
-        assert not await tell_ending(desk.context, near)
+        assert not await notify_expiry(desk.context, near)
         await asyncio.gather(*(release_ended(desk.context, 10) for _ in range(3)))
         assert transitions_of(database_url, near)[-1] == "releasing"
         actor = row_of(
@@ -257,7 +257,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
             near,
         )
         assert actor == {"actor_kind": "tenant", "actor_id": "ends_at"}
-        assert told(database_url, f"allocations/{near}").count("provisioning.releasing.requested") == 1
+        assert events_of(database_url, f"allocations/{near}").count("provisioning.releasing.requested") == 1
         assert allocation_of(database_url, far)["state"] == "requested"
         await clean_up(desk.context, database_url, near)
 
@@ -320,6 +320,6 @@ def test_far_ends_are_told_when_they_come_near(database_url: str) -> None:
     async def way(desk: Desk) -> None:
         for seconds, told_ in ((120, False), (50, True), (40, False)):
             execute(database_url, "update allocations set ends_at = %s where id = %s", soon(seconds), made)
-            assert await tell_ending(desk.context, made) is told_
+            assert await notify_expiry(desk.context, made) is told_
 
     at_desk(database_url, seeded, way, limits=Limits(ending_notice_seconds=60))

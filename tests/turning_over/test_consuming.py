@@ -20,7 +20,7 @@ from orchestrator.reservations.states import reservation_id
 from tests.lifecycle.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.lifecycle.seeding import METAL_SKU, SLICE_SKU, add_tenant, connect, create_allocation
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.turning_over.desk import code_of, consume, consumed, gpus, soon, told, until, violations
+from tests.turning_over.desk import code_of, consume, consumed, events_of, gpus, soon, until, violations
 
 
 def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str) -> None:
@@ -44,8 +44,8 @@ def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str)
             row, claim = allocation_of(database_url, one), claim_of(database_url, one)
             assert (row["reservation_id"], row["ends_at"], row["waits_for"]) == (held, ends_at, "worker")
             assert claim["occupied"]
-            assert told(database_url, f"allocations/{one}") == ["provisioning.requested"]
-        assert told(database_url, f"reservations/{held}") == ["reservation.held", "reservation.consumed"]
+            assert events_of(database_url, f"allocations/{one}") == ["provisioning.requested"]
+        assert events_of(database_url, f"reservations/{held}") == ["reservation.held", "reservation.consumed"]
         payload = row_of(database_url, "select payload from outbox where event_type = 'reservation.consumed'")[
             "payload"
         ]
@@ -92,7 +92,7 @@ def test_every_refusal_has_its_code_and_changes_nothing(database_url: str) -> No
         held = await desk.held(wanted=gpus())
         await desk.cancel(cancelled)
         before = rows_of(database_url, "select * from claims order by id")
-        assert code_of(await consume(desk, held, holder="somebody")) == "holder_mismatch"
+        assert code_of(await consume(desk, held, holder="another")) == "holder_mismatch"
         assert code_of(await consume(desk, held, tenant_id=stranger.tenant_id)) == "reservation_not_found"
         assert code_of(await consume(desk, reservation_id(0, 2**40))) == "reservation_not_found"
         assert code_of(await consume(desk, cancelled)) == "invalid_state"
@@ -219,7 +219,7 @@ async def _until_over(desk: Desk, held: UUID) -> None:
 
 
 def _judge(desk: Desk, held: UUID, consumers: Sequence[Answer], rivals: Answer | None) -> str:
-    """Who had it in the end; nobody who was told that he has it shares it with another."""
+    """The final holder; no two requests were answered that they hold the same unit."""
     state = desk.state(held)
     won = [answer for answer in consumers if answer.status == 201]
     assert len(won) == (1 if state == "consumed" else 0)

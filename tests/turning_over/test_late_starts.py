@@ -13,7 +13,7 @@ from orchestrator.reservations.commands.postpone import fail_reservation, postpo
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.turning_over.desk import starting, told, violations
+from tests.turning_over.desk import events_of, starting, violations
 from worker.sweepers.reservation_starter import ReservationStarter
 
 WAIT_SECONDS = 600.0
@@ -73,7 +73,7 @@ def test_it_waits_for_a_silent_node_and_then_fails(database_url: str) -> None:
         assert "the node is offline" in row["failure_detail"]
         payload = row_of(database_url, "select payload from outbox where event_type = 'reservation.failed'")["payload"]
         assert (payload["code"], payload["detail"]) == (row["failure_code"], row["failure_detail"])
-        assert told(database_url, f"reservations/{made}") == [
+        assert events_of(database_url, f"reservations/{made}") == [
             "reservation.held", "reservation.confirmed", "reservation.waiting", "reservation.failed",
         ]  # fmt: skip
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 0
@@ -114,7 +114,7 @@ def test_it_is_moved_when_an_equal_node_becomes_free(database_url: str) -> None:
         await starter(desk).start_late()
         assert desk.state(made) == "consumed"
         assert rows_of(database_url, "select node_id from allocations") == [(other,)]
-        assert told(database_url, f"reservations/{made}")[2:] == [
+        assert events_of(database_url, f"reservations/{made}")[2:] == [
             "reservation.waiting", "reservation.moved", "reservation.consumed",
         ]  # fmt: skip
 
@@ -179,14 +179,14 @@ def test_its_window_is_over_before_the_wait_is(database_url: str) -> None:
         assert await end_window(desk.context, made)
         row = row_of(database_url, "select state, failure_code from reservations where id = %s", made)
         assert (row["state"], row["failure_code"]) == ("cancelled", "resource_out_of_service")
-        assert told(database_url, f"reservations/{made}")[-1] == "reservation.failed"
+        assert events_of(database_url, f"reservations/{made}")[-1] == "reservation.failed"
 
     at_desk(database_url, seeded, way, limits=LIMITS)
     assert violations(database_url) == []
 
 
 def test_those_who_wait_in_vain_hide_nobody(database_url: str) -> None:
-    """Of three that wait, one sweep at a time tries one; the last one's node is back."""
+    """Of three waiting reservations each sweep tries one; the node of the last is back."""
     seeded = seed_with_seats(database_url, slice_nodes=3)
 
     async def way(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""What was reserved as a SKU was sold: that it is not sold any more takes nothing from who has it."""
+"""Units reserved as a SKU can be used after the SKU was retired."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_was_sold_becomes_allocations(database_url: str, change: str) -> No
             (gpus_, SLICE_SKU) for gpus_ in (2, 2, 2, 2, 4)
         ]
         assert rows_of(database_url, "select from outbox where event_type = 'reservation.moved'") == [()]
-        assert code_of(await desk.hold(wanted=gpus(1, 2))) == "sku_unavailable", "nobody buys it any more"
+        assert code_of(await desk.hold(wanted=gpus(1, 2))) == "sku_unavailable", "a retired SKU is refused"
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []

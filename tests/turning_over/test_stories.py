@@ -59,7 +59,7 @@ end $$
 
 @dataclass
 class World:
-    """A node of its own, and what was reserved and rented on it."""
+    """One node, with its reservations and allocations."""
 
     desk: Desk
     reservations: list[UUID] = field(default_factory=list)

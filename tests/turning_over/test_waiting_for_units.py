@@ -33,7 +33,7 @@ from tests.lifecycle.driving import (
 from tests.lifecycle.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
 from tests.support.command_sources import command_trees
-from tests.turning_over.desk import consumed, soon, told, until, violations
+from tests.turning_over.desk import consumed, events_of, soon, until, violations
 
 
 def test_whoever_frees_units_starts_who_waits_for_them() -> None:
@@ -66,7 +66,7 @@ def waits_of(url: str, allocation_id: UUID) -> str | None:
 def broken(url: str) -> dict[str, list[str]]:
     """What `berth verify` finds, by promise."""
     with connect(url) as connection:
-        # Nodes report here without having asked; who looks for proof must find that something reached a node.
+        # Nodes report here without having leased the task; the proof requires that the task reached a node.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
         connection.execute("select log_advance(1000)")
     return {verdict.promise: verdict.violations for verdict in run_checks(url) if not verdict.kept}
@@ -78,14 +78,14 @@ def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) 
     async def way(desk: Desk) -> None:
         running, waiting = await back_to_back(desk)
         assert (waits_of(database_url, waiting), claim_of(database_url, waiting)["occupied"]) == ("units", False)
-        assert told(database_url, f"allocations/{waiting}") == ["provisioning.waiting"]
+        assert events_of(database_url, f"allocations/{waiting}") == ["provisioning.waiting"]
         assert await begin_provisioning(desk.context, waiting, "wf") == Superseded(AllocationState.REQUESTED)
         assert violations(database_url) == []
         assert await release_at_end(desk.context, running)
         assert waits_of(database_url, waiting) == "units", "the right has ended, but it may still be there"
         await clean_up(desk.context, database_url, running)
         assert (waits_of(database_url, waiting), claim_of(database_url, waiting)["occupied"]) == ("worker", True)
-        assert told(database_url, f"allocations/{waiting}") == ["provisioning.waiting", "provisioning.requested"]
+        assert events_of(database_url, f"allocations/{waiting}") == ["provisioning.waiting", "provisioning.requested"]
         told_at, released_at, same = rows_of(
             database_url,
             """select e.occurred_at, a.released_at, e.xmin = a.xmin from outbox e, allocations a
@@ -125,7 +125,7 @@ def test_an_admins_word_passes_the_units_on_as_well(database_url: str) -> None:
 
 
 def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
-    """A task of its own would bear a newer fence than those of whoever is on the units."""
+    """Its task would carry a newer fence than those of the allocation that occupies the units."""
     seeded = seed_with_seats(database_url)
 
     async def way(desk: Desk) -> UUID:
@@ -134,7 +134,7 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
         assert (answer.status, json.loads(answer.body)["status"]) == (202, "released")
         assert transitions_of(database_url, waiting) == ["requested", "releasing", "released"]
         assert rows_of(database_url, "select from node_tasks where allocation_id = %s", waiting) == []
-        assert told(database_url, f"allocations/{waiting}") == [
+        assert events_of(database_url, f"allocations/{waiting}") == [
             "provisioning.waiting", "provisioning.releasing.requested", "provisioning.releasing.completed",
         ]  # fmt: skip
         assert claim_of(database_url, running)["occupied"]
@@ -146,7 +146,7 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
     waiting = at_desk(database_url, seeded, way)
     assert violations(database_url) == []
     assert broken(database_url) == {}
-    # Nobody but a worker or an admin may say so of one that was on its units.
+    # Only a worker or an admin may release an allocation that occupied its units.
     with connect(database_url) as connection:
         connection.execute("update claims set occupied_from = lower(during) where owner_id = %s", (waiting,))
     assert f"allocation {waiting} was made released by system" in broken(database_url)["P8"]
@@ -193,7 +193,7 @@ def test_the_net_starts_whom_nobody_started(database_url: str) -> None:
         assert await start_waiting(desk.context, node) == 0
         await release(desk.context, seeded, running)
         with connect(database_url) as connection:
-            # Closed, and nobody told the next one.
+            # Closed, without a start event for the next one.
             connection.execute(
                 """update claims set occupied = false, occupied_until = clock_timestamp(), closed_at = clock_timestamp(),
                    waits_for = null, waits_since = null, waits_until = null where owner_id = %s""",

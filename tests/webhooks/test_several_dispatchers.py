@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from orchestrator.webhooks.commands.dispatch import claim_deliveries, enqueue_deliveries, record_attempt
+from orchestrator.webhooks.commands.dispatch import enqueue_deliveries, lease_deliveries, record_attempt
 from orchestrator.webhooks.rules import Attempt
-from orchestrator.webhooks.store.dispatch import Claim
+from orchestrator.webhooks.store.dispatch import LeasedDelivery
 from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver, answers, receiving
 from worker.webhooks.dispatching import Dispatcher
@@ -65,16 +65,16 @@ def test_at_the_same_instant_each_is_written_and_taken_once(desk: Desk, receiver
     async def enqueue() -> None:
         await enqueue_deliveries(context, batch=500, pending_max=5_000, webhooks_max=200)
 
-    async def claim() -> list[Claim]:
-        return await claim_deliveries(context, [], limit=64, webhook_max=3, tenant_max=64, lease_seconds=600.0)
+    async def lease() -> list[LeasedDelivery]:
+        return await lease_deliveries(context, [], limit=64, webhook_max=3, tenant_max=64, lease_seconds=600.0)
 
-    async def all_at_once() -> list[Claim]:
-        taken: list[Claim] = []
+    async def all_at_once() -> list[LeasedDelivery]:
+        taken: list[LeasedDelivery] = []
         for _ in range(12):
             for tenant in tenants:
                 desk.append(tenant, 3)
             await asyncio.gather(*(enqueue() for _ in range(4)))
-            for several in await asyncio.gather(*(claim() for _ in range(4))):
+            for several in await asyncio.gather(*(lease() for _ in range(4))):
                 taken += several
         return taken
 
@@ -89,8 +89,8 @@ def test_a_lease_that_ends_is_anothers_and_a_late_outcome_changes_nothing(desk: 
     webhook = desk.webhook(tenant, receiver, types=["node.online"])
     desk.append(tenant)
     dead = desk.dispatcher()
-    taken: list[Claim] = []
-    dead._begin = taken.append  # type: ignore[method-assign, assignment]  # it dies between the claim and the sending
+    taken: list[LeasedDelivery] = []
+    dead._begin = taken.append  # type: ignore[method-assign, assignment]  # it dies between the lease and the sending
     desk.run(dead.round)
     assert len(taken) == 1
     desk.dispatch()
@@ -117,7 +117,7 @@ def test_what_is_changed_while_it_is_sent(desk: Desk, receiver: Receiver) -> Non
     receiver.will(answers(500))
     desk.append(tenant)
     dispatcher = desk.dispatcher()
-    taken: list[Claim] = []
+    taken: list[LeasedDelivery] = []
     begin = dispatcher._begin
     dispatcher._begin = taken.append  # type: ignore[method-assign, assignment]
     desk.run(dispatcher.round)

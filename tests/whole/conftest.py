@@ -99,7 +99,7 @@ class Whole:
         return found
 
     def set_faults(self, node_id: uuid.UUID, faults: dict[str, str]) -> None:
-        """Flip the sandbox driver's documented switches for one node (docs/sandbox-driver.md)."""
+        """Flip the sandbox driver's documented switches for one node (docs/reference/sandbox-driver.md)."""
         with psycopg.connect(self.stack.endpoints.database_url) as connection:
             connection.execute("update nodes set faults = %s where id = %s", (Jsonb(faults), node_id))
 

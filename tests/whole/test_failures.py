@@ -1,4 +1,4 @@
-"""Every row of docs/failures.md, provoked through real agents, lands where the table says, with its code everywhere.
+"""Every row of docs/reference/failures.md, provoked through real agents, lands where the table says, with its code everywhere.
 
 Each switch is thrown for one allocation (a label) and for a whole node; what a person does next is done, and works.
 """

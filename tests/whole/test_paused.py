@@ -14,7 +14,8 @@ from psycopg.rows import dict_row
 
 from berth.client import Allocation, CreatedAllocation, InvalidState, Node, NotFound, Orphan
 from berth.local.stack import Stack, StackOptions
-from node_agent.journal_records import Accepted, Finished, Reported, scan
+from node_agent.journal_file import read_journal
+from node_agent.journal_records import Accepted, Finished, Reported
 from node_agent.journal_state import JournalState
 from tests.whole.conftest import NODE_API, Tenant, Whole, eventually, logs_in
 
@@ -45,7 +46,7 @@ def send(whole: Whole, number: signal.Signals) -> None:
 def journal(whole: Whole) -> list[Any]:
     """What the agent's journal says."""
     (found,) = whole.stack.options.state_directory.glob(f"**/{NODE}/**/journal")
-    return scan(found.read_bytes()).records
+    return list(read_journal(found))
 
 
 def stopped_in_the_middle(whole: Whole, tenant: Tenant) -> CreatedAllocation:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psycopg
 
+from berth.cli.deployment.stream_check import check_stream
 from berth.client import BerthError, CreatedAllocation
 from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
-from berth.stream_check.stream import check_stream
 from tests.proxy import Proxies
 from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
 

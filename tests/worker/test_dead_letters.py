@@ -11,7 +11,7 @@ import nats
 import pytest
 
 from berth.local.servers import LocalNats
-from orchestrator.log.commands.dead_letters import discard_dead_letter, retry_dead_letter
+from orchestrator.log.commands import discard_dead_letter, retry_dead_letter
 from orchestrator.operations.execution import Context
 from orchestrator.problems import InvalidState, Problem
 from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
@@ -111,7 +111,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     seeded = seed(url)
     allocation_id = create_allocation(url, seeded)
     with connect(url) as connection:
-        # NATS knows the id already when the event comes, so a stub stands at its place (docs/events.md).
+        # NATS knows the id already when the event comes, so a stub stands at its place (docs/reference/events.md).
         connection.execute(
             "insert into outbox (id, event_id, event_type, correlation_id, subject, payload) overriding system value"
             " select 0, event_id, 'test.before', correlation_id, subject, '{}' from outbox"

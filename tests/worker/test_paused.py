@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from berth.stream_check.stream import check_stream
+from berth.cli.deployment.stream_check import check_stream
 from tests.lifecycle.driving import row_of, rows_of
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import connect, create_allocation, create_many, seed

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from node_agent.protocol import ResultReport
 from orchestrator.allocations.commands.waits import take_over_wait
-from orchestrator.allocations.neglected_queries import find_waiters
+from orchestrator.allocations.queries import find_waiters
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait

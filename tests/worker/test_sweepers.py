@@ -1,4 +1,4 @@
-"""The runner of sweepers: intervals, backoff, survival of failures; and the table of sweepers as docs/sweepers.md shows it."""
+"""The runner of sweepers (intervals, backoff, survival of failures) and the table of docs/reference/sweepers.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.sweepers.runner import BACKOFF_FACTOR_MAX, SweepRunner
 from worker.sweepers.sweeper import Sweeper, isolate_failure
 from worker.sweepers.table import make_sweepers
 
-PAGE = Path(__file__).parents[2] / "docs" / "sweepers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sweepers.md"
 
 
 class Clock:

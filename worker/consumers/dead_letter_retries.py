@@ -5,8 +5,7 @@ from __future__ import annotations
 import orjson
 import structlog
 
-from orchestrator.allocations.commands.waits import settle_retry
-from orchestrator.log.commands.dead_letters import retire_dead_letters
+from orchestrator.log.commands import retire_dead_letters, settle_retry
 from orchestrator.log.queries import count_dead, find_due_retries
 from orchestrator.log.store.dead_letters import DueRetry
 from orchestrator.operations.execution import Context

@@ -21,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 from temporalio.service import RPCError, RPCStatusCode
 
-from orchestrator.log.commands.dead_letters import bury_event
+from orchestrator.log.commands import bury_event
 from orchestrator.log.store.dead_letters import EXCERPT_LENGTH_MAX, Burial
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
@@ -75,7 +75,7 @@ class PartialEvent:
 
 
 def read_partially(body: bytes, why: str) -> PartialEvent:
-    """The id and type of a message where it has them, and whether it is a stub (docs/events.md)."""
+    """The id and type of a message where it has them, and whether it is a stub (docs/reference/events.md)."""
     try:
         document = orjson.loads(body)
     except ValueError:

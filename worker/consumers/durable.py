@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
-from orchestrator.log.commands.consumers import raise_consumer_position, register_consumer
+from orchestrator.log.commands import raise_consumer_position, register_consumer
 from orchestrator.log.queries import find_consumer_position
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem

@@ -1,4 +1,4 @@
-"""Parses events of the log from JetStream messages: CloudEvents 1.0, structured JSON (docs/events.md)."""
+"""Parses events of the log from JetStream messages: CloudEvents 1.0, structured JSON (docs/reference/events.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Metering: a consumer of the log that writes the usage ledger (docs/billing.md)."""
+"""Metering: a consumer of the log that writes the usage ledger (docs/reference/billing.md)."""

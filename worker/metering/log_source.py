@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import structlog
 
 from berth.client import Event, LogTruncated
-from berth.client.events import event_of_feed
+from berth.client.feed.events import event_of_feed
 from orchestrator.billing.queries import find_trusted_head
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict

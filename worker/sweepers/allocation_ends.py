@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.allocations.commands.notify_expiry import tell_ending
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.allocations.queries import find_ended, find_ending
 from orchestrator.operations.execution import Context
-from orchestrator.reservations.due_queries import find_ended, find_ending
 from worker.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
@@ -27,6 +27,6 @@ async def announce_ends(context: Context, limit: int) -> None:
     """Write `reservation.ending` for at most `limit` allocations, the earliest end first; once per allocation."""
     for allocation_id in await find_ending(context, limit):
         with isolate_failure("ending_notices", allocation_id=str(allocation_id)):
-            if await tell_ending(context, allocation_id):
+            if await notify_expiry(context, allocation_id):
                 SWEPT.labels("ending_notified").inc()
                 log.info("ending_notified", allocation_id=str(allocation_id))

@@ -6,8 +6,7 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.allocations.commands.release import release_for_billing
-from orchestrator.billing.commands import look_at_balance
+from orchestrator.billing.commands import evaluate_balance, release_for_billing
 from orchestrator.billing.queries import find_due_balances, find_late_seconds, find_running_allocations
 from orchestrator.operations.execution import Context
 from worker.metrics import BALANCE_EVENTS, BALANCES_LATE_SECONDS, SWEPT
@@ -34,13 +33,13 @@ async def sweep_balances(context: Context, limit: int) -> None:
 
 
 async def _evaluate(context: Context, tenant_id: UUID, limit: int) -> None:
-    judgement = await look_at_balance(context, tenant_id)
+    evaluation = await evaluate_balance(context, tenant_id)
     SWEPT.labels("balance").inc()
-    for kind, announced in (("low", judgement.tell_low), ("depleted", judgement.tell_depleted)):
+    for kind, announced in (("low", evaluation.emit_low), ("depleted", evaluation.emit_depleted)):
         if announced:
             BALANCE_EVENTS.labels(kind).inc()
             log.info(f"balance_{kind}", tenant_id=str(tenant_id))
-    if judgement.depleted:
+    if evaluation.depleted:
         await _release(context, tenant_id, limit)
 
 

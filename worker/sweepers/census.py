@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from orchestrator.allocations.states import FINAL_STATES, LIVE_TASK_STATES, AllocationState
+from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.census import take_census
 from orchestrator.operations.execution import Context
+from orchestrator.tasks.states import LIVE_TASK_STATES
 from worker.metrics import ALLOCATIONS, CLAIMS_WAITING, GPUS, NODES, OLDEST_TASK_SECONDS, OLDEST_WAIT_SECONDS, TASKS
 
 LIVE_STATES = [state.value for state in AllocationState if state not in FINAL_STATES]

@@ -1,12 +1,12 @@
-"""Drops old partitions of the log and measures which cursors prevent that (docs/retention.md)."""
+"""Drops old partitions of the log and measures which cursors prevent that (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 
 import structlog
 
-from orchestrator.log.commands.retention import truncate_log
+from orchestrator.log.commands import truncate_log
 from orchestrator.log.queries import find_cursors
-from orchestrator.log.store.truncation import LogCursor, LogStanding, Truncation
+from orchestrator.log.store.truncation import LogCursor, LogExtent, Truncation
 from orchestrator.operations.execution import Context
 from worker.metrics import LOG_BLOCKED, LOG_CURSOR_LAG, LOG_KEPT, SWEPT
 
@@ -32,7 +32,7 @@ async def truncate_oldest_partition(context: Context, age_seconds: float, versio
     return outcome in RETRY_SOON
 
 
-def _set_gauges(standing: LogStanding, cursors: list[LogCursor]) -> None:
+def _set_gauges(standing: LogExtent, cursors: list[LogCursor]) -> None:
     LOG_KEPT.set(standing.head - standing.first + 1)
     LOG_BLOCKED.set(0 if standing.blocked_since is None else 1)
     LOG_CURSOR_LAG.clear()

@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 
 from orchestrator.allocations.commands.waits import take_over_wait
-from orchestrator.allocations.neglected_queries import find_waiters
+from orchestrator.allocations.queries import find_waiters
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.allocations.neglected_queries import find_silent_nodes
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
+from orchestrator.nodes.queries import find_silent_nodes
 from orchestrator.operations.execution import Context
 from worker.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure

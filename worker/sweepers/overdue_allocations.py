@@ -6,9 +6,9 @@ import structlog
 
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.allocations.failures import Code
-from orchestrator.allocations.neglected_queries import find_overdue_allocations
+from orchestrator.allocations.queries import find_overdue_allocations
 from orchestrator.allocations.states import AllocationState
-from orchestrator.allocations.store.sweeps import Overdue
+from orchestrator.allocations.store.due import Overdue
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.operations.execution import Context
 from worker.metrics import FAILURES, RESCUED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.allocations.neglected_queries import find_overdue_holds, find_windows_over
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
+from orchestrator.reservations.queries import find_overdue_holds, find_windows_over
 from worker.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 

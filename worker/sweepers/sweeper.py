@@ -18,7 +18,7 @@ log = structlog.get_logger()
 class Sweeper:
     """A periodic job. `run` handles one bounded batch and returns True if work is left for the next round.
 
-    `ends` says which wait or backlog the sweeper ends, for docs/sweepers.md.
+    `ends` says which wait or backlog the sweeper ends, for docs/reference/sweepers.md.
     """
 
     name: str

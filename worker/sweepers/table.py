@@ -1,4 +1,4 @@
-"""The table of sweepers. docs/sweepers.md shows it to operators; a test compares the two."""
+"""The table of sweepers. docs/reference/sweepers.md shows it to operators; a test compares the two."""
 
 from __future__ import annotations
 

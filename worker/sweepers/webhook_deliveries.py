@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.operations.execution import Context
 from orchestrator.webhooks.commands.dispatch import sweep_deliveries
-from orchestrator.webhooks.queries import find_standing
+from orchestrator.webhooks.queries import count_webhooks
 from worker.metrics import (
     SWEPT,
     WEBHOOK_DELIVERIES_PENDING,
@@ -28,10 +28,10 @@ async def sweep_webhook_deliveries(context: Context, retention_seconds: float, k
         SWEPT.labels("webhook_delivery").inc(deleted)
         if deleted < BATCH_MAX:
             break
-    standing = await find_standing(context.database)
-    WEBHOOKS.labels("enabled").set(standing.enabled)
-    WEBHOOKS.labels("disabled").set(standing.disabled)
-    WEBHOOKS.labels("failing").set(standing.failing)
-    WEBHOOK_DELIVERIES_PENDING.set(standing.pending)
-    WEBHOOK_OLDEST_DUE_SECONDS.set(standing.oldest_due_seconds)
-    WEBHOOK_LAG_VERSIONS.set(standing.lag_versions)
+    counts = await count_webhooks(context.database)
+    WEBHOOKS.labels("enabled").set(counts.enabled)
+    WEBHOOKS.labels("disabled").set(counts.disabled)
+    WEBHOOKS.labels("failing").set(counts.failing)
+    WEBHOOK_DELIVERIES_PENDING.set(counts.pending)
+    WEBHOOK_OLDEST_DUE_SECONDS.set(counts.oldest_due_seconds)
+    WEBHOOK_LAG_VERSIONS.set(counts.lag_versions)

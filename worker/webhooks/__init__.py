@@ -1,1 +1,1 @@
-"""Delivers events to the webhooks of tenants and operators (docs/webhooks.md)."""
+"""Delivers events to the webhooks of tenants and operators (docs/reference/webhooks.md)."""

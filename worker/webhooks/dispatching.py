@@ -15,11 +15,11 @@ import structlog
 
 from orchestrator.operations.execution import Context, json_value
 from orchestrator.problems import Problem
-from orchestrator.webhooks.commands.dispatch import claim_deliveries, enqueue_deliveries, record_attempt
+from orchestrator.webhooks.commands.dispatch import enqueue_deliveries, lease_deliveries, record_attempt
 from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
 from orchestrator.webhooks.queries import find_work
 from orchestrator.webhooks.rules import Attempt, document_of_test, pause_seconds
-from orchestrator.webhooks.store.dispatch import Busy, Claim, document_of
+from orchestrator.webhooks.store.dispatch import InFlight, LeasedDelivery, document_of
 from worker.metrics import (
     WEBHOOK_ATTEMPT_SECONDS,
     WEBHOOK_ATTEMPTS,
@@ -107,27 +107,27 @@ class Dispatcher:
         free = bounds.attempts_max - len(self._attempts)
         if free <= 0:
             return
-        busy = [Busy(webhook_id, tenant_id, number) for (webhook_id, tenant_id), number in self._busy.items()]
-        claimed = await claim_deliveries(
+        in_flight = [InFlight(webhook_id, tenant_id, number) for (webhook_id, tenant_id), number in self._busy.items()]
+        leased = await lease_deliveries(
             self._context,
-            busy,
+            in_flight,
             limit=free,
             webhook_max=bounds.endpoint_attempts_max,
             tenant_max=bounds.tenant_attempts_max,
             lease_seconds=bounds.timeout_seconds + LEASE_SECONDS,
         )
-        for one in claimed:
-            self._begin(one)
+        for delivery in leased:
+            self._begin(delivery)
 
     async def drain(self) -> None:
         """Return when every started attempt has ended."""
         while self._attempts:
             await asyncio.wait(set(self._attempts))
 
-    def _begin(self, claimed: Claim) -> None:
-        place = (claimed.webhook_id, claimed.tenant_id)
+    def _begin(self, delivery: LeasedDelivery) -> None:
+        place = (delivery.webhook_id, delivery.tenant_id)
         self._busy[place] += 1
-        task = asyncio.create_task(self._deliver(claimed), name="webhook attempt")
+        task = asyncio.create_task(self._deliver(delivery), name="webhook attempt")
         self._attempts.add(task)
         WEBHOOK_ATTEMPTS_UNDER_WAY.set(len(self._attempts))
 
@@ -159,23 +159,23 @@ class Dispatcher:
         if self._attempts:
             await asyncio.wait(set(self._attempts), timeout=RETRY_SECONDS)
 
-    async def _deliver(self, claimed: Claim) -> None:
-        attempt = await self._attempt(claimed)
+    async def _deliver(self, delivery: LeasedDelivery) -> None:
+        attempt = await self._attempt(delivery)
         outcome = "succeeded" if attempt.succeeded else attempt.error or f"status_{attempt.response_status}"
         WEBHOOK_ATTEMPTS.labels("succeeded" if attempt.succeeded else "failed").inc()
         WEBHOOK_ATTEMPT_SECONDS.observe(attempt.duration_ms / 1000)
         logger = log.bind(
-            webhook_id=str(claimed.webhook_id), number=claimed.number, event_id=str(claimed.event_id),
-            attempt=claimed.attempts,
+            webhook_id=str(delivery.webhook_id), number=delivery.number, event_id=str(delivery.event_id),
+            attempt=delivery.attempts,
         )  # fmt: skip
         logger.info("webhook_attempted", outcome=outcome, duration_ms=attempt.duration_ms)
-        pause = pause_seconds(claimed.attempts, attempt.retry_after_seconds, random.random())
+        pause = pause_seconds(delivery.attempts, attempt.retry_after_seconds, random.random())
         if attempt.error == "event_truncated":
             pause = None
         try:
             disabled = await record_attempt(
                 self._context,
-                claimed,
+                delivery,
                 attempt,
                 pause_seconds=pause,
                 failing_seconds_max=self._bounds.failing_seconds_max,
@@ -187,25 +187,26 @@ class Dispatcher:
             WEBHOOKS_DISABLED.labels(disabled).inc()
             logger.warning("webhook_disabled", reason=disabled)
 
-    async def _attempt(self, claimed: Claim) -> Attempt:
+    async def _attempt(self, delivery: LeasedDelivery) -> Attempt:
         body = document_of(
-            claimed, document_of_test(str(claimed.event_id), json_value(claimed.created_at), str(claimed.webhook_id))
+            delivery,
+            document_of_test(str(delivery.event_id), json_value(delivery.created_at), str(delivery.webhook_id)),
         )
         if body is None:
             return Attempt(0, error="event_truncated")
-        if not claimed.keys:
+        if not delivery.keys:
             return Attempt(0, error="webhook_deleted")
-        keys = self._readable_keys(claimed)
+        keys = self._readable_keys(delivery)
         if not keys:
             return Attempt(0, error="key_unreadable")
-        return await self._sender.send(claimed.url, Message(str(claimed.event_id), body, keys))
+        return await self._sender.send(delivery.url, Message(str(delivery.event_id), body, keys))
 
-    def _readable_keys(self, claimed: Claim) -> list[str]:
+    def _readable_keys(self, delivery: LeasedDelivery) -> list[str]:
         """The usable signing keys; those sealed before a change of the task signing key are lost."""
         keys = []
-        for key in claimed.keys:
+        for key in delivery.keys:
             try:
-                keys.append(self._keys.open(claimed.webhook_id, key["sealed"]))
+                keys.append(self._keys.open(delivery.webhook_id, key["sealed"]))
             except WebhookKeyUnreadable:
                 continue
         return keys

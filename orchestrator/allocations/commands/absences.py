@@ -1,24 +1,25 @@
-"""An active allocation is not among what its node says it holds: that is told, and nothing else follows (failure 27)."""
+"""Active allocations that their node's inventory does not name: a note on the timeline, and nothing else (failure 27)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
-from orchestrator.allocations.store import absences
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.store import absences
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tenants.principals import Actor, ActorKind
 
 RECONCILER = Actor(ActorKind.WORKER, "reconciler")
 CODE_MISSING = "missing_on_node"
 
 
 async def note_absence(context: Context, allocation_id: UUID, inventories_min: int) -> bool:
-    """Count one more complete inventory without it, judged after the locks; whether its timeline has just been told.
+    """Count one more complete inventory without the allocation, evaluated after the locks; return whether it was noted.
 
-    It is told once, at the `inventories_min`-th in a row.
+    The note is written once, at the `inventories_min`-th such inventory in a row.
     """
 
     async def work(tx: Transaction) -> bool:
@@ -28,7 +29,7 @@ async def note_absence(context: Context, allocation_id: UUID, inventories_min: i
         absence = await absences.count_absence(tx, allocation_id)
         if absence is None or absence.reported or absence.inventories < inventories_min:
             return False
-        detail = f"the node holds nothing of it, by {absence.inventories} complete inventories since {absence.since}"
+        detail = f"missing in {absence.inventories} complete inventories of the node since {absence.since}"
         await note(tx, allocation_id, RECONCILER, CODE_MISSING, detail, subject.fence)
         await absences.mark_reported(tx, allocation_id)
         return True
@@ -40,7 +41,7 @@ CODE_BACK = "back_on_node"
 
 
 async def end_absence(context: Context, allocation_id: UUID) -> bool:
-    """Forget it if it is over, judged after the locks; whether it had been reported. An active one's timeline is told."""
+    """Delete an absence that is over, evaluated after the locks, and note it if it was noted before; return whether it was."""
 
     async def work(tx: Transaction) -> bool:
         subject = await lock_allocation(tx, allocation_id)
@@ -48,7 +49,14 @@ async def end_absence(context: Context, allocation_id: UUID) -> bool:
             return False
         reported = await absences.forget_absence(tx, allocation_id)
         if reported and subject is not None and subject.state is AllocationState.ACTIVE:
-            await note(tx, allocation_id, RECONCILER, CODE_BACK, "the node holds it again", subject.fence)
+            await note(
+                tx,
+                allocation_id,
+                RECONCILER,
+                CODE_BACK,
+                "the node's inventory names the allocation again",
+                subject.fence,
+            )
         return reported
 
     return await transact(context, work)

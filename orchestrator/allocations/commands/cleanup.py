@@ -1,4 +1,4 @@
-"""Begins an attempt to clean up: of a releasing allocation, or of a failed one whose units are still occupied."""
+"""Cleanup attempts of a releasing allocation, or of a failed one whose units are still occupied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 from orchestrator.allocations.failures import FAILURES, Code, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.allocations.rules import is_proven
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, LatestTask, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, keep_waiting, start_waiting
 from orchestrator.allocations.store.timeline import note
@@ -17,14 +17,16 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import RELEASE_TYPES, expire_task, issue_task, read_instructions, release_parameters
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
 
 async def begin_release(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
-    """Issue the next attempt's task under a new fence, or say what an earlier call of the same workflow issued.
+    """Issue the next attempt's task under a new fence, or return what an earlier call of the same workflow issued.
 
-    Older live tasks become worthless. `Superseded` when there is nothing to clean up, or attempts are exhausted.
+    Older live tasks are superseded. `Superseded`: there is nothing to clean up, or the attempts are exhausted.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -41,15 +43,15 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     assert context.signer is not None, "only processes with a signing key begin tasks"
     attempt = subject.release_attempts + 1
     fence = await draw_fence(tx, subject.claim_id)
-    told = await read_instructions(tx, subject.id)
-    faults = told.faults_for(context.fault_labels_allowed)
+    instructions = await read_instructions(tx, subject.id)
+    faults = instructions.faults_for(context.fault_labels_allowed)
     issued = await issue_task(
         tx,
         context.signer,
         subject,
         RELEASE_TYPES[subject.shape],
-        release_parameters(told, faults, context.limits.release_graceful_seconds),
-        node_epoch=told.node_epoch,
+        release_parameters(instructions, faults, context.limits.release_graceful_seconds),
+        node_epoch=instructions.node_epoch,
         fence=fence,
         attempt=attempt,
         notify=notify,
@@ -68,7 +70,7 @@ def _wants_cleanup(subject: Subject) -> bool:
 
 
 def _already_begun(subject: Subject, notify: str) -> Begun | None:
-    """The attempt that waits for the node, live or ended but not yet concluded, if this workflow began it."""
+    """The attempt that waits for the node or for its conclusion, if this workflow began it."""
     task = subject.task
     if task is None or subject.claim_waits_for is not Wait.NODE or task.notify != notify:
         return None
@@ -79,9 +81,9 @@ Outcome = Concluded | Waiting | Retry | Superseded
 
 
 async def finish_release(context: Context, allocation_id: UUID, notify: str | None = None) -> Outcome:
-    """Conclude if the attempt's task has ended or its time is up. Repeating it is harmless.
+    """Conclude if the attempt's task has ended or passed its deadline. Safe to repeat.
 
-    `notify` names the workflow that asks: if another one has issued the newest task, this one is superseded.
+    `notify`: the calling workflow; if another workflow issued the newest task, the caller is superseded.
     """
     return await transact(context, lambda tx: _finish(context, tx, allocation_id, notify))
 
@@ -116,7 +118,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify
 
 
 def _ended(subject: Subject) -> Outcome | None:
-    """The answer for an allocation that has no cleanup under way."""
+    """The outcome for an allocation without a running cleanup."""
     match subject.state:
         case AllocationState.RELEASED | AllocationState.RELEASE_FAILED:
             return Concluded(subject.state)
@@ -132,13 +134,13 @@ def _ended(subject: Subject) -> Outcome | None:
 
 async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
     await close_claim(tx, subject.claim_id, subject.node_id)
-    concluded = await _tell_proof(tx, subject, task)
+    concluded = await _record_proof(tx, subject, task)
     await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
     return concluded
 
 
-async def _tell_proof(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
-    assert task.result is not None, "the caller saw the proof"
+async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+    assert task.result is not None, "the caller checked the proof"
     if subject.state is AllocationState.FAILED:
         await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
         return Concluded(AllocationState.FAILED)
@@ -180,16 +182,16 @@ async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concl
 
 
 def _why(subject: Subject, task: LatestTask) -> str:
-    """Why the last attempt proved nothing: its code and a sentence."""
+    """Why the last attempt failed: its code and a sentence."""
     if task.failure_code is not None:
         return f"{task.failure_code}, {task.failure_detail}"
     if task.result is not None:
-        return f"{Code.CLEANUP_FAILED}, the node's report proves no cleanup"
+        return f"{Code.CLEANUP_FAILED}, the node's report does not prove the cleanup"
     return ", ".join(silence(subject.node_online))
 
 
 async def _block(tx: Transaction, subject: Subject, task: LatestTask, detail: str) -> None:
-    """No transition, the allocation is over: its slots are `cleanup_blocked` until an operator acts, who is told."""
+    """Block the slots of a failed allocation until an operator acts, and emit `node.cleanup_blocked`. No transition."""
     await wait_for(tx, subject, Wait.OPERATOR, None, release_attempts=subject.release_attempts)
     await note(tx, subject.id, _worker(task), Code.CLEANUP_EXHAUSTED, detail, subject.fence)
     payload = {

@@ -1,4 +1,4 @@
-"""An admin's release from any state that is not over, also of one that is stuck. Written to the audit."""
+"""An admin's force-release and force-cleanup of an allocation, also of a stuck one; both are audited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import FINAL_STATES, Actor, AllocationState
+from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
@@ -22,6 +22,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
 
 ACCEPTED = 202
@@ -30,10 +31,10 @@ ACCEPTED = 202
 async def force_release(
     context: Context, operation: Operation, actor: Actor, allocation_id: UUID, reason: str
 ) -> Answer:
-    """Answer 202 with the allocation, now releasing (a failed one stays failed) and its cleanup begun anew.
+    """Return 202 with the allocation, now releasing (a failed one stays failed), and begin its cleanup anew.
 
-    Under a new fence, with a new event, so that a new workflow starts with all its attempts. Refusals: `NotFound`;
-    `InvalidState` for an allocation that is over and whose units are free.
+    A new fence and a new event start a new workflow with all attempts. Refusals: `NotFound`; `InvalidState` for a final
+    allocation whose units are free.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -42,7 +43,7 @@ async def force_release(
             raise NotFound(f"there is no allocation {allocation_id}")
         if subject.state in FINAL_STATES and subject.claim_closed:
             raise InvalidState(
-                f"the allocation is {subject.state} and its units are free; nothing is left to release",
+                f"the allocation is {subject.state} and its units are free; there is nothing to release",
                 state=subject.state,
             )
         if subject.state in FINAL_STATES or subject.state is AllocationState.RELEASING:
@@ -63,7 +64,7 @@ async def force_release(
 async def _begin_anew(
     context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, reason: str
 ) -> None:
-    """No transition: cleanup starts over, under a new fence."""
+    """Begin the cleanup again under a new fence, without a transition."""
     await supersede_live_tasks(tx, subject.id)
     wait_seconds = context.limits.requested_seconds_max
     waits_for = Wait.WORKER if subject.state is AllocationState.RELEASING else Wait.CLEANUP
@@ -95,12 +96,11 @@ _WORD_TAKEN = frozenset({AllocationState.RELEASING, AllocationState.RELEASE_FAIL
 async def force_cleanup(
     context: Context, operation: Operation, actor: Actor, allocation_id: UUID, reason: str
 ) -> Answer:
-    """Answer 200 with the allocation: its claim is closed and its units are free, on the admin's statement.
+    """Return 200 with the allocation: its claim is closed and its units are free, by the admin's statement.
 
-    The caller has made sure that the statement was made. A releasing or release_failed allocation becomes `released`
-    through releasing, in this transaction; a failed one stays failed. Live tasks become worthless under a new fence;
-    metered time is not touched. Refusals: `NotFound`; `InvalidState` where a runtime may legitimately run, and where the
-    units are free already.
+    The caller has checked the statement. A releasing or release_failed allocation becomes `released` through releasing, in
+    this transaction; a failed one stays failed. A new fence supersedes live tasks; metered time does not change. Refusals:
+    `NotFound`; `InvalidState` if a workload may rightly run, or the units are free already.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -127,12 +127,12 @@ async def force_cleanup(
 def _require_stuck(subject: Subject) -> None:
     if subject.state not in _WORD_TAKEN and subject.state not in FINAL_STATES:
         raise InvalidState(
-            f"the allocation is {subject.state}: something may rightly run on its units; force-release it first",
+            f"the allocation is {subject.state}, so its workload may run; force-release it first",
             state=subject.state,
         )
     if subject.claim_closed:
         raise InvalidState(
-            f"the allocation is {subject.state} and its units are free; nothing is left to clean up",
+            f"the allocation is {subject.state} and its units are free; there is nothing to clean up",
             state=subject.state,
         )
 
@@ -141,7 +141,7 @@ async def _release(
     context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, fence: int, reason: str
 ) -> None:
     if subject.state is AllocationState.RELEASE_FAILED:
-        # Through releasing, as every end; the workflow that its event starts finds nothing to do.
+        # Through releasing, as every release; the workflow that this event starts finds nothing to do.
         begun = Change(
             AllocationState.RELEASING,
             fence,
@@ -156,7 +156,7 @@ async def _release(
             subject, state=AllocationState.RELEASING, row_version=await advance_if(tx, subject, begun, actor)
         )
     word = {"by": "admin", "principal": actor.id, "runtime_verified_absent": True, "reason": reason}
-    # What a node would have to prove stays false: nobody wiped anything, somebody looked.
+    # The items that only a node can prove stay false: an operator inspected the units, no node wiped them.
     result: dict[str, Any] = {
         "released": True, "hard_stopped": False, "wiped": False, "leases_released": False, "evidence": word,
     }  # fmt: skip

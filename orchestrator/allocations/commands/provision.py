@@ -1,4 +1,4 @@
-"""requested -> provisioning: the node is told, by a signed task, to make the allocation usable."""
+"""Provisioning: a signed task makes the allocation usable on its node (requested -> provisioning -> active or failed)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from orchestrator.allocations.failures import silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState, TaskState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import draw_fence, end_right
 from orchestrator.allocations.store.timeline import note
@@ -16,6 +16,7 @@ from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
     expire_task,
@@ -23,14 +24,14 @@ from orchestrator.tasks.store.tasks import (
     provision_parameters,
     read_instructions,
 )
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
-    """Begin, or say what an earlier call began; `notify` is the workflow to wake when the node is done.
+    """Issue the task, or return what an earlier call issued; `notify` is the workflow to wake at its end.
 
-    Also issues the task anew, under a new fence and within the first deadline, after a failure that may pass by itself.
-    Answers `Superseded` when the allocation has gone elsewhere, does not exist, or waits for units that another one may
-    still be on.
+    After a transient failure the task is issued again, under a new fence and within the first deadline. `Superseded`: the
+    allocation does not exist, changed state, or waits for units that another allocation may still occupy.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -68,15 +69,15 @@ async def _issue(
     context: Context, tx: Transaction, subject: Subject, fence: int, attempt: int, notify: str, valid_seconds: float
 ) -> Begun:
     assert context.signer is not None, "only processes with a signing key begin tasks"
-    told = await read_instructions(tx, subject.id)
-    faults = told.faults_for(context.fault_labels_allowed)
+    instructions = await read_instructions(tx, subject.id)
+    faults = instructions.faults_for(context.fault_labels_allowed)
     issued = await issue_task(
         tx,
         context.signer,
         subject,
         PROVISION_TYPES[subject.shape],
-        provision_parameters(subject, told, faults),
-        node_epoch=told.node_epoch,
+        provision_parameters(subject, instructions, faults),
+        node_epoch=instructions.node_epoch,
         fence=fence,
         attempt=attempt,
         notify=notify,
@@ -89,9 +90,9 @@ Outcome = Concluded | Waiting | Retry | Superseded
 
 
 async def finish_provisioning(context: Context, allocation_id: UUID) -> Outcome:
-    """Conclude if the task has ended or its time is up, else say how long there is to wait. Repeating it is harmless.
+    """Conclude if the task has ended or passed its deadline, else return how long to wait. Safe to repeat.
 
-    A failed allocation keeps its units occupied until cleanup is proven; its claim says that it waits for that.
+    The units of a failed allocation stay occupied until cleanup is proven; its claim stores that wait.
     """
     return await transact(context, lambda tx: _finish(context, tx, allocation_id))
 
@@ -123,7 +124,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Out
         return await _fail(context, tx, subject, task.failure_code, task.failure_detail or task.failure_code)
     if subject.waits_for is Wait.RETRY:
         return Retry(subject.seconds_until(subject.waits_until))
-    # Never past the deadline of the whole: then the next look fails it.
+    # Never past the deadline of all attempts; the next call then fails the allocation.
     assert subject.provision_until is not None, "provisioning began with a deadline"
     until = min(subject.clock + timedelta(seconds=retries.pause_seconds(task.attempt)), subject.provision_until)
     await wait_in_state(tx, subject, Wait.RETRY, until)
@@ -131,7 +132,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Out
 
 
 async def _activate(tx: Transaction, subject: Subject) -> Concluded:
-    assert subject.task is not None, "the caller saw a completed task"
+    assert subject.task is not None, "the caller checked that the task completed"
     assert subject.task.result is not None, "a completed task has a result"
     assert subject.task.fence == subject.fence, "only the newest fence's task can complete"
     change = Change(

@@ -1,20 +1,19 @@
-"""The tenant's (or billing's, or an admin's) release: from requested, provisioning, active or release_failed."""
+"""Release by the tenant or an admin, and at `ends_at`: from requested, provisioning, active or release_failed."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.waits import Wait
-from orchestrator.audit import store as audit
-from orchestrator.billing.store.balances import is_depleted
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, NotFound
+from orchestrator.tenants.principals import Actor, ActorKind
 
 ACCEPTED = 202
 
@@ -27,11 +26,10 @@ async def release_allocation(
     allocation_id: UUID,
     reason: str = "requested",
 ) -> Answer:
-    """Answer 202 with the allocation, now releasing (released, if it still waited for its units). Releasing or released
-    already: the same answer, nothing changes.
+    """Return 202 with the allocation, now releasing (released, if it still waited for its units). A repetition changes nothing.
 
-    Metered time ends here. A running task is worthless from now on. Refusals, remembered with the key: `NotFound` for
-    an unknown allocation or another tenant's (no `tenant_id` means any), `InvalidState` for a failed one.
+    Metered time ends here, and a running task is superseded. Refusals, stored with the key: `NotFound` for an unknown
+    allocation or another tenant's (`tenant_id` None means any tenant), `InvalidState` for a failed one.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -39,7 +37,7 @@ async def release_allocation(
         if subject is None:
             raise NotFound(f"there is no allocation {allocation_id}")
         if subject.state is AllocationState.FAILED:
-            raise InvalidState("the allocation has failed; there is nothing to release", state=subject.state)
+            raise InvalidState("the allocation has failed; it cannot be released", state=subject.state)
         if subject.state not in (AllocationState.RELEASING, AllocationState.RELEASED):
             wait_seconds = context.limits.requested_seconds_max
             order = ReleaseOrder(reason, wait_seconds, operation.key, operation.request_id)
@@ -56,9 +54,9 @@ _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, A
 
 
 async def release_at_end(context: Context, allocation_id: UUID) -> bool:
-    """Release it if its `ends_at` has come, judged after its locks, however long ago; answers whether it did.
+    """Release an allocation at or past its `ends_at`, evaluated after its locks; return whether it was released.
 
-    One that still waits for its units is left to its deadline, which fails it.
+    An allocation that still waits for its units is left out: the deadline of that wait fails it.
     """
 
     async def work(tx: Transaction) -> bool:
@@ -69,30 +67,6 @@ async def release_at_end(context: Context, allocation_id: UUID) -> bool:
             return False
         order = ReleaseOrder(REASON, context.limits.requested_seconds_max)
         await order_release(tx, subject, order, Actor(ActorKind.TENANT, REASON))
-        return True
-
-    return await transact(context, work)
-
-
-REASON_RELEASE_FOR_BILLING = "balance_depleted"
-_ACTOR = Actor(ActorKind.BILLING, REASON_RELEASE_FOR_BILLING)
-
-
-async def release_for_billing(context: Context, allocation_id: UUID) -> bool:
-    """Release it if it is active and its tenant's balance is still used up, judged under both locks; whether it did.
-
-    It is on the record. A top-up that was committed before keeps it. What is not active yet is released when it has become so.
-    """
-
-    async def work(tx: Transaction) -> bool:
-        subject = await lock_allocation(tx, allocation_id)
-        if subject is None or subject.state is not AllocationState.ACTIVE:
-            return False
-        if not await is_depleted(tx, subject.tenant_id):
-            return False
-        order = ReleaseOrder(REASON_RELEASE_FOR_BILLING, context.limits.requested_seconds_max)
-        await order_release(tx, subject, order, _ACTOR)
-        await audit.record(tx, _ACTOR, "allocation.release", subject.name, {"tenant_id": subject.tenant_id}, None)
         return True
 
     return await transact(context, work)

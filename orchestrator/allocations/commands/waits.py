@@ -1,29 +1,29 @@
-"""requested -> failed, when no worker picked it up, or its units were not free, before its deadline: nothing waits for ever
-(P9)."""
+"""Ends waits (P9): fails what was not started in time, starts what waited for units, takes over from lost workflows."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from orchestrator.allocations.failures import Code
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import claims
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
-from orchestrator.allocations.store.due import Waiter, hand_over
+from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
-from orchestrator.log.store import dead_letters
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.store.tasks import hand_over
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def fail_unstarted(context: Context, allocation_id: UUID) -> Code | None:
-    """Fail it if it is still requested and its deadline has passed, judged after its locks; answers the code if it did.
+    """Fail an allocation that is still requested past its deadline, evaluated after its locks; return the code if it failed.
 
-    Its units stay occupied until a cleanup is proven, although nothing was started (P6); those that it still waited for
-    were never its own to occupy and are free, or another's.
+    Its units stay occupied until a cleanup is proven, although nothing was started (P6). Units that it still waited for
+    were never occupied by it, and its claim closes.
     """
     return await transact(context, lambda tx: _fail(context, tx, allocation_id))
 
@@ -36,11 +36,14 @@ async def _fail(context: Context, tx: Transaction, allocation_id: UUID) -> Code 
         return None
     wait_seconds = context.limits.requested_seconds_max
     if subject.waits_for is Wait.UNITS:
-        code, detail = Code.UNITS_NOT_FREE, "what ran before on its units was not proven gone before its deadline"
+        code, detail = (
+            Code.UNITS_NOT_FREE,
+            "cleanup of the previous allocation on its units was not proven before the deadline",
+        )
         fence = await draw_fence(tx, subject.claim_id)
         await close_claim(tx, subject.claim_id, subject.node_id)
     else:
-        code, detail = Code.NOT_STARTED, "no worker could start it before its deadline"
+        code, detail = Code.NOT_STARTED, "no worker started it before its deadline"
         fence = await end_right(tx, subject.claim_id, Wait.CLEANUP, wait_seconds)
     await advance_if(tx, subject, _change(subject, code, detail, fence), Actor(ActorKind.WORKER, "sweeper"))
     return code
@@ -58,7 +61,7 @@ def _change(subject: Subject, code: Code, detail: str, fence: int) -> Change:
 
 
 async def start_waiting(context: Context, node_id: UUID) -> int:
-    """How many allocations were started. Raises `NotFound` if there is no such node."""
+    """Start the allocations that wait for free units of the node; return how many. Raises `NotFound` for an unknown node."""
 
     async def work(tx: Transaction) -> int:
         await lock_node(tx, node_id)
@@ -68,9 +71,10 @@ async def start_waiting(context: Context, node_id: UUID) -> int:
 
 
 async def take_over_wait(context: Context, seen: Waiter, workflow_id: str) -> bool:
-    """Hand the wait over, if after the locks everything is as it was `seen`; whether it is, so that it may be started.
+    """Take over the wait of a lost workflow if nothing has changed since it was `seen`, evaluated after the locks.
 
-    State, row version, fence and task together say that nobody did anything meanwhile.
+    Equal state, row version, fence and task mean that no other transaction acted. Return whether the caller may start its
+    workflow.
     """
 
     async def work(tx: Transaction) -> bool:
@@ -88,8 +92,3 @@ async def take_over_wait(context: Context, seen: Waiter, workflow_id: str) -> bo
         return True
 
     return await transact(context, work)
-
-
-async def settle_retry(context: Context, dead_letter_id: UUID, failure: tuple[str, str] | None = None) -> bool:
-    """Retried if there was no failure (reason, detail), else dead as before. False if it was settled meanwhile."""
-    return await transact(context, lambda tx: dead_letters.settle_retry(tx, dead_letter_id, failure))

@@ -1,7 +1,7 @@
-"""An allocation under its locks, and the one function that changes its state (DESIGN §4, §5).
+"""SQL that locks an allocation, and the only function that changes its state (DESIGN §4, §5).
 
-Lock order: node row, allocation row, claim; quota last. Whoever holds a `Subject` holds the first three until its
-transaction ends, so nothing it says can change meanwhile, save that the node may pick up a queued task.
+Lock order: node row, allocation row, claim; quota last. The transaction that reads a `Subject` holds the first three locks, so
+that its values cannot change, except that the node may lease a queued task.
 """
 
 from __future__ import annotations
@@ -13,25 +13,20 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.failures import may_pass, next_step_of
-from orchestrator.allocations.states import (
-    FINAL_STATES,
-    LIVE_TASK_STATES,
-    Actor,
-    AllocationState,
-    Shape,
-    TaskState,
-    allowed,
-)
+from orchestrator.allocations.states import FINAL_STATES, AllocationState, allowed
 from orchestrator.allocations.waits import Wait
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
 from orchestrator.retries import Retries
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tenants.principals import Actor
 
 
 @dataclass(frozen=True, slots=True)
 class LatestTask:
-    """The task issued last for an allocation, live or ended."""
+    """The latest task of an allocation, live or ended."""
 
     id: UUID
     type: str
@@ -46,13 +41,13 @@ class LatestTask:
 
     @property
     def live(self) -> bool:
-        """Whether the node may still bring a result that counts."""
+        """Whether a result of the node would still be accepted."""
         return self.state in LIVE_TASK_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A locked allocation with its claim and latest task; `clock` is the database's time after the locks were had."""
+    """A locked allocation with its claim and latest task; `clock` is the database's time after the locks."""
 
     id: UUID
     tenant_id: UUID
@@ -85,19 +80,19 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """How events and the audit call it."""
+        """Its name in events and the audit."""
         return f"allocations/{self.id}"
 
     def seconds_until(self, deadline: datetime | None) -> float:
-        """Seconds left until `deadline`, never negative; no deadline leaves none."""
+        """Seconds until `deadline`, never negative; 0 without a deadline."""
         return 0.0 if deadline is None else max(0.0, (deadline - self.clock).total_seconds())
 
     def seconds_since(self, instant: datetime | None) -> float | None:
-        """How long ago that was, for measurement; None if it never was."""
+        """Seconds since `instant`, for metrics; None without one."""
         return None if instant is None else (self.clock - instant).total_seconds()
 
     def may_be_tried_again(self, retries: Retries) -> bool:
-        """Whether its provision ended with a failure that may pass, and attempts and time are left."""
+        """Whether its provision failed with a transient code, and attempts and time are left."""
         task = self.task
         if task is None or task.live or not may_pass(task.failure_code):
             return False
@@ -130,7 +125,7 @@ for no key update of a, c
 
 
 async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID | None = None) -> Subject | None:
-    """Lock node, allocation and claim, in that order. None if there is none (of that tenant, if named)."""
+    """Lock node, allocation and claim, in that order. None if there is no such allocation (of that tenant, if given)."""
     node = (await tx.execute(_LOCK_NODE, {"allocation_id": allocation_id, "tenant_id": tenant_id})).first()
     if node is None:
         return None
@@ -150,11 +145,11 @@ async def lock_allocation(tx: Transaction, allocation_id: UUID, tenant_id: UUID 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A transition: to where, told by which event, what is waited for next, and what is learnt on the way.
+    """A transition: the new state, its event, and the next wait.
 
-    `code` and `detail` say what went wrong, if something did; its event then also says what to do next. `fence` is the
-    newest one of the claim. `wait_seconds` None means that there is no deadline; they count from the subject's clock, as
-    those of its task do, so that the deadline which is told is the one that is judged.
+    `code` and `detail` describe a failure; its event then contains the next step too. `fence` is the claim's newest.
+    `wait_seconds` count from the subject's clock, as those of its task do, so that the published deadline is the one that is
+    enforced; None means no deadline.
     """
 
     to_state: AllocationState
@@ -171,7 +166,7 @@ class Change:
     request_id: str | None = None
 
 
-# One statement, so that state, timeline and event cannot part; the clock is read once, after the locks.
+# One statement, so that state, timeline and event change together; the clock is read once, after the locks.
 _ADVANCE = """
 with at as materialized (select clock_timestamp() as now),
 deadline as (select cast(:clock as timestamptz) + make_interval(secs => cast(:wait_seconds as float8)) as at),
@@ -219,15 +214,15 @@ update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_versio
 
 
 async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: Actor) -> int:
-    """Take the allocation from the state it was locked in to the next, and answer its new row version.
+    """Change the state of a locked allocation; return its new row version.
 
-    State, its time (`releasing_at` only the first time: metered time never reopens), timeline and event change together
-    or not at all. A final state returns the tenant's quota, which is locked here: call this after all else.
-    Raises `InvalidState` if the actor may not do this, `TransactionConflict` if the row is no longer as it was locked.
+    State, its time (`releasing_at` only once: metered time never reopens), timeline and event change together or not at all.
+    A final state returns the tenant's quota, which is locked here, so call this last.
+    Raises `InvalidState` if the actor may not make this transition, `TransactionConflict` if the row changed.
     """
     if not allowed(subject.state, change.to_state, actor.kind):
         raise InvalidState(
-            f"an allocation in state {subject.state} cannot become {change.to_state} by {actor.kind}",
+            f"the allocation is {subject.state}; {actor.kind} cannot make it {change.to_state}",
             state=subject.state,
         )
     moved = await tx.execute(

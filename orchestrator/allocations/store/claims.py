@@ -1,6 +1,6 @@
-"""Claims of allocations: fences, the end of the right, and the end of occupation (DESIGN §5).
+"""SQL for claims of allocations: fences, the end of booking, and the end of occupation (DESIGN §5).
 
-Every function here wants the node's row locked by the caller.
+The caller of every function holds the lock of the node's row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ update claims set booked = false, fence = nextval('fences'), waits_for = :waits_
                   waits_until = clock_timestamp() + make_interval(secs => cast(:wait_seconds as float8))
 where id = :id and closed_at is null returning fence
 """
-# Units that were never occupied were waited for until then; then there is no end of their occupation either.
+# Units that were never occupied have no end of occupation.
 _CLOSE = """
 with closed as (
     update claims set booked = false, occupied = false, closed_at = clock_timestamp(),
@@ -31,15 +31,15 @@ _START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))
 
 
 async def draw_fence(tx: Transaction, claim_id: int) -> int:
-    """Make every older fence of this claim worthless (P7) and answer the new one."""
+    """Draw a new fence, which invalidates every older fence of the claim (P7)."""
     fence: int = (await tx.execute(_DRAW, {"id": claim_id})).scalar_one()
     return fence
 
 
 async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_seconds: float) -> int:
-    """End the right to the units, which stay occupied until cleanup is proven (P6); answer the new fence.
+    """End the booking; the units stay occupied until cleanup is proven (P6). Return the new fence.
 
-    The claim remembers what its units wait for. Repeating it draws another fence.
+    The claim stores what its units wait for. A repetition draws another fence.
     """
     values = {"id": claim_id, "waits_for": waits_for.value, "wait_seconds": wait_seconds}
     fence: int = (await tx.execute(_END_RIGHT, values)).scalar_one()
@@ -47,9 +47,9 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
 
 
 async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
-    """Give the units back: nothing is left on them. The node's fit shows them free in the same transaction.
+    """Close the claim of cleaned-up units. The node's fit shows them free in the same transaction.
 
-    Whoever frees units that were occupied calls `start_waiting` as well, once it has told of it: no effect before its cause.
+    The caller then emits its event, and after that calls `start_waiting`: no effect precedes its cause in the log.
     """
     closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
@@ -57,10 +57,10 @@ async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
 
 
 async def start_waiting(tx: Transaction, node_id: UUID, start_seconds: float) -> int:
-    """Start whatever waits for units of this node that nobody occupies; answers how many allocations that were.
+    """Start the allocations that wait for units of this node that are free now; return how many.
 
-    A worker has `start_seconds` to pick each up. Rows of theirs are locked by nobody who has not locked the node, so this
-    may come after a quota's lock.
+    A worker has `start_seconds` to start each. Their rows are locked only under the node's lock, so that this may follow
+    the lock of a quota.
     """
     started: int = (await tx.execute(_START_WAITING, {"node_id": node_id, "start_seconds": start_seconds})).scalar_one()
     return started
@@ -73,5 +73,5 @@ where id = :id and closed_at is null
 
 
 async def keep_waiting(tx: Transaction, claim_id: int, waits_for: Wait) -> None:
-    """The units stay occupied, without a deadline, until somebody acts."""
+    """Record that the units stay occupied, without a deadline, until an operator or the tenant acts."""
     await tx.execute(_KEEP_WAITING, {"id": claim_id, "waits_for": waits_for.value})

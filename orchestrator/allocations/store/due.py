@@ -1,4 +1,8 @@
-"""Allocations that end by themselves: who is to be warned, and whose time is over. Looked at without locks, earliest first."""
+"""SQL that finds allocations on which a sweeper must act: bounded, earliest first, without locks.
+
+They are past or near their end, past the deadline of a wait, or wait for a workflow that may be lost. Whatever is found is
+locked and evaluated again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Reading, Transaction
 
-# One that waits for its units until its end is failed by its own deadline, so that its tenant learns why it never ran.
+# One that waits for units until its end fails by the deadline of that wait, so that its tenant learns why it never ran.
 _ENDED = """
 select id from allocations
 where ends_at is not null and state in ('requested', 'provisioning', 'active')
@@ -24,59 +28,25 @@ where ends_at is not null and state in ('requested', 'provisioning', 'active') a
   and ends_at <= (select clock_timestamp() + make_interval(secs => :notice_seconds))
 order by ends_at limit :limit
 """
-_NOTE_TOLD = """
+_NOTE_NOTIFIED = """
 update allocations set ending_told_at = clock_timestamp()
 where id = :id and ending_told_at is null and state in ('requested', 'provisioning', 'active')
   and ends_at > clock_timestamp() and ends_at <= clock_timestamp() + make_interval(secs => :notice_seconds)
 returning ending_told_at
 """
-
-
-async def find_ended(reading: Reading, limit: int) -> list[UUID]:
-    """Allocations that nobody has released although their time is over."""
-    return list((await reading.execute(_ENDED, {"limit": limit})).scalars())
-
-
-async def find_ending(reading: Reading, notice_seconds: float, limit: int) -> list[UUID]:
-    """Allocations whose end is nearer than `notice_seconds`, and whose tenant has not been told."""
-    return list((await reading.execute(_ENDING, {"notice_seconds": notice_seconds, "limit": limit})).scalars())
-
-
-async def note_told_if_ending(tx: Transaction, allocation_id: UUID, notice_seconds: float) -> bool:
-    """Whether its tenant is to be told now, judged by the clock after the caller's locks: once, and only before its end."""
-    values = {"id": allocation_id, "notice_seconds": notice_seconds}
-    return (await tx.execute(_NOTE_TOLD, values)).first() is not None
-
-
-_EXPIRED = """
-select id from node_tasks
-where state in ('queued', 'dispatched') and expires_at < (select clock_timestamp() - make_interval(secs => :grace_seconds))
-order by expires_at limit :limit
+# OFFSET keeps the planner from joining a few claims with all allocations that ever existed.
+_OVERDUE = """
+(select a.id, a.state, a.waits_until as due from allocations a
+ where a.waits_until < (select clock_timestamp() - make_interval(secs => :grace_seconds)) order by a.waits_until limit :limit)
+union all
+(select a.id, a.state, c.waits_until from claims c
+ cross join lateral (select id, state from allocations where id = c.owner_id and state = 'failed' offset 0) a
+ where c.waits_until < (select clock_timestamp() - make_interval(secs => :grace_seconds)) order by c.waits_until limit :limit)
+order by due limit :limit
 """
-_FIND_TASK = "select allocation_id from node_tasks where id = :id"
-# As a node's report does it: task, timeline and event in one statement, under the locks.
-_EXPIRE = """
-with at as materialized (select clock_timestamp() as now),
-ended as (
-    update node_tasks t set state = 'expired', finished_at = at.now
-    from at where t.id = :id and t.state in ('queued', 'dispatched') and t.expires_at <= at.now
-    returning t.id, t.allocation_id, t.type, t.fence, t.notify, t.queued_at
-), told as (
-    insert into allocation_timeline (allocation_id, at, kind, code, detail, actor_kind, actor_id, fence)
-    select e.allocation_id, at.now, 'note', 'task_expired', e.type, 'worker', 'rescuer', e.fence
-    from ended e, at where e.allocation_id is not null
-), sent as (
-    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)
-    select 'task.finished', at.now, :correlation_id, null, 'tasks/' || e.id,
-           jsonb_build_object('task_id', e.id, 'allocation_id', e.allocation_id, 'type', e.type, 'outcome', 'expired',
-                              'fence', e.fence, 'notify', e.notify, 'queued_at', e.queued_at)
-    from ended e, at
-)
-select count(*) from ended
-"""
-# An allocation's wait stands on its row while it is not final, on its claim after that. The event that a workflow was
-# to start from carries the claim's fence as long as no task was issued under a newer one. The comparison that seems to be
-# said twice leads to the indexes of deadlines; OFFSET keeps claims from being joined with all allocations there ever were.
+# The wait of an allocation is on its row until it is final, and on its claim after that. The event that starts a workflow
+# carries the claim's fence as long as no task was issued under a newer one. The first of the two comparisons of deadlines
+# lets the planner use the indexes on deadlines; OFFSET keeps it from joining claims with all allocations that ever existed.
 _WAITING = """
 with waiting as (
     (select a.id, a.waits_for, a.waits_until from allocations a
@@ -109,16 +79,22 @@ left join lateral (
 ) e on true
 order by w.waits_until, w.id
 """
-_HAND_OVER = "update node_tasks set notify = :notify where id = :id"
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An allocation whose wait has passed its deadline."""
+
+    allocation_id: UUID
+    state: AllocationState
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """An allocation that waits for a workflow or for a task that one issued, and by which names that one would go.
+    """An allocation that waits for a workflow or a task, with the ids that its workflow can have.
 
-    `notify`: the workflow that issued the newest task, which has ended a while ago if `task_ended`. The event is the one
-    that bears the claim's newest fence, if there is one; `position`: every event of the log up to it has been handed to
-    Temporal.
+    `notify`: the workflow that issued the newest task; `task_ended`: that task ended longer ago than the patience. The
+    event is the one with the claim's newest fence, if there is one; `position`: the events up to it were handed to Temporal.
     """
 
     allocation_id: UUID
@@ -136,22 +112,26 @@ class Waiter:
     position: int
 
 
-async def find_expired_tasks(reading: Reading, grace_seconds: float, limit: int) -> list[UUID]:
-    """Live tasks whose time ended more than `grace_seconds` ago, the earliest first."""
-    values = {"grace_seconds": grace_seconds, "limit": limit}
-    return list((await reading.execute(_EXPIRED, values)).scalars())
+async def find_ended(reading: Reading, limit: int) -> list[UUID]:
+    """Allocations past their `ends_at` that are not released."""
+    return list((await reading.execute(_ENDED, {"limit": limit})).scalars())
 
 
-async def find_allocation_of_task(reading: Reading, task_id: UUID) -> UUID | None:
-    """The allocation that a task is for, None if it is for none or unknown."""
-    found: UUID | None = (await reading.execute(_FIND_TASK, {"id": task_id})).scalar()
-    return found
+async def find_ending(reading: Reading, notice_seconds: float, limit: int) -> list[UUID]:
+    """Allocations whose end is within `notice_seconds`, without a notification yet."""
+    return list((await reading.execute(_ENDING, {"notice_seconds": notice_seconds, "limit": limit})).scalars())
 
 
-async def expire_if_overdue(tx: Transaction, task_id: UUID, correlation_id: UUID) -> bool:
-    """End a live task whose time is up, by the clock after the locks; whether it was one."""
-    ended: int = (await tx.execute(_EXPIRE, {"id": task_id, "correlation_id": correlation_id})).scalar_one()
-    return ended == 1
+async def note_notified_if_ending(tx: Transaction, allocation_id: UUID, notice_seconds: float) -> bool:
+    """Record that the tenant is notified now: once, before the end, by the clock after the caller's locks."""
+    values = {"id": allocation_id, "notice_seconds": notice_seconds}
+    return (await tx.execute(_NOTE_NOTIFIED, values)).first() is not None
+
+
+async def find_overdue(reading: Reading, grace_seconds: float, limit: int) -> list[Overdue]:
+    """Allocations whose wait is past its deadline by more than `grace_seconds`."""
+    rows = await reading.execute(_OVERDUE, {"grace_seconds": grace_seconds, "limit": limit})
+    return [Overdue(row.id, AllocationState(row.state)) for row in rows]
 
 
 async def find_waiters(
@@ -165,8 +145,3 @@ async def find_waiters(
         Waiter(**{**row._mapping, "state": AllocationState(row.state), "waits_for": Wait(row.waits_for)})
         for row in rows
     ]
-
-
-async def hand_over(tx: Transaction, task_id: UUID, notify: str) -> None:
-    """Whoever is told of the task's end is this workflow from now on."""
-    await tx.execute(_HAND_OVER, {"id": task_id, "notify": notify})

@@ -1,20 +1,21 @@
-"""Orders the release of a locked allocation: its right ends, and what is on its units is to be cleaned up (P6, P7).
+"""SQL that begins the release of a locked allocation: its booking ends, and its units wait for cleanup (P6, P7).
 
-One that still waits for its units was never on them, so there is nothing to clean up: it is released at once, without a
-task. (A task of its own would carry a newer fence than those of whoever is on the units, and the node would refuse these.)
+An allocation that still waits for its units never ran on them: it is released at once, without a task. (Its task would carry
+a newer fence than the allocation that occupies the units, whose tasks the node would then refuse.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.allocations.states import Actor, ActorKind, AllocationState
+from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.tasks.store.tasks import supersede_live_tasks
+from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
 _NEVER_STARTED = Actor(ActorKind.SYSTEM, "never_started")
@@ -22,7 +23,7 @@ _NEVER_STARTED = Actor(ActorKind.SYSTEM, "never_started")
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOrder:
-    """Why it is released, how long a worker has to pick that up, and which write of a client ordered it, if one did."""
+    """The reason of a release, how long a worker has to start it, and the client's operation, if there is one."""
 
     reason: str
     wait_seconds: float

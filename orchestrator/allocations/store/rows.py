@@ -1,4 +1,4 @@
-"""Allocations and their timelines as clients see them (docs/http-api.md): rows read, and the JSON made of them."""
+"""Allocations and their timelines as clients see them (docs/reference/http-api.md): rows read, and the JSON made of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ n.name as node,
 array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
       order by unit) as slots
 """
-# OFFSET: what belongs to a page is looked up, however many rows the planner takes a page for.
+# OFFSET makes the planner look up the rows of a page, whatever size of page it estimates.
 _BESIDE = """
 cross join lateral (select name, unit_base from nodes where id = a.node_id offset 0) n
 cross join lateral (select units, waits_for, waits_since, waits_until from claims where id = a.claim_id offset 0) c
@@ -39,8 +39,8 @@ where {{place}} and (cast(:state as text) is null or a.state = :state)
   and (cast(:labels as jsonb) is null or a.labels @> cast(:labels as jsonb))
 order by {{order}} limit :limit
 """
-# One statement for each of both. The index by tenant is for statements that say that ids are not the lowest, and is the only
-# one in this order: with `tenant_id = :tenant_id` that of ids would do as well, with all that others have had in it.
+# Two statements, because each needs its index. The condition on the lowest id selects the partial index by tenant; with
+# `tenant_id = :tenant_id` the planner could choose the index by id, which contains all tenants.
 _LIST_OF_TENANT = _LIST.format(
     place="(a.tenant_id, a.id) > (:tenant_id, :after) and a.tenant_id <= :tenant_id"
     " and a.id > '00000000-0000-0000-0000-000000000000'",
@@ -55,7 +55,7 @@ _LOWEST_ID = UUID(int=0)
 
 
 async def read_allocation(reading: Reading, allocation_id: UUID, tenant_id: UUID | None) -> Row[Any] | None:
-    """One allocation; None if there is none, or it is another tenant's. No tenant means any."""
+    """One allocation of the tenant, or of any tenant if `tenant_id` is None; None if there is none."""
     return (await reading.execute(_READ, {"id": allocation_id, "tenant_id": tenant_id})).first()
 
 
@@ -68,7 +68,7 @@ async def list_allocations(
     after: UUID | None = None,
     limit: int = 100,
 ) -> list[Row[Any]]:
-    """At most `limit` allocations with ids after `after`, by id, which is by age. No tenant means all tenants'."""
+    """At most `limit` allocations with ids after `after`, by id, which is by age; of all tenants if `tenant_id` is None."""
     values = {
         "state": None if state is None else state.value,
         "labels": None if label is None else json.dumps({label[0]: label[1]}),
@@ -81,7 +81,7 @@ async def list_allocations(
 
 
 async def read_timeline(reading: Reading, allocation_id: UUID, *, after: int = 0, limit: int = 1000) -> list[Row[Any]]:
-    """At most `limit` entries with ids after `after`, oldest first. Whose allocation it is, is checked elsewhere."""
+    """At most `limit` timeline entries with ids after `after`, oldest first. The caller has checked the tenant."""
     values = {"id": allocation_id, "after": after, "limit": limit}
     return list((await reading.execute(_TIMELINE, values)).all())
 
@@ -128,7 +128,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
 
 
 def timeline_entry(row: Row[Any]) -> dict[str, Any]:
-    """The JSON of a timeline entry. Its place for paging is the row's id."""
+    """The JSON of a timeline entry; its position for the cursor is the row's id."""
     return {
         "at": rfc3339(row.at),
         "kind": row.kind,

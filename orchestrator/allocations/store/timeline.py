@@ -1,4 +1,4 @@
-"""The story of an allocation besides its transitions: notes and progress. Each is bounded."""
+"""SQL for timeline entries besides transitions: notes and progress, both bounded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from uuid import UUID
 import orjson
 
 from node_agent.protocol import Phase
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Transaction
+from orchestrator.tenants.principals import Actor
 
 PROGRESS_PER_TASK_MAX = 64
 
@@ -43,7 +43,7 @@ returning id
 async def note(
     tx: Transaction, allocation_id: UUID, actor: Actor, code: str, detail: str | None, fence: int, *, once: bool = False
 ) -> None:
-    """Write a remark; with `once`, only the first of its code and fence."""
+    """Write a note; with `once`, only the first with its code and fence."""
     values = {"allocation_id": allocation_id, "code": code, "detail": detail, "fence": fence}
     statement = _NOTE_ONCE if once else _NOTE
     await tx.execute(statement, {**values, "actor_kind": actor.kind.value, "actor_id": actor.id})
@@ -52,7 +52,7 @@ async def note(
 async def record_progress_if_live(
     tx: Transaction, task_id: UUID, node_id: UUID, fence: int, phases: Sequence[Phase]
 ) -> bool:
-    """Write phases of a running task of that node; False if the task no longer counts, or has told enough."""
+    """Write phases of a running task of that node; False if the task is superseded or ended, or at the limit of phases."""
     listed = [
         {"place": place, "phase": one.phase, "detail": one.detail or None, "seconds_ago": one.seconds_ago}
         for place, one in enumerate(phases, start=1)

@@ -1,4 +1,4 @@
-"""What an allocation waits for between transitions (P9): on its row while it is not final, on its claim while that ends."""
+"""SQL that records what an allocation waits for (P9): on its row until it is final, and on its claim during cleanup."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ returning row_version
 
 
 async def wait_in_state(tx: Transaction, subject: Subject, waits_for: Wait, until: datetime) -> int:
-    """Record the next wait of an allocation whose right goes on; answers the new row version."""
+    """Record the next wait of an allocation that keeps its claim; return the new row version."""
     values = {"id": subject.id, "row_version": subject.row_version, "waits_for": waits_for.value}
     row = await tx.execute(_WAIT_IN_STATE, {**values, "since": subject.clock, "until": until})
     row_version: int = row.scalar_one()
@@ -46,7 +46,7 @@ async def wait_in_state(tx: Transaction, subject: Subject, waits_for: Wait, unti
 async def wait_for(
     tx: Transaction, subject: Subject, waits_for: Wait, wait_seconds: float | None, *, release_attempts: int
 ) -> int:
-    """Record the next wait and how many release attempts were begun; answers the new row version."""
+    """Record the next wait and the number of release attempts begun; return the new row version."""
     values = {
         "id": subject.id,
         "claim_id": subject.claim_id,

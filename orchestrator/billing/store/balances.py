@@ -1,20 +1,22 @@
-"""Balances and the ledger's lines of payments (docs/billing.md).
+"""Balances: read, evaluate, and store the evaluation under the balance's lock (docs/reference/billing.md).
 
-A balance's lock comes after node, allocation and claim, and before the quota; `tenants.depleted_at` is written under it alone.
+Lock order: node, allocation, claim, balance, quota. `tenants.depleted_at` is written only under the balance's lock.
 """
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
-from orchestrator.billing.rules import Judgement, Standing
+from orchestrator.billing.rules import BalanceSnapshot, Evaluation, apply_evaluation, evaluate
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
 from orchestrator.problems import NotFound
+from orchestrator.times import rfc3339
 
 _LOCK = "select tenant_id from balances where tenant_id = :tenant_id for no key update"
-# What has ended and has no line yet is counted to its end, as the line will be: metering may be behind.
-_STANDING = """
+# An interval that has ended and has no ledger line yet counts up to its end, as the line will: metering may be behind.
+_BALANCE = """
 with clock as materialized (select clock_timestamp() as now)
 select b.tenant_id, b.prepaid, b.settled_micro_units as settled, b.low_threshold_micro_units as low_threshold, b.low_told_at,
        t.depleted_at, c.now as at, o.accruing, o.rate, o.running
@@ -30,13 +32,13 @@ cross join lateral (
 ) o
 where b.tenant_id = :tenant_id
 """
-_NOTE = """
+_STORE_EVALUATION = """
 update balances set low_told_at = case when cast(:low as boolean) then coalesce(low_told_at, cast(:at as timestamptz)) end,
     looked_at = :at,
-    look_at = cast(:at as timestamptz) + make_interval(secs => cast(:look_seconds as float8))
+    look_at = cast(:at as timestamptz) + make_interval(secs => cast(:next_seconds as float8))
 where tenant_id = :tenant_id
 """
-_NOTE_DEPLETED = """
+_STORE_DEPLETED = """
 update tenants set depleted_at = case when cast(:depleted as boolean) then coalesce(depleted_at, cast(:at as timestamptz)) end
 where id = :tenant_id and (depleted_at is not null) <> cast(:depleted as boolean)
 """
@@ -46,6 +48,7 @@ update balances set prepaid = cast(:prepaid as boolean), low_threshold_micro_uni
     look_at = case when cast(:prepaid as boolean) then look_at end
 where tenant_id = :tenant_id
 """
+_IS_DEPLETED = "select depleted_at is not null from tenants where id = :id"
 _DUE = """
 select tenant_id from balances where look_at <= (select clock_timestamp()) order by look_at limit :limit
 """
@@ -55,82 +58,86 @@ from (select * from metering_intervals where tenant_id = :tenant_id and ended_at
 cross join lateral (select state from allocations where id = i.allocation_id offset 0) a
 where a.state = 'active' order by i.opened_version limit :limit
 """
-_LINE = "id, tenant_id, kind, amount_micro_units::bigint as amount_micro_units, reference, actor_id, written_at"
-_PAY = f"""
-insert into ledger (tenant_id, kind, amount_micro_units, reference, actor_id, operation_key)
-values (:tenant_id, :kind, :amount, :reference, :actor_id, :operation_key) returning {_LINE}
-"""
-_PAID = f"select {_LINE} from ledger where kind <> 'usage' and actor_id = :actor_id and operation_key = :operation_key"
 _LATE = """
 select coalesce(extract(epoch from clock_timestamp() - min(look_at)), 0)::float8 from balances where look_at is not null
 """
 
 
 async def lock_balance(tx: Transaction, tenant_id: UUID) -> None:
-    """What stands in the balance changes by nobody else until the transaction ends. Raises `NotFound`."""
+    """Lock the balance until the transaction ends. Raises `NotFound`."""
     if (await tx.execute(_LOCK, {"tenant_id": tenant_id})).first() is None:
         raise NotFound(f"there is no tenant {tenant_id}")
 
 
-async def read_standing(reading: Reading, tenant_id: UUID) -> Standing:
-    """The balance now, in one snapshot. Raises `NotFound`."""
-    row = (await reading.execute(_STANDING, {"tenant_id": tenant_id})).first()
+async def read_balance(reading: Reading, tenant_id: UUID) -> BalanceSnapshot:
+    """Return the present balance, read in one snapshot. Raises `NotFound`."""
+    row = (await reading.execute(_BALANCE, {"tenant_id": tenant_id})).first()
     if row is None:
         raise NotFound(f"there is no tenant {tenant_id}")
     values = dict(row._mapping)
     threshold = values["low_threshold"]
     values["low_threshold"] = None if threshold is None else int(threshold)
-    return Standing(**values | {name: int(values[name]) for name in ("settled", "accruing", "rate", "running")})
+    return BalanceSnapshot(**values | {name: int(values[name]) for name in ("settled", "accruing", "rate", "running")})
 
 
-async def note_judgement(tx: Transaction, standing: Standing, judgement: Judgement) -> None:
-    """Write down what was found of a locked balance, and when to look again."""
-    values = {"tenant_id": standing.tenant_id, "at": standing.at}
-    await tx.execute(_NOTE, {**values, "low": judgement.low, "look_seconds": judgement.look_seconds})
-    await tx.execute(_NOTE_DEPLETED, {**values, "depleted": judgement.depleted})
+async def evaluate_locked_balance(tx: Transaction, tenant_id: UUID) -> tuple[BalanceSnapshot, Evaluation]:
+    """Evaluate a balance that the caller has locked, store the result, and emit `balance.low` and `balance.depleted` if new.
+
+    Both are emitted if the balance dropped through both at once. From the commit on a depleted tenant cannot create.
+    """
+    balance = await read_balance(tx, tenant_id)
+    evaluation = evaluate(balance)
+    await _store_evaluation(tx, balance, evaluation)
+    if evaluation.emit_low:
+        await append_event(tx, _event(EventType.BALANCE_LOW, balance))
+    if evaluation.emit_depleted:
+        await append_event(tx, _event(EventType.BALANCE_DEPLETED, balance))
+    return apply_evaluation(balance, evaluation), evaluation
+
+
+async def _store_evaluation(tx: Transaction, balance: BalanceSnapshot, evaluation: Evaluation) -> None:
+    values = {"tenant_id": balance.tenant_id, "at": balance.at}
+    await tx.execute(_STORE_EVALUATION, {**values, "low": evaluation.low, "next_seconds": evaluation.next_seconds})
+    await tx.execute(_STORE_DEPLETED, {**values, "depleted": evaluation.depleted})
+
+
+def _event(event_type: EventType, balance: BalanceSnapshot) -> Event:
+    payload = {
+        "settled_micro_units": balance.settled,
+        "accruing_micro_units": balance.accruing,
+        "available_micro_units": balance.available,
+        "low_threshold_micro_units": balance.low_threshold,
+        "rate_micro_units_per_second": balance.rate,
+        "runs_out_at": rfc3339(balance.runs_out_at),
+        "judged_at": rfc3339(balance.at),
+    }
+    return Event(event_type, f"tenants/{balance.tenant_id}", balance.tenant_id, balance.tenant_id, payload)
 
 
 async def set_policy(tx: Transaction, tenant_id: UUID, *, prepaid: bool, low_threshold: int | None) -> None:
-    """Whether a locked balance is prepaid, and below what it is low."""
+    """Set whether a locked balance is prepaid, and the threshold below which it is low."""
     values = {"tenant_id": tenant_id, "prepaid": prepaid, "low_threshold": low_threshold}
     await tx.execute(_SET_POLICY, values)
 
 
 async def is_depleted(tx: Transaction, tenant_id: UUID) -> bool:
-    """Whether the tenant's balance is used up, judged under its lock."""
+    """Return whether the tenant's balance is depleted; locks the balance first. Raises `NotFound`."""
     await lock_balance(tx, tenant_id)
-    row = await tx.execute("select depleted_at is not null from tenants where id = :id", {"id": tenant_id})
+    row = await tx.execute(_IS_DEPLETED, {"id": tenant_id})
     return bool(row.scalar_one())
 
 
 async def find_due(reading: Reading, limit: int) -> list[UUID]:
-    """At most `limit` tenants whose balance is to be looked at by now, the earliest first."""
+    """Return at most `limit` tenants whose balance is due for evaluation, the most overdue first."""
     return list((await reading.execute(_DUE, {"limit": limit})).scalars())
 
 
 async def find_running(reading: Reading, tenant_id: UUID, limit: int) -> list[UUID]:
-    """At most `limit` of the tenant's metered allocations that are active, the longest first."""
+    """Return at most `limit` of the tenant's metered allocations that are active, the longest-running first."""
     return list((await reading.execute(_RUNNING, {"tenant_id": tenant_id, "limit": limit})).scalars())
 
 
 async def find_late_seconds(reading: Reading) -> float:
-    """How long ago the balance that is most overdue was to be looked at; not positive if none is."""
+    """Return how long the most overdue evaluation has been due, in seconds; not positive if none is."""
     seconds: float = (await reading.execute(_LATE)).scalar_one()
     return seconds
-
-
-async def pay(
-    tx: Transaction, tenant_id: UUID, kind: str, amount: int, reference: str | None, actor_id: str, operation_key: str
-) -> dict[str, Any]:
-    """Write a line that gives (`top_up`) or takes (`withdrawal`) `amount`; its document. The balance follows by itself."""
-    values = {
-        "tenant_id": tenant_id, "kind": kind, "amount": amount, "reference": reference, "actor_id": actor_id,
-        "operation_key": operation_key,
-    }  # fmt: skip
-    return dict((await tx.execute(_PAY, values)).one()._mapping)
-
-
-async def find_payment(tx: Transaction, actor_id: str, operation_key: str) -> dict[str, Any] | None:
-    """The line that this key of this operator made, however long ago."""
-    row = (await tx.execute(_PAID, {"actor_id": actor_id, "operation_key": operation_key})).first()
-    return None if row is None else dict(row._mapping)

@@ -1,4 +1,4 @@
-"""Intervals that are metered, and how far metering is (docs/billing.md)."""
+"""Metered intervals, and how far metering is behind the log (docs/reference/billing.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.database.transactions import Reading
 
 CONSUMER = "metering"
 POSITIONS_TABLE = "consumer_positions"
-"""Where consumers of this database's own keep their positions, so that truncation minds them."""
+"""The table of log offsets of consumers that store them in this database; truncation respects them."""
 
 _METER = "select meter(%s::jsonb, %s::jsonb)"
 _LAG = """
@@ -30,7 +30,7 @@ select case when leader_id = postgres_leader_id() then version end as version fr
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """An allocation became active. `version` is the event's."""
+    """An allocation became active; `version` is the version of the event."""
 
     allocation_id: UUID
     tenant_id: UUID
@@ -43,7 +43,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What was active is not any more, if it was."""
+    """An allocation stopped being active, if it was."""
 
     allocation_id: UUID
     at: str
@@ -52,7 +52,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind the log's end metering is: in versions, and how old the first of them is."""
+    """How far metering is behind the head of the log: in versions, and the age of the oldest in seconds."""
 
     versions: int
     seconds: float
@@ -61,23 +61,23 @@ class Lag:
 async def meter(
     transaction: psycopg.AsyncConnection[Any], openings: Sequence[Opening], closings: Sequence[Closing]
 ) -> int:
-    """Open and close intervals in the consumer's transaction; answers how many lines the ledger gained.
+    """Open and close intervals in the consumer's transaction; return how many ledger lines were written.
 
-    Told again, an event changes nothing. Raises `psycopg.errors.RaiseException` where a price is not known.
+    A redelivered event changes nothing. Raises `psycopg.errors.RaiseException` for an unknown price.
     """
-    values = [json.dumps([asdict(one) for one in told], default=str) for told in (openings, closings)]
+    values = [json.dumps([asdict(each) for each in changes], default=str) for changes in (openings, closings)]
     row = await (await transaction.execute(_METER, values)).fetchone()
-    assert row is not None, "a function answers"
+    assert row is not None, "a function returns a row"
     return int(row[0])
 
 
 async def read_lag(reading: Reading) -> Lag:
-    """How far behind metering is."""
+    """Return how far metering is behind the log."""
     row = (await reading.execute(_LAG, {"consumer": CONSUMER})).one()
     return Lag(row.versions, row.seconds)
 
 
 async def read_trusted_head(reading: Reading) -> int | None:
-    """The newest version; None while versions may still change, because nobody has accepted this Postgres yet."""
+    """Return the newest version; None while versions may still change, because this timeline is not accepted yet."""
     version: int | None = (await reading.execute(_TRUSTED_HEAD)).scalar_one()
     return version

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Database
 from orchestrator.http import metrics
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
@@ -23,6 +22,7 @@ from orchestrator.http.oidc.token_refusals import TenantNotActive, TokenExpired
 from orchestrator.http.oidc.tokens import TokenHeader, TokenRules, read_header, verify_token
 from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Problem
+from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.queries import is_tenant_active
 
 TOKENS_MAX = 10_000

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.allocations.states import Principal
 from orchestrator.http.oidc.token_refusals import TokenInvalid
+from orchestrator.tenants.principals import Principal
 
 SUBJECT_LENGTH_MAX: Final = 255  # OpenID Connect Core §2
 

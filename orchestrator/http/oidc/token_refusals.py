@@ -1,4 +1,4 @@
-"""Why a bearer token (an OIDC JWT) is not taken, as named situations with a stable code (docs/http-api.md)."""
+"""Why a bearer token (an OIDC JWT) is not taken, as named situations with a stable code (docs/reference/http-api.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of keys and values (docs/kv.md)."""
+"""Reads of keys, values and positions in the log (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SNAPSHOT = """
 select h.version as head, h.leader_id as leader, o.id as pending_mark
 from log_head h left join kv_namespaces n on n.id = :namespace left join outbox o on o.id = n.last_mark
 """
-# By the index of a namespace's transactions: only those that the snapshot did not include are read.
+# Uses the index of a namespace's transactions, and reads only those after the snapshot.
 _BY_MARK = """
 select version as committed_version, leader_id as leader from log
 where coalesce(tenant_id, '00000000-0000-0000-0000-000000000000') = :namespace and event_type = 'transaction'
@@ -56,7 +56,7 @@ _FIRST = "select version as first_version from log_first"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key that exists. `version`: of its last change, by `event_id`; None where the log does not keep that any more."""
+    """An existing key. `version`: of its last change, which is `event_id`; None if the log dropped it or it is unsequenced."""
 
     key: bytes
     value: bytes
@@ -68,8 +68,8 @@ class Entry:
 class Snapshot:
     """The log's head in a snapshot, and the leader that issued it.
 
-    `pending_mark`: the outbox id of the namespace's newest transaction, if that was not sequenced yet. Marks rise with
-    versions, so without one the content of the snapshot is the namespace's state at `version`.
+    `pending_mark`: the outbox id of the namespace's newest transaction, if it is not sequenced yet. Marks rise with
+    versions, so without a pending mark the snapshot is the namespace's state at `version`.
     """
 
     version: int
@@ -78,25 +78,25 @@ class Snapshot:
 
 
 async def read_snapshot(reading: Reading, namespace: UUID) -> Snapshot:
-    """The log's head in this snapshot, and whether the namespace is ahead of it."""
+    """Return the log's head in this snapshot, and whether the namespace is ahead of it."""
     row = (await reading.execute(_SNAPSHOT, {"namespace": namespace})).one()
     return Snapshot(row.head, row.leader, row.pending_mark)
 
 
 async def read_by_mark(reading: Reading, namespace: UUID, mark: int, after: int) -> Snapshot | None:
-    """The version beyond `after` of the namespace's transaction with this outbox id; None if it is not sequenced."""
+    """Return the version after `after` of the namespace's transaction with this outbox id; None if not sequenced."""
     row = (await reading.execute(_BY_MARK, {"namespace": namespace, "mark": mark, "after": after})).first()
     return None if row is None else Snapshot(row.committed_version, row.leader)
 
 
 async def read_versions(reading: Reading, event_ids: Sequence[UUID]) -> dict[UUID, int]:
-    """The versions of those of these events that the log keeps."""
+    """Return the versions of the given events; those that the log dropped are missing."""
     rows = await reading.execute(_VERSIONS, {"event_ids": list(event_ids)})
     return {row.event_id: row.changed_version for row in rows}
 
 
 async def read_key(reading: Reading, namespace: UUID, key: bytes) -> Entry | None:
-    """One key."""
+    """Return one key; None if it does not exist."""
     row = (await reading.execute(_FIND, {"namespace": namespace, "key": key})).first()
     return None if row is None else Entry(bytes(row.key), bytes(row.value), row.changed_version, row.event_id)
 
@@ -104,41 +104,41 @@ async def read_key(reading: Reading, namespace: UUID, key: bytes) -> Entry | Non
 async def read_range(
     reading: Reading, namespace: UUID, begin: bytes, end: bytes | None, *, limit: int, bytes_max: int
 ) -> tuple[Sequence[Entry], bool]:
-    """Up to `limit` keys of `[begin, end)` in their order (to the last one without an end), and whether there are more.
+    """Return up to `limit` keys of `[begin, end)` in order (no end: to the last key), and whether there are more.
 
-    At least one, if there is one, then as many as begin within `bytes_max` bytes of keys and values.
+    Returns at least one if any exists, then as many as begin within `bytes_max` bytes of keys and values.
     """
     values = {"namespace": namespace, "begin": begin, "end": end, "limit": limit + 1}
-    there = (await reading.execute(_COUNT, values)).scalar_one()
+    count = (await reading.execute(_COUNT, values)).scalar_one()
     rows = await reading.execute(_RANGE, {**values, "limit": limit, "bytes_max": bytes_max})
     found = [Entry(bytes(row.key), bytes(row.value), row.changed_version, row.event_id) for row in rows]
-    return found, there > len(found)
+    return found, count > len(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """Where a transaction stands in the log."""
+class LogPosition:
+    """The version of a transaction, and the leader that issued it."""
 
     version: int
     leader_id: str
 
 
-async def read_event(reading: Reading, event_id: UUID) -> Committed | None:
-    """The place of an event, as long as the log keeps it."""
+async def read_event(reading: Reading, event_id: UUID) -> LogPosition | None:
+    """Return the position of an event; None if the log dropped it."""
     row = (await reading.execute(_EVENT, {"event_id": event_id})).first()
-    return None if row is None else Committed(row.committed_version, row.leader)
+    return None if row is None else LogPosition(row.committed_version, row.leader)
 
 
 async def read_transaction(
     reading: Reading, key: str, tenant_id: UUID | None, principal_id: UUID | None
-) -> Committed | None:
-    """The transaction that was committed under this key, as long as the log keeps it; an operator's by who he is."""
-    own = {"key": key, "tenant_id": tenant_id, "principal_id": None if principal_id is None else str(principal_id)}
-    row = (await reading.execute(_TRANSACTION, own)).first()
-    return None if row is None else Committed(row.committed_version, row.leader)
+) -> LogPosition | None:
+    """Return the transaction committed under this key (an operator's by principal); None if the log dropped it."""
+    values = {"key": key, "tenant_id": tenant_id, "principal_id": None if principal_id is None else str(principal_id)}
+    row = (await reading.execute(_TRANSACTION, values)).first()
+    return None if row is None else LogPosition(row.committed_version, row.leader)
 
 
 async def read_first_version(reading: Reading) -> int:
-    """The lowest version that the log keeps."""
+    """Return the lowest version that the log keeps."""
     first: int = (await reading.execute(_FIRST)).scalar_one()
     return first

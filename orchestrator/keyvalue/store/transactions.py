@@ -1,4 +1,4 @@
-"""Transactions of keys and values in one server-side call (migrations), and their versions in the log (docs/kv.md)."""
+"""Commits transactions of keys and values in one server-side call, and sequences them (docs/reference/keyvalue.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ import orjson
 import sqlalchemy.exc
 
 from orchestrator.database.transactions import Transaction, sqlstate_of
-from orchestrator.keyvalue.rules import OPERATORS_NAMESPACE, Effect, LeaderUnaccepted, NamespaceFull, Precondition
-from orchestrator.operations.store.operations import Operation
+from orchestrator.keyvalue.rules import Effect, NamespaceFull, Precondition
+from orchestrator.keyvalue.store.keys import LogPosition
+from orchestrator.log.namespaces import OPERATORS_NAMESPACE
+from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
+from orchestrator.operations.outcomes import StoredResponse
+from orchestrator.operations.store.operations import Answer, Operation, replay
+from orchestrator.problems import Problem
 
 _COMMIT = "select head, answers from kv_commit(cast(:items as jsonb))"
 _VERSIONS = "select moved, versions from kv_versions(cast(:events as uuid[]), :after, :limit)"
@@ -24,7 +29,7 @@ FULL = "BK001"
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction as it was asked for. `version_max`: the newest version that it names; `payload`: of its event.
+    """A requested transaction. `version_max`: the newest version that it names; `payload`: of its event.
 
     `keys_max`, `bytes_max`: the bounds of the namespace.
     """
@@ -42,23 +47,24 @@ class Commit:
 
     @property
     def tenant_id(self) -> UUID | None:
-        """Whose it is; None for the operators."""
+        """The tenant; None for the operators."""
         return None if self.namespace == OPERATORS_NAMESPACE else self.namespace
 
     @property
     def is_heavy(self) -> bool:
-        """Whether it may look at more keys than it names: others in a list would wait for it."""
-        return bool(self.effect.ranges) or any(wanted.end is not None for wanted in self.preconditions)
+        """Whether it may read more keys than it names, and so delay others in a batch."""
+        return bool(self.effect.ranges) or any(precondition.end is not None for precondition in self.preconditions)
 
     def item(self, *, alone: bool) -> dict[str, Any]:
-        """What the server-side call takes."""
-        own = self.operation
+        """Return the JSON argument of `kv_commit`."""
+        operation = self.operation
         return {
-            "scope": str(own.scope), "key": own.key, "fingerprint": own.fingerprint.hex(), "request_id": own.request_id,
-            "retention_seconds": own.retention_seconds, "correlation_id": str(self.correlation_id),
-            "namespace": str(self.namespace), "leader_id": self.leader_id, "version_max": self.version_max,
-            "preconditions": [_precondition(wanted) for wanted in self.preconditions],
-            "conflicts": [wanted.shown for wanted in self.preconditions],
+            "scope": str(operation.scope), "key": operation.key, "fingerprint": operation.fingerprint.hex(),
+            "request_id": operation.request_id, "retention_seconds": operation.retention_seconds,
+            "correlation_id": str(self.correlation_id), "namespace": str(self.namespace),
+            "leader_id": self.leader_id, "version_max": self.version_max,
+            "preconditions": [_precondition(precondition) for precondition in self.preconditions],
+            "conflicts": [precondition.shown for precondition in self.preconditions],
             "ranges": [[_text(gone.begin), _text(gone.end)] for gone in self.effect.ranges],
             "puts": [[_text(put.key), None if put.value is None else _text(put.value)] for put in self.effect.writes],
             "put_bytes": self.effect.written_bytes, "payload": self.payload,
@@ -70,34 +76,67 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-def _precondition(wanted: Precondition) -> dict[str, Any]:
-    # The key that follows another one is that one and a zero byte.
-    end = wanted.begin + b"\0" if wanted.end is None else wanted.end
+def _precondition(precondition: Precondition) -> dict[str, Any]:
+    # The next possible key is this one with a zero byte appended.
+    end = precondition.begin + b"\0" if precondition.end is None else precondition.end
     return {
-        "version": wanted.version, "lo": _text(wanted.begin), "hi": _text(end), "point": wanted.end is None,
+        "version": precondition.version, "lo": _text(precondition.begin), "hi": _text(end), "point": precondition.end is None,
     }  # fmt: skip
 
 
-async def commit_all(tx: Transaction, commits: Sequence[Commit], *, alone: bool) -> tuple[int, list[dict[str, Any]]]:
-    """What became of each, in the words of `kv_commit`, and a version older than theirs. The one statement of `tx`.
+@dataclass(frozen=True, slots=True)
+class StoredCommit:
+    """The answer stored under a key, still without its version. `event_id`: of its event, if it has one."""
 
-    Raises `LeaderUnaccepted`, `TransactionConflict`, `OperationTableFull`; and `NamespaceFull`, for one that is alone.
+    answer: Answer
+    event_id: str | None
+
+
+async def commit_all(
+    tx: Transaction, commits: Sequence[Commit], *, alone: bool
+) -> tuple[int, list[StoredCommit | Problem | None]]:
+    """Commit a batch; return a version older than theirs, and one outcome per commit, in input order. The one statement of `tx`.
+
+    An outcome of None means that the namespace may be full: the caller retries that commit alone. A `Problem` is
+    `VersionInFuture`, `OperationConflict` or `OperationFenced`. Raises `LeaderUnaccepted`, `TransactionConflict`,
+    `OperationTableFull`; and `NamespaceFull` for a commit that is alone.
     """
     items = orjson.dumps([commit.item(alone=alone) for commit in commits]).decode()
     row = await _call(tx, _COMMIT, {"items": items})
-    return row.head, row.answers
+    return row.head, [_decode(commit, outcome) for commit, outcome in zip(commits, row.answers, strict=True)]
+
+
+def _decode(commit: Commit, outcome: dict[str, Any]) -> StoredCommit | Problem | None:
+    match outcome["outcome"]:
+        case "full":
+            return None
+        case "committed" | "not_committed":
+            body = orjson.dumps(outcome["body"]).decode()
+            return StoredCommit(Answer(200, body, kept_seconds=commit.operation.retention_seconds), outcome["event_id"])
+        case "existing":
+            try:
+                return StoredCommit(replay(commit.operation, StoredResponse.decode(outcome)), outcome.get("event_id"))
+            except Problem as refusal:
+                return refusal
+        case "version_in_future":
+            return VersionInFuture(
+                f"version {commit.version_max} does not exist; the log ends at {outcome['head']}",
+                version=outcome["head"],
+            )
+        case word:
+            raise ValueError(f"{word} is not an outcome of a commit")
 
 
 async def give_versions(
     tx: Transaction, events: Sequence[str], after: int, limit: int
-) -> tuple[int, dict[str, tuple[int, str]]]:
-    """Sequence up to `limit` waiting events; how many those were, and the version and leader of each of `events` that has
-    one by now, as long as the log keeps it. All of them are newer than `after`. The one statement of `tx`.
+) -> tuple[int, dict[str, LogPosition]]:
+    """Sequence up to `limit` waiting events; return how many, and the positions of those of `events` that have one.
 
+    All of `events` are newer than `after`; those that the log dropped have no position. The one statement of `tx`.
     Raises `LeaderUnaccepted`.
     """
     row = await _call(tx, _VERSIONS, {"events": list(events), "after": after, "limit": limit})
-    return row.moved, {event: (told[0], told[1]) for event, told in row.versions.items()}
+    return row.moved, {event: LogPosition(version, leader) for event, (version, leader) in row.versions.items()}
 
 
 async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
@@ -107,17 +146,17 @@ async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
         state = sqlstate_of(error)
         if state == UNACCEPTED:
             raise LeaderUnaccepted(
-                "this Postgres is another one than the log is written by; nothing is committed until an operator accepts it"
-                " (`berth events rebuild --accept-timeline`)"
+                "the log was written under another PostgreSQL timeline; nothing is committed until an operator accepts this"
+                " one (`berth events rebuild --accept-timeline`)"
             ) from error
         if state == FULL:
             raise NamespaceFull(
-                "the namespace has no room for this; delete keys, and wait for the log to forget"
+                "the namespace would exceed its bound on keys or bytes; delete keys, and retry when the log has dropped them"
             ) from error
         raise
 
 
 async def forget_deleted_keys(tx: Transaction, limit: int) -> int:
-    """Forget up to `limit` deleted keys that are older than the log; answers how many."""
+    """Remove up to `limit` deleted keys that are older than the log; return how many."""
     forgotten: int = (await tx.execute(_FORGET, {"limit": limit})).scalar_one()
     return forgotten

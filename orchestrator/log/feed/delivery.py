@@ -1,4 +1,4 @@
-"""Brings a subscriber what the feed has for it, over whatever connection: first from the log, then from its tail."""
+"""Delivers the feed to a subscriber over any connection: first from the log, then from the process's tail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.store.feed import Scan
 from orchestrator.problems import Problem
 
-GOING_SECONDS_MAX = 5.0
-"""How long is waited for a connection that was cut off to be gone."""
+DISCONNECT_SECONDS_MAX = 5.0
+"""Longest wait for the connection of a disconnected slow consumer to close."""
 
 
-class Delivery:
-    """One subscriber's. `write` sends a chunk over its connection, and returns when the connection takes more."""
+class SubscriberDelivery:
+    """Delivers to one subscriber. `write` sends a chunk and returns when the connection accepts more."""
 
     def __init__(self, feed: Feed, subscriber: Subscriber, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._feed = feed
@@ -24,7 +24,7 @@ class Delivery:
         self._write = write
 
     async def run(self) -> None:
-        """Until the subscriber has ended. Raises what `write` raises."""
+        """Deliver until the subscriber ends. Raises what `write` raises."""
         try:
             await self._catch_up()
             await self._follow()
@@ -32,24 +32,24 @@ class Delivery:
             self._feed.detach(self._subscriber)
 
     async def send(self, chunk: bytes) -> None:
-        """Send it now. Who takes nothing for too long is cut off."""
+        """Send a chunk; disconnect a consumer that accepts nothing for `stall_seconds`."""
         try:
             async with asyncio.timeout(self._feed.limits.stall_seconds):
                 await self._write(chunk)
         except TimeoutError:
-            self._subscriber.cut_off()
+            self._subscriber.disconnect_slow()
 
     async def _catch_up(self) -> None:
-        """Send what lies between the subscriber and the tail, and hand over."""
+        """Send the events between the subscriber's cursor and the tail, then attach it to the tail."""
         subscriber, audience = self._subscriber, self._subscriber.audience
         while subscriber.ended is None and not self._feed.attach(subscriber):
             try:
                 scan = await self._feed.read(subscriber)
-                lacks = await self._lacks(scan)
+                truncated = await self._is_truncated(scan)
             except (Problem, TransactionConflict):
                 subscriber.finish("failed")
                 return
-            if lacks:
+            if truncated:
                 subscriber.finish("log_truncated")
                 return
             chunk = audience.frames(scan.events)
@@ -57,18 +57,18 @@ class Delivery:
                 subscriber.checkpoint = scan.scanned_to
                 chunk += audience.checkpoint(scan.scanned_to, subscriber.leader_id)
             subscriber.cursor = scan.scanned_to
-            del scan  # who reads slowly keeps what is sent to it, and no more
+            del scan  # a slow consumer must hold only the chunk in memory
             if chunk:
                 await self.send(chunk)
 
-    async def _lacks(self, scan: Scan) -> bool:
-        """Whether the log was truncated past the subscriber while it was behind: past its own events, for a tenant."""
+    async def _is_truncated(self, scan: Scan) -> bool:
+        """Return whether events that the subscriber has not received (a tenant: its own) were dropped."""
         subscriber, audience = self._subscriber, self._subscriber.audience
         if scan.first <= subscriber.cursor + 1:
             return False
-        return audience.tenant_id is None or await self._feed.lacks(subscriber)
+        return audience.tenant_id is None or await self._feed.is_truncated(subscriber)
 
     async def _follow(self) -> None:
         while (chunk := await self._subscriber.next()) is not None:
             await self._write(chunk)
-            self._subscriber.taken()
+            self._subscriber.mark_sent()

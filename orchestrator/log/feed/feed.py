@@ -1,7 +1,7 @@
-"""The feed: one tail of the log per process, however many subscribe (DESIGN §7).
+"""The feed: one tail of the log per process for all its subscribers (DESIGN §7).
 
-A subscriber reads what lies behind it from the log by itself, a few at a time in a process, until it is near the tail's
-end; then the tail hands it what comes. What many get is made once, and they share its bytes.
+A subscriber reads older events from the log itself, with bounded concurrency, until it is near the head; then the tail pushes
+new events to it. Events are encoded once per audience, and subscribers share the bytes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from orchestrator.problems import Overloaded, Problem
 
 log = structlog.get_logger("orchestrator.feed")
 RETRY_SECONDS = 0.5
-TENDING_SECONDS = 1.0
+LIVENESS_SECONDS = 1.0
 SECONDS_PER_SUBSCRIBER = 0.00005
-"""The more there are, the more is sent at once: a write costs as much as an event or two."""
+"""Added to the tick per subscriber, so that many subscribers receive larger chunks: a write costs as much as two events."""
 RECENT_EVENTS_MAX = 10_000
 RECENT_BYTES_MAX = 8 * 1024 * 1024
-HANDED_BYTES_MAX = 1024 * 1024
-"""Of what is recent, so much is copied for one subscriber at most; who lacks more reads on from the log, bit by bit."""
+BACKLOG_BYTES_MAX = 1024 * 1024
+"""The most bytes of recent events copied for one subscriber; one that is further behind keeps reading the log."""
 
 
 class Feed:
-    """Who subscribes at this process, and the task that follows the log while anybody does.
+    """The subscribers of this process, and the task that follows the log while there are any.
 
-    `database` is the feed's own: neither waits for requests nor keeps them waiting.
+    `database` is used by the feed alone, so that feed and requests do not wait for each other's connections.
     """
 
     def __init__(self, database: Database, limits: FeedLimits) -> None:
@@ -49,9 +49,9 @@ class Feed:
         self.head = LogHead(database, 0)
         self._database = database
         self._readers = asyncio.Semaphore(limits.readers_max)
-        self._places: dict[UUID | None, int] = {}
+        self._admitted: dict[UUID | None, int] = {}
         self._attached: dict[Audience, set[Subscriber]] = {}
-        self._told: dict[Audience, tuple[int, float]] = {}
+        self._checkpoints: dict[Audience, tuple[int, float]] = {}
         self._recent: deque[FeedEvent] = deque()
         self._recent_bytes = 0
         self._at: Head | None = None
@@ -59,34 +59,43 @@ class Feed:
         self._closed = False
 
     @asynccontextmanager
-    async def place(self, tenant_id: UUID | None) -> AsyncIterator[None]:
-        """A subscriber's place at this process for the length of the context. Raises `Overloaded` where there is none."""
-        taken = self._places.get(tenant_id, 0)
-        full = sum(self._places.values()) >= self.limits.subscribers_max
-        if self._closed or full or (tenant_id is not None and taken >= self.limits.tenant_subscribers_max):
-            raise Overloaded("as many subscribe here as may; try again, or at another process")
-        self._places[tenant_id] = taken + 1
+    async def admit(self, tenant_id: UUID | None) -> AsyncIterator[None]:
+        """Count a subscriber for the length of the context. Raises `Overloaded` if a subscriber limit is reached."""
+        admitted = self._admitted.get(tenant_id, 0)
+        if self._closed:
+            raise Overloaded("this process is stopping; use another replica")
+        if sum(self._admitted.values()) >= self.limits.subscribers_max:
+            raise Overloaded(
+                f"the subscriber limit of {self.limits.subscribers_max} per process is reached; retry later or use another"
+                " replica"
+            )
+        if tenant_id is not None and admitted >= self.limits.tenant_subscribers_max:
+            raise Overloaded(
+                f"the limit of {self.limits.tenant_subscribers_max} subscribers of a tenant per process is reached; retry"
+                " later or use another replica"
+            )
+        self._admitted[tenant_id] = admitted + 1
         metrics.FEED_SUBSCRIBERS.inc()
         try:
             yield
         finally:
             metrics.FEED_SUBSCRIBERS.dec()
-            self._places[tenant_id] -= 1
-            if not self._places[tenant_id]:
-                del self._places[tenant_id]
+            self._admitted[tenant_id] -= 1
+            if not self._admitted[tenant_id]:
+                del self._admitted[tenant_id]
 
     async def read(self, subscriber: Subscriber) -> Scan:
-        """What follows the subscriber's cursor in the log."""
+        """Read the events after the subscriber's cursor from the log."""
         audience = subscriber.audience
         async with self._readers:
-            if self._at is None:  # the tail has ended meanwhile, and `attach` says why
+            if self._at is None:  # the tail has ended; `attach` finishes the subscriber
                 return Scan([], subscriber.cursor, 0)
             return await read_feed(
                 self._database, subscriber.cursor, self._at.version, audience.tenant_id, audience.chosen
             )
 
-    async def lacks(self, subscriber: Subscriber) -> bool:
-        """Whether events of its tenant behind its cursor are not kept any more."""
+    async def is_truncated(self, subscriber: Subscriber) -> bool:
+        """Return whether events of the subscriber's tenant after its cursor were dropped."""
         async with self._readers:
             return (await find_kept(self._database, subscriber.cursor, subscriber.audience.tenant_id))[1]
 
@@ -99,7 +108,7 @@ class Feed:
             await asyncio.sleep(self.limits.tick_seconds)
 
     def attach(self, subscriber: Subscriber) -> bool:
-        """Hand it everything from its cursor on, if that is near enough; else False: it must read on by itself."""
+        """Push everything after the subscriber's cursor and attach it to the tail. False if it is too far behind."""
         head = self._at
         if head is None or self._closed:
             subscriber.finish("stopping")
@@ -109,21 +118,21 @@ class Feed:
             return True
         begin = self._recent[0].version - 1 if self._recent else head.version
         missing = [event for event in self._recent if event.version > subscriber.cursor]
-        if subscriber.cursor < begin or bytes_of(missing) > min(self.limits.buffer_bytes_max // 2, HANDED_BYTES_MAX):
+        if subscriber.cursor < begin or bytes_of(missing) > min(self.limits.buffer_bytes_max // 2, BACKLOG_BYTES_MAX):
             return False
-        self._hand(subscriber, missing, head)
+        self._push_to(subscriber, missing, head)
         self._attached.setdefault(subscriber.audience, set()).add(subscriber)
-        self._told.setdefault(subscriber.audience, (head.version, time.monotonic()))
+        self._checkpoints.setdefault(subscriber.audience, (head.version, time.monotonic()))
         return True
 
     def detach(self, subscriber: Subscriber) -> None:
-        """It is gone."""
-        those = self._attached.get(subscriber.audience)
-        if those is not None:
-            those.discard(subscriber)
-            if not those:
+        """Remove a subscriber."""
+        subscribers = self._attached.get(subscriber.audience)
+        if subscribers is not None:
+            subscribers.discard(subscriber)
+            if not subscribers:
                 del self._attached[subscriber.audience]
-                self._told.pop(subscriber.audience, None)
+                self._checkpoints.pop(subscriber.audience, None)
 
     def close(self) -> None:
         """End every stream, so that the listener can stop at once."""
@@ -132,7 +141,7 @@ class Feed:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let nothing of it outlive the block."""
+        """Stop the tail and close the database at the end of the block."""
         try:
             yield
         finally:
@@ -143,44 +152,44 @@ class Feed:
             await self._database.close()
 
     def _finish(self, reason: str) -> None:
-        for those in list(self._attached.values()):
-            for subscriber in those:
+        for subscribers in list(self._attached.values()):
+            for subscriber in subscribers:
                 subscriber.finish(reason)
 
     def _ended(self, tail: asyncio.Task[None]) -> None:
         if not tail.cancelled() and tail.exception() is not None:
-            log.critical("the tail of the log died; its subscribers come again", exc_info=tail.exception())
+            log.critical("feed_tail_died", exc_info=tail.exception())
             self._finish("failed")
 
     async def _follow(self) -> None:
         try:
-            await self._steps()
+            await self._poll()
         finally:
             self._at = None
             self._recent.clear()
             self._recent_bytes = 0
-            self._told.clear()
+            self._checkpoints.clear()
 
-    async def _steps(self) -> None:
-        """Until nobody subscribes any more, or another Postgres answers."""
-        tend_at = 0.0
-        while self._places:
+    async def _poll(self) -> None:
+        """Poll until there are no subscribers, or another leader answers."""
+        check_at = 0.0
+        while self._admitted:
             try:
                 if not await self._step():
                     return
             except (Problem, TransactionConflict) as error:
-                log.warning("feed", why=str(error))
+                log.warning("feed_read_failed", why=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             now = time.monotonic()
-            if now >= tend_at:
-                tend_at = now + TENDING_SECONDS
-                self._tend(now)
-            self._tell_checkpoints(now)
+            if now >= check_at:
+                check_at = now + LIVENESS_SECONDS
+                self._check_liveness(now)
+            self._push_checkpoints(now)
             many = sum(map(len, self._attached.values()))
             await asyncio.sleep(self.limits.tick_seconds + many * SECONDS_PER_SUBSCRIBER)
 
     async def _step(self) -> bool:
-        """Hand on what is new; False when it is another's log now."""
+        """Distribute new events; False if the leader changed or the log was truncated past the tail."""
         head = await self.head.fresh()
         before = self._at
         if before is None:
@@ -192,25 +201,25 @@ class Feed:
         while before.version < head.version:
             scan = await read_feed(self._database, before.version, head.version, None, ALL)
             events = scan.events
-            if scan.first > before.version + 1:  # it could not read for longer than the log is kept
+            if scan.first > before.version + 1:  # it was unable to read for longer than the log is kept
                 self._finish("log_truncated")
                 return False
             if not events or events[-1].version - before.version != len(events):
-                raise RuntimeError(f"versions are missing in the log behind {before.version}")
+                raise RuntimeError(f"versions are missing in the log after {before.version}")
             before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)
-            self._hand_on(events, before)
+            self._distribute(events, before)
         return True
 
-    def _hand_on(self, events: Sequence[FeedEvent], at: Head) -> None:
-        assert self._at is not None, "the tail runs"
+    def _distribute(self, events: Sequence[FeedEvent], at: Head) -> None:
+        assert self._at is not None, "called by the tail"
         begin, self._at = self._at.version, at
-        for audience, those in self._attached.items():
+        for audience, subscribers in self._attached.items():
             chunk = audience.frames(events)
             if chunk and not audience.durable:
                 chunk += self._checkpoint(audience, at)
-            for subscriber in those:
+            for subscriber in subscribers:
                 if subscriber.cursor > begin:
-                    self._hand(subscriber, [event for event in events if event.version > subscriber.cursor], at)
+                    self._push_to(subscriber, [event for event in events if event.version > subscriber.cursor], at)
                 elif chunk:
                     subscriber.push(chunk)
                 subscriber.advance(at.version)
@@ -220,8 +229,8 @@ class Feed:
             self._recent_bytes -= bytes_of([self._recent.popleft()])
         metrics.FEED_EVENTS.inc(len(events))
 
-    def _hand(self, subscriber: Subscriber, events: Sequence[FeedEvent], at: Head) -> None:
-        """What one subscriber alone lacks."""
+    def _push_to(self, subscriber: Subscriber, events: Sequence[FeedEvent], at: Head) -> None:
+        """Push events to one subscriber."""
         audience = subscriber.audience
         subscriber.advance(at.version)
         chunk = audience.frames(events)
@@ -232,21 +241,21 @@ class Feed:
             subscriber.push(chunk)
 
     def _checkpoint(self, audience: Audience, at: Head) -> bytes:
-        self._told[audience] = at.version, time.monotonic()
+        self._checkpoints[audience] = at.version, time.monotonic()
         return audience.checkpoint(at.version, at.leader_id)
 
-    def _tell_checkpoints(self, now: float) -> None:
-        """To those who are told positions, not more often than the setting says."""
-        for audience, those in self._attached.items():
+    def _push_checkpoints(self, now: float) -> None:
+        """Push checkpoints to audiences that receive them, at most every `checkpoint_seconds`."""
+        for audience, subscribers in self._attached.items():
             if self._at is None or not audience.has_checkpoints:
                 continue
-            version, at = self._told.get(audience, (0, 0.0))
+            version, at = self._checkpoints.get(audience, (0, 0.0))
             if version < self._at.version and now - at >= self.limits.checkpoint_seconds:
                 chunk = self._checkpoint(audience, self._at)
-                for subscriber in those:
+                for subscriber in subscribers:
                     subscriber.push(chunk)
 
-    def _tend(self, now: float) -> None:
-        for those in self._attached.values():
-            for subscriber in those:
-                subscriber.tend(now, self.limits.keepalive_seconds, self.limits.stall_seconds)
+    def _check_liveness(self, now: float) -> None:
+        for subscribers in self._attached.values():
+            for subscriber in subscribers:
+                subscriber.check_liveness(now, self.limits.keepalive_seconds, self.limits.stall_seconds)

@@ -1,6 +1,4 @@
-"""What subscribers are sent, made once for all who get the same: server-sent events (WHATWG HTML, "Server-sent events"), or
-lines that are a message on a WebSocket each.
-"""
+"""Encodes events once per audience: as server-sent events (WHATWG HTML), or as lines that are WebSocket messages."""
 
 from __future__ import annotations
 
@@ -17,14 +15,12 @@ from orchestrator.log.store.feed import ALL, FeedEvent, Filter
 PRELUDE: Final = b"retry: 1000\n"
 KEEPALIVE: Final = b": keepalive\n"
 NOTHING: Final = b""
-"""A WebSocket has signs of life of its own."""
+"""WebSockets have ping frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """All who get the same bytes: a tenant's, or operators (None); with the same filter; with checkpoints or without; on a
-    WebSocket or as server-sent events.
-    """
+    """Subscribers that receive the same bytes: same tenant (None: operators), filter, durability and transport."""
 
     tenant_id: UUID | None
     chosen: Filter = ALL
@@ -33,16 +29,16 @@ class Audience:
 
     @property
     def keepalive(self) -> bytes:
-        """What is sent where there was nothing to say."""
+        """The bytes sent when there were no events."""
         return NOTHING if self.on_socket else KEEPALIVE
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether its position is told beside its events."""
+        """Whether it receives checkpoints."""
         return not self.durable or not self.chosen.takes_all
 
     def frames(self, events: Iterable[FeedEvent]) -> bytes:
-        """Those of the events that are for this audience."""
+        """Encode the events selected by this audience."""
         framed = message if self.on_socket else frame
         if self.chosen.takes_all:
             if self.tenant_id is None:
@@ -60,31 +56,31 @@ class Audience:
         )
 
     def checkpoint(self, version: int, leader_id: str) -> bytes:
-        """Everything up to this version is durable, and was looked at."""
-        told: dict[str, object] = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
+        """Encode a checkpoint: everything up to `version` is durable and was considered."""
+        members: dict[str, object] = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
         if self.on_socket:
-            return orjson.dumps({"type": "checkpoint", "version": version, **told}) + b"\n"
-        return b"id: %d\nevent: checkpoint\ndata: %b\n\n" % (version, orjson.dumps(told))
+            return orjson.dumps({"type": "checkpoint", "version": version, **members}) + b"\n"
+        return b"id: %d\nevent: checkpoint\ndata: %b\n\n" % (version, orjson.dumps(members))
 
 
 def frame(event: FeedEvent, prev_version: int | None) -> bytes:
-    """One event; a filtered stream has no chain, hence no `prev_version`."""
+    """Encode an event as a server-sent event; without `prev_version` in a filtered stream."""
     chain = "" if prev_version is None else f',"prev_version":{prev_version}'
     version = event.version
     return f'id: {version}\nevent: {event.event_type}\ndata: {{"version":{version}{chain}{event.rest}\n\n'.encode()
 
 
 def message(event: FeedEvent, prev_version: int | None) -> bytes:
-    """One event as a line; JSON has no bare line feed in it."""
+    """Encode an event as a line; JSON contains no bare line feed."""
     chain = "" if prev_version is None else f',"prev_version":{prev_version}'
     return f'{{"type":"event","version":{event.version}{chain}{event.rest}\n'.encode()
 
 
 def end(reason: str, version: int) -> bytes:
-    """Why the server ends the stream; the client comes again with `version`, or is then told more."""
+    """Encode the last event: why the server ends the stream, and the version to resume from."""
     return b"event: end\ndata: %b\n\n" % orjson.dumps({"reason": reason, "version": version})
 
 
 def bytes_of(events: Sequence[FeedEvent]) -> int:
-    """About how much room the events take."""
+    """Return the approximate size of the events in memory."""
     return sum(len(event.rest) + 200 for event in events)

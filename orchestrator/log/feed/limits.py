@@ -1,4 +1,4 @@
-"""Bounds of the feed of events (docs/feed.md) and of the sockets that it feeds (docs/notifications.md)."""
+"""Bounds of the feed (docs/reference/feed.md) and of notification sockets (docs/reference/notifications.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Bounds; each is a setting of the same name with `feed_` before it."""
+    """Bounds of the feed; each is a setting with the prefix `feed_`."""
 
     subscribers_max: int = 2_000
     tenant_subscribers_max: int = 200
@@ -21,7 +21,7 @@ class FeedLimits:
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """Bounds on one socket; each is a setting of the same name with `notifications_` before it."""
+    """Bounds of one socket; each is a setting with the prefix `notifications_`."""
 
     messages_per_second_max: int = 20
     recheck_seconds: float = 1.0

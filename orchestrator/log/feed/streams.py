@@ -1,4 +1,4 @@
-"""The answer to `GET /v1/subscribe`: a stream that the feed fills until one side ends it."""
+"""The response of `GET /v1/subscribe`: a stream of server-sent events until either side ends it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from orchestrator.http import metrics
 from orchestrator.http.asgi import Receive, Scope, Send
-from orchestrator.log.feed.delivery import GOING_SECONDS_MAX, Delivery
+from orchestrator.log.feed.delivery import DISCONNECT_SECONDS_MAX, SubscriberDelivery
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.feed.frames import PRELUDE, end
 from orchestrator.log.feed.subscribers import Subscriber
@@ -21,7 +21,7 @@ HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-
 
 
 class EventStream(Response):
-    """Sends a subscriber what the feed has for it. `recheck` raises when it may not read any more."""
+    """Streams the feed to a subscriber. `recheck` raises when its credential is no longer valid."""
 
     def __init__(self, feed: Feed, subscriber: Subscriber, recheck: Callable[[], Awaitable[object]]) -> None:
         super().__init__(headers=HEADERS)
@@ -31,7 +31,7 @@ class EventStream(Response):
         self._recheck = recheck
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the subscriber has ended. Raises `Overloaded`, before anything is sent, where there is no place."""
+        """Stream until the subscriber ends. Raises `Overloaded` before anything is sent if a subscriber limit is reached."""
         subscriber = self._subscriber
         recheck_seconds = self._feed.limits.keepalive_seconds
         recheck_at = time.monotonic() + recheck_seconds
@@ -41,36 +41,36 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if time.monotonic() >= recheck_at:
                 recheck_at = time.monotonic() + recheck_seconds
-                await self._require_welcome()
+                await self._check_credential()
 
-        async with self._feed.place(subscriber.audience.tenant_id):
+        async with self._feed.admit(subscriber.audience.tenant_id):
             await self._feed.start()
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            going = asyncio.create_task(_watch(receive, subscriber))
-            delivery = Delivery(self._feed, subscriber, write)
+            watching = asyncio.create_task(_watch(receive, subscriber))
+            delivery = SubscriberDelivery(self._feed, subscriber, write)
             try:
                 await delivery.send(PRELUDE)
                 await delivery.run()
                 if subscriber.is_slow:
-                    await asyncio.wait([going], timeout=GOING_SECONDS_MAX)
+                    await asyncio.wait([watching], timeout=DISCONNECT_SECONDS_MAX)
                 else:
                     last = end(str(subscriber.ended), subscriber.cursor)
                     await send({"type": "http.response.body", "body": last, "more_body": False})
             finally:
-                going.cancel()
+                watching.cancel()
                 metrics.FEED_ENDED.labels(subscriber.ended or "stopping").inc()
 
-    async def _require_welcome(self) -> None:
+    async def _check_credential(self) -> None:
         try:
             await self._recheck()
         except (Unauthenticated, Forbidden):
             self._subscriber.finish("unauthenticated")
         except Problem:
-            return  # nobody can say now; it is asked again
+            return  # the check failed for another reason, and is repeated
 
 
 async def _watch(receive: Receive, subscriber: Subscriber) -> None:
-    """The client has gone when its connection has."""
+    """Finish the subscriber when its client disconnects."""
     with suppress(Problem):
         while (await receive())["type"] != "http.disconnect":
             pass

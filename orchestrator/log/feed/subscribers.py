@@ -1,4 +1,4 @@
-"""One subscriber: what waits to be sent to it, bounded, and when it is cut off."""
+"""A subscriber's bounded send buffer, and the rules by which slow consumers are disconnected."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orchestrator.log.feed.frames import Audience
 
 
 class Subscriber:
-    """Chunks on their way to one connection: shared bytes, so a thousand that wait for the same cost little.
+    """The chunks waiting for one connection. Chunks are shared, so subscribers that wait for the same events cost little.
 
-    `cursor`: everything of its audience up to this version was pushed; `checkpoint`: up to which it was told so alone.
-    `cut` closes the connection, whatever is still to be sent over it.
+    `cursor`: every event of its audience up to this version was pushed; `checkpoint`: the last checkpoint sent to it alone.
+    `cut` closes the connection at once.
     """
 
     def __init__(
@@ -31,59 +31,59 @@ class Subscriber:
         self._buffer_bytes_max = buffer_bytes_max
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
-        self._something = asyncio.Event()
+        self._changed = asyncio.Event()
         self._cut = cut
 
     def push(self, chunk: bytes) -> None:
-        """Send this next. Who has more waiting than the bound is cut off, and comes again from where it was."""
+        """Append a chunk; disconnect the subscriber if its buffer would exceed the bound."""
         if self.ended is not None:
             return
         if self._bytes and self._bytes + len(chunk) > self._buffer_bytes_max:
-            self.cut_off()
+            self.disconnect_slow()
             return
         self._chunks.append(chunk)
         self._bytes += len(chunk)
         self._pushed_at = time.monotonic()
-        self._something.set()
+        self._changed.set()
 
     def advance(self, version: int) -> None:
-        """Everything up to `version` was pushed. Ignored after the end: what was not pushed is not sent."""
+        """Advance the cursor. Ignored after the end, when nothing more is pushed."""
         if self.ended is None:
             self.cursor = max(self.cursor, version)
 
-    def tend(self, now: float, keepalive_seconds: float, stall_seconds: float) -> None:
-        """Called about every second: a sign of life where there was none, an end where nothing is taken any more."""
+    def check_liveness(self, now: float, keepalive_seconds: float, stall_seconds: float) -> None:
+        """Send a keepalive if nothing was pushed, and disconnect if a write stalls. Called about every second."""
         if self._sending_since is not None and now - self._sending_since > stall_seconds:
-            self.cut_off()
+            self.disconnect_slow()
         elif now - self._pushed_at > keepalive_seconds:
             self.push(self.audience.keepalive)
 
-    def cut_off(self) -> None:
-        """It does not read: end it without another word, for it would not read that either."""
+    def disconnect_slow(self) -> None:
+        """Disconnect a slow consumer at once, without a final message, which it would not read."""
         self.is_slow = True
         self._chunks.clear()
         self.finish("slow")
         self._cut()
 
     def finish(self, reason: str) -> None:
-        """Nothing more comes after what waits."""
+        """End the subscriber after the waiting chunks."""
         if self.ended is None:
             self.ended = reason
-            self._something.set()
+            self._changed.set()
 
     async def next(self) -> bytes | None:
-        """All that waits, at once, or the next that comes; None at the end."""
+        """Return all waiting chunks, or wait for the next one; None at the end."""
         while not self._chunks:
             if self.ended is not None:
                 return None
-            self._something.clear()
-            await self._something.wait()
+            self._changed.clear()
+            await self._changed.wait()
         self._sending_since = time.monotonic()
         chunk = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         return chunk
 
-    def taken(self) -> None:
-        """What `next` answered is on its way."""
+    def mark_sent(self) -> None:
+        """Record that the last result of `next` was sent."""
         self._sending_since = None
         self._bytes = sum(map(len, self._chunks))

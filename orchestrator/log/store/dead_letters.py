@@ -1,4 +1,4 @@
-"""Events that a consumer of the log gave up on: why, how often tried, and what became of them."""
+"""Dead letters: events that a consumer of the log gave up on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT_TYPE_LENGTH_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """What is known of an event when its consumer gives up: `version` is its place in the log and in the stream."""
+    """An event that its consumer gives up on; `version` is its position in the log and in the stream."""
 
     consumer: str
     version: int
@@ -32,7 +32,7 @@ class Burial:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter as operators see it."""
+    """A dead letter as returned to operators."""
 
     id: UUID
     consumer: str
@@ -53,16 +53,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DueRetry:
-    """A dead letter whose retry was asked for, with its event as the log has it (None: the log has no such version)."""
+    """A dead letter whose retry was requested, with its event; `document` is None if the log has no such version."""
 
     id: UUID
     version: int
     document: dict[str, Any] | None
 
 
-_COLUMNS = """id, consumer, version, event_id, event_type, reason, detail, excerpt, tries, state, first_at, last_at,
-retry_asked_at, settled_at, row_version"""
-# Who is settled stays settled: a repetition of what a person discarded, or of what was handled, is absorbed.
+# A settled dead letter stays settled: a redelivery of a discarded or handled event changes nothing.
 _BURY = """
 insert into dead_letters (consumer, version, event_id, event_type, reason, detail, excerpt, tries, first_at)
 values (:consumer, :version, :event_id, :event_type, :reason, :detail, :excerpt, :tries,
@@ -72,13 +70,24 @@ on conflict (consumer, version) do update set tries = dead_letters.tries + exclu
 where dead_letters.state = 'dead'
 returning id
 """
-_LIST = f"""
-select {_COLUMNS} from dead_letters
+_LIST = """
+select id, consumer, version, event_id, event_type, reason, detail, excerpt, tries, state, first_at, last_at,
+       retry_asked_at, settled_at, row_version
+from dead_letters
 where id > :after and (cast(:state as text) is null or state = :state)
   and (cast(:consumer as text) is null or consumer = :consumer)
 order by id limit :limit
 """
-_LOCK = f"select {_COLUMNS} from dead_letters where id = :id for no key update"
+_READ = """
+select id, consumer, version, event_id, event_type, reason, detail, excerpt, tries, state, first_at, last_at,
+       retry_asked_at, settled_at, row_version
+from dead_letters where id = :id
+"""
+_LOCK = """
+select id, consumer, version, event_id, event_type, reason, detail, excerpt, tries, state, first_at, last_at,
+       retry_asked_at, settled_at, row_version
+from dead_letters where id = :id for no key update
+"""
 _ASK = """
 update dead_letters set retry_asked_at = coalesce(retry_asked_at, clock_timestamp()), row_version = row_version + 1
 where id = :id
@@ -88,7 +97,7 @@ update dead_letters set state = 'discarded', settled_at = clock_timestamp(), ret
        row_version = row_version + 1
 where id = :id
 """
-# The members are those that the relay gives a message, so that one reader serves both (docs/events.md).
+# The members are those of a message from the relay, so that one parser reads both (docs/reference/events.md).
 _DUE = """
 select d.id, d.version,
        case when l.version is not null then jsonb_build_object(
@@ -108,6 +117,7 @@ update dead_letters set reason = :reason, detail = :detail, tries = tries + 1, r
        last_at = clock_timestamp(), row_version = row_version + 1
 where id = :id and state = 'dead' and retry_asked_at is not null returning id
 """
+_COUNT = "select count(*) from dead_letters where consumer = :consumer and state = 'dead'"
 _RETIRE = """
 with picked as (
     select id from dead_letters
@@ -121,7 +131,7 @@ select count(*) from gone
 
 
 async def bury(tx: Transaction, burial: Burial) -> bool:
-    """Keep the event as dead; one that is dead already counts the tries. False if it was settled and stays so."""
+    """Store a dead letter, or add the tries to an existing one. False if it was settled and stays so."""
     found = await tx.execute(
         _BURY,
         {
@@ -140,55 +150,55 @@ async def bury(tx: Transaction, burial: Burial) -> bool:
 
 
 def _storable(text: str, length_max: int) -> str:
-    """What PostgreSQL's text can hold, and no more of it than the column takes."""
+    """Return the text as PostgreSQL can store it, cut to the column's length."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")[:length_max]
 
 
 async def list_dead_letters(
     reading: Reading, *, state: str | None, consumer: str | None, after: UUID, limit: int
 ) -> list[DeadLetter]:
-    """Up to `limit` after this id, oldest first."""
+    """Return up to `limit` dead letters after this id, oldest first."""
     rows = await reading.execute(_LIST, {"state": state, "consumer": consumer, "after": after, "limit": limit})
     return [DeadLetter(**row._mapping) for row in rows]
 
 
 async def read_dead_letter(reading: Reading, dead_letter_id: UUID) -> DeadLetter:
-    """One dead letter, or `NotFound`."""
-    row = (await reading.execute(f"select {_COLUMNS} from dead_letters where id = :id", {"id": dead_letter_id})).first()
+    """Return one dead letter. Raises `NotFound`."""
+    row = (await reading.execute(_READ, {"id": dead_letter_id})).first()
     if row is None:
         raise NotFound(f"there is no dead letter {dead_letter_id}")
     return DeadLetter(**row._mapping)
 
 
 async def lock_dead(tx: Transaction, dead_letter_id: UUID) -> DeadLetter:
-    """The dead letter, locked. Raises `NotFound`, or `InvalidState` if it is settled."""
+    """Lock and return a dead letter. Raises `NotFound`, or `InvalidState` if it is settled."""
     row = (await tx.execute(_LOCK, {"id": dead_letter_id})).first()
     if row is None:
         raise NotFound(f"there is no dead letter {dead_letter_id}")
     found = DeadLetter(**row._mapping)
     if found.state != "dead":
-        raise InvalidState(f"the dead letter is {found.state} already", state=found.state)
+        raise InvalidState(f"the dead letter is already {found.state}", state=found.state)
     return found
 
 
 async def ask_for_retry(tx: Transaction, dead_letter_id: UUID) -> None:
-    """The consumer is to handle it again; asking twice asks once. The row is locked."""
+    """Request a retry of a locked dead letter; a repeated request changes nothing."""
     await tx.execute(_ASK, {"id": dead_letter_id})
 
 
 async def discard(tx: Transaction, dead_letter_id: UUID) -> None:
-    """Nobody will handle it any more. The row is locked."""
+    """Discard a locked dead letter."""
     await tx.execute(_DISCARD, {"id": dead_letter_id})
 
 
 async def find_due_retries(reading: Reading, consumer: str, limit: int) -> list[DueRetry]:
-    """Up to `limit` of a consumer's dead letters whose retry was asked for, the longest asked first."""
+    """Return up to `limit` of a consumer's dead letters with a requested retry, the oldest request first."""
     rows = await reading.execute(_DUE, {"consumer": consumer, "limit": limit})
     return [DueRetry(**row._mapping) for row in rows]
 
 
 async def settle_retry(tx: Transaction, dead_letter_id: UUID, failure: tuple[str, str] | None) -> bool:
-    """Note how a retry went: None for handled, else reason and detail. False if somebody else settled it first."""
+    """Record a retry: `failure` is None if it was handled, else reason and detail. False if it was settled before."""
     if failure is None:
         return (await tx.execute(_HANDLED, {"id": dead_letter_id})).first() is not None
     reason, detail = failure
@@ -197,14 +207,13 @@ async def settle_retry(tx: Transaction, dead_letter_id: UUID, failure: tuple[str
 
 
 async def count_dead(reading: Reading, consumer: str) -> int:
-    """How many of a consumer's are dead."""
-    statement = "select count(*) from dead_letters where consumer = :consumer and state = 'dead'"
-    count: int = (await reading.execute(statement, {"consumer": consumer})).scalar_one()
+    """Return how many dead letters of a consumer are not settled."""
+    count: int = (await reading.execute(_COUNT, {"consumer": consumer})).scalar_one()
     return count
 
 
 async def delete_settled(tx: Transaction, retention_seconds: float, limit: int) -> int:
-    """Forget at most `limit` settled longer ago than that, the oldest first; how many there were."""
+    """Delete at most `limit` dead letters settled more than `retention_seconds` ago, oldest first; return how many."""
     values = {"retention_seconds": retention_seconds, "limit": limit}
     count: int = (await tx.execute(_RETIRE, values)).scalar_one()
     return count

@@ -1,4 +1,4 @@
-"""The log's events as the feed tells them, bounded in number and bytes. Postgres writes the JSON, which is passed on unread."""
+"""Events of the log as the feed returns them, bounded in number and bytes. PostgreSQL writes the JSON, which is not parsed."""
 
 from __future__ import annotations
 
@@ -7,39 +7,86 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    select,
+    table,
+    text,
+    true,
+)
+
 from orchestrator.database.transactions import Reading
 
 TRANSACTION = "transaction"
-_TIME = """to_char(occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-_ENVELOPE = f"""
-concat(',"timestamp":"', {_TIME}, '","leader_id":', to_json(leader_id), ',"event_id":"', event_id,
-       '","event_type":', to_json(event_type), ',"subject":', to_json(subject), ',"correlation_id":"', correlation_id,
-       '"', ',"tenant_id":"' || tenant_id || '"', ',"operation_key":' || to_json(operation_key))"""
-# A transaction is told as it was asked for: its members stand beside the envelope's, and its request_id is its key.
-_INNER = """(payload - array['version', 'prev_version', 'timestamp', 'leader_id', 'event_id', 'event_type', 'subject',
-             'correlation_id', 'tenant_id', 'operation_key', 'request_id'])"""
-_REST = f"""
-case when event_type = '{TRANSACTION}'
-     then concat({_ENVELOPE}, ',"request_id":' || to_json(operation_key),
-                 ',' || nullif(substr({_INNER}::text, 2), '}}'), case when {_INNER} = '{{}}' then '}}' end)
-     else concat({_ENVELOPE}, ',"request_id":' || to_json(request_id), ',"data":', payload, '}}') end"""
-_READ = f"""
-select f.version as first, e.* from log_first f left join (
-    select * from (
-        select found.*, count(*) over () as found, row_number() over (order by version) as place,
-               sum(octet_length(rest)) over (order by version rows unbounded preceding) as bytes
-        from (
-            select version, prev_version, tenant_id, event_type, subject, {_REST} as rest
-            from log where version > :after and version <= :until WHICH order by version limit :limit
-        ) found
-    ) bounded where bytes <= :bytes_max or place = 1 order by version
-) e on true"""
-_OF_TENANT = "and tenant_id = :tenant_id"
-_FILTERED = """
-and (:any_type or event_type = any(cast(:types as text[]))
-     or exists (select from unnest(cast(:families as text[])) family where starts_with(event_type, family)))
-and (:any_subject or subject = any(cast(:subjects as text[]))
-     or exists (select from unnest(cast(:collections as text[])) collection where starts_with(subject, collection)))"""
+# The JSON object's members after `prev_version`, to its closing brace. A transaction's members are beside the envelope's, as the
+# client sent them, and its request_id is its key.
+_REST = """
+concat(',"timestamp":"', to_char(occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+       '","leader_id":', to_json(leader_id), ',"event_id":"', event_id, '","event_type":', to_json(event_type),
+       ',"subject":', to_json(subject), ',"correlation_id":"', correlation_id, '"', ',"tenant_id":"' || tenant_id || '"',
+       ',"operation_key":' || to_json(operation_key),
+       case when event_type = 'transaction'
+            then concat(',"request_id":' || to_json(operation_key),
+                        coalesce(',' || nullif(substr(
+                            (payload - array['version', 'prev_version', 'timestamp', 'leader_id', 'event_id', 'event_type',
+                                             'subject', 'correlation_id', 'tenant_id', 'operation_key', 'request_id'])::text,
+                            2), '}'), '}'))
+            else concat(',"request_id":' || to_json(request_id), ',"data":', payload, '}') end)"""
+_TYPES_MATCH = """
+(:any_type or event_type = any(cast(:types as text[]))
+ or exists (select from unnest(cast(:families as text[])) family where starts_with(event_type, family)))"""
+_SUBJECTS_MATCH = """
+(:any_subject or subject = any(cast(:subjects as text[]))
+ or exists (select from unnest(cast(:collections as text[])) collection where starts_with(subject, collection)))"""
+_log = table(
+    "log",
+    column("version", BigInteger),
+    column("prev_version", BigInteger),
+    column("tenant_id", Uuid),
+    column("event_type", Text),
+    column("subject", Text),
+)
+_log_first = table("log_first", column("version", BigInteger))
+
+
+def _reading_of(*, by_tenant: bool, filtered: bool) -> Select[Any]:
+    """Build the statement: events in the window, cut after `limit` rows or `bytes_max` bytes, but at least one."""
+    scan = select(_log, literal_column(_REST, Text).label("rest")).where(
+        _log.c.version > bindparam("after"), _log.c.version <= bindparam("until")
+    )
+    if by_tenant:
+        scan = scan.where(_log.c.tenant_id == bindparam("tenant_id"))
+    if filtered:
+        scan = scan.where(text(_TYPES_MATCH), text(_SUBJECTS_MATCH))
+    found = scan.order_by(_log.c.version).limit(bindparam("limit", type_=Integer)).subquery("found")
+    bounded = select(
+        found,
+        func.count().over().label("found"),
+        func.row_number().over(order_by=found.c.version).label("place"),
+        func.sum(func.octet_length(found.c.rest)).over(order_by=found.c.version, rows=(None, 0)).label("bytes"),
+    ).subquery("bounded")
+    fitting = (
+        select(bounded)
+        .where((bounded.c.bytes <= bindparam("bytes_max")) | (bounded.c.place == 1))
+        .order_by(bounded.c.version)
+        .subquery("e")
+    )
+    return select(_log_first.c.version.label("first"), fitting).select_from(_log_first.outerjoin(fitting, true()))
+
+
+_READ = {
+    (by_tenant, filtered): _reading_of(by_tenant=by_tenant, filtered=filtered)
+    for by_tenant in (False, True)
+    for filtered in (False, True)
+}
 _TRUNCATED = """
 select f.version as first, case
     when :after + 1 >= f.version then false
@@ -53,7 +100,7 @@ from log_first f"""
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events: exact names, or beginnings that end in a separator; empty means all."""
+    """Selects events by exact names, or by prefixes that end in a separator; empty selects all."""
 
     types: frozenset[str] = frozenset()
     families: tuple[str, ...] = ()
@@ -62,11 +109,11 @@ class Filter:
 
     @property
     def takes_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether it selects every event."""
         return not (self.types or self.families or self.subjects or self.collections)
 
     def takes(self, event_type: str, subject: str) -> bool:
-        """Whether an event of this type about this subject is meant."""
+        """Return whether an event of this type and subject is selected."""
         if (self.types or self.families) and not (event_type in self.types or event_type.startswith(self.families)):
             return False
         some = self.subjects or self.collections
@@ -77,7 +124,7 @@ ALL = Filter()
 
 
 class FeedEvent(NamedTuple):
-    """An event in its place. `rest` ends its JSON object, from behind `prev_version`."""
+    """An event with its version. `rest` is its JSON object after `prev_version`."""
 
     version: int
     prev_version: int
@@ -89,7 +136,7 @@ class FeedEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a look at the log found: up to `scanned_to` there is nothing else. `first`: the lowest version kept."""
+    """The selected events up to `scanned_to`. `first`: the lowest version kept."""
 
     events: Sequence[FeedEvent]
     scanned_to: int
@@ -99,10 +146,7 @@ class Scan:
 async def read_events(
     reading: Reading, after: int, until: int, *, tenant_id: UUID | None, chosen: Filter, limit: int, bytes_max: int
 ) -> Scan:
-    """Events behind `after`, up to `until`, of one tenant if named: at most `limit`, and at most `bytes_max` of them
-    beyond the first.
-    """
-    which = ("" if tenant_id is None else _OF_TENANT) + ("" if chosen.takes_all else _FILTERED)
+    """Return events after `after` up to `until`, of one tenant if named: at most `limit`, at most `bytes_max` after the first."""
     values: dict[str, object] = {"after": after, "until": until, "limit": limit, "bytes_max": bytes_max}
     if tenant_id is not None:
         values["tenant_id"] = tenant_id
@@ -112,16 +156,16 @@ async def read_events(
             "families": list(chosen.families), "any_subject": not (chosen.subjects or chosen.collections),
             "subjects": list(chosen.subjects), "collections": list(chosen.collections),
         }  # fmt: skip
-    rows: Sequence[Any] = (await reading.execute(_READ.replace("WHICH", which), values)).all()
+    rows: Sequence[Any] = (await reading.execute(_READ[tenant_id is not None, not chosen.takes_all], values)).all()
     first = rows[0][0]
     if rows[0][1] is None:
         return Scan([], until, first)
     events = [FeedEvent._make(tuple(row)[1:7]) for row in rows]
-    whole = len(events) == rows[0].found < limit
-    return Scan(events, until if whole else events[-1].version, first)
+    complete = len(events) == rows[0].found < limit
+    return Scan(events, until if complete else events[-1].version, first)
 
 
 async def find_truncation(reading: Reading, after: int, tenant_id: UUID | None) -> tuple[int, bool]:
-    """The lowest version kept, and whether events behind `after` are gone that this tenant (or any) would see."""
+    """Return the lowest version kept, and whether events after `after` of this tenant (None: any) were dropped."""
     row = (await reading.execute(_TRUNCATED, {"after": after, "tenant_id": tenant_id})).one()
     return row.first, row.truncated

@@ -1,4 +1,4 @@
-"""Where the log ends, and giving what waits its place in it (DESIGN §7)."""
+"""The head of the log, and sequencing waiting events (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ _SEQUENCE = "select moved, version, leader_id, accepted_leader_id from log_seque
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest version; which Postgres answers (system identifier and timeline), and which the log is accepted to be
-    written by.
-    """
+    """The newest version, and the leader (PostgreSQL system identifier and timeline) that answers and that is accepted."""
 
     version: int
     leader_id: str
@@ -21,15 +19,17 @@ class Head:
 
     @property
     def is_accepted(self) -> bool:
-        """False from a failover until an operator's word (docs/events.md, "Making the stream anew"): until then versions
-        may still change.
+        """False from a failover until an operator accepts the timeline (docs/reference/events.md, "Making the stream anew").
+
+        Until then versions may still change.
         """
         return self.leader_id == self.accepted_leader_id
 
 
 async def sequence(tx: Transaction, limit: int) -> tuple[int, Head]:
-    """Give up to `limit` waiting events their versions; answers how many, and the head, which is at least as new as every
-    write that was committed before. The transaction must be this one statement: it holds the head's lock until it ends.
+    """Sequence up to `limit` waiting events; return how many, and the head, at least as new as every earlier commit.
+
+    The one statement of `tx`, because it holds the lock of the head until the transaction ends.
     """
     row = (await tx.execute(_SEQUENCE, {"limit": limit})).one()
     return row.moved, Head(row.version, row.leader_id, row.accepted_leader_id)

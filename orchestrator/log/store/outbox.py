@@ -1,4 +1,4 @@
-"""Where a transaction leaves its events. The row's id is drawn here, after the subject's lock is held (DESIGN §7)."""
+"""The outbox: events waiting to be sequenced. A row's id is drawn on insert, under the subject's lock (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ values (:event_type, :correlation_id, :tenant_id, :subject, :operation_key, :req
 
 
 async def append_event(tx: Transaction, event: Event) -> None:
-    """The event is in the log if and only if the caller's transaction commits."""
+    """Append an event; it reaches the log if and only if the transaction commits."""
     tx.tells_operation |= event.operation_key is not None
     await tx.execute(
         _INSERT,

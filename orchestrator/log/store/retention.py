@@ -1,4 +1,4 @@
-"""Policies that keep the log from being truncated (docs/retention.md)."""
+"""Retention policies, which keep the log from being truncated (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.keyvalue.rules import VersionInFuture
-from orchestrator.log.refusals import LogTruncated, RetentionOutOfBounds, RetentionPoliciesFull
+from orchestrator.log.refusals import LogTruncated, RetentionOutOfBounds, RetentionPoliciesFull, VersionInFuture
 from orchestrator.problems import NotFound
 
-# Locked first, so that what is there when a policy is judged is there when it holds.
-_BEGINNING = "select version from log_first for no key update"
-_STANDING = """
+# Locked before the check, so that nothing is truncated between the check and the commit.
+_LOCK_FIRST_VERSION = "select version from log_first for no key update"
+_HEAD = """
 select h.version as head, (select count(*) from retention_policies where scope = :scope and policy_id <> :policy_id) as others
 from log_head h
 """
@@ -36,7 +35,7 @@ where p.scope = :scope and (cast(:policy_id as text) is null or p.policy_id = :p
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Nothing from `kept_from` on is truncated: that is `prevent_truncate`, or a tenant's bound where it lies behind it."""
+    """A policy keeps versions from `kept_from` on: from `prevent_truncate`, or from a tenant's bound if that is later."""
 
     policy_id: str
     prevent_truncate: int
@@ -48,30 +47,30 @@ class Policy:
 async def put_policy(
     tx: Transaction, scope: UUID, policy_id: str, prevent_truncate: int, *, versions_max: int | None, policies_max: int
 ) -> tuple[Policy, bool]:
-    """Make or change a policy; answers it, and whether it was made. It holds from the commit on.
+    """Create or change a policy; return it, and whether it was created. It holds from the commit on.
 
-    Raises `LogTruncated` where a version that it names is gone, `VersionInFuture` beyond the next one,
-    `RetentionOutOfBounds` further behind the head than `versions_max`, `RetentionPoliciesFull`.
+    Raises `LogTruncated` if a named version was dropped, `VersionInFuture` after the next one, `RetentionOutOfBounds` if it is
+    more than `versions_max` behind the head, `RetentionPoliciesFull`.
     """
-    first: int = (await tx.execute(_BEGINNING)).scalar_one()
-    standing = (await tx.execute(_STANDING, {"scope": scope, "policy_id": policy_id})).one()
-    head: int = standing.head
+    first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
+    state = (await tx.execute(_HEAD, {"scope": scope, "policy_id": policy_id})).one()
+    head: int = state.head
     if prevent_truncate > head + 1:
-        raise VersionInFuture(f"the log is at version {head}", version=head)
+        raise VersionInFuture(f"version {prevent_truncate} does not exist; the log ends at {head}", version=head)
     if prevent_truncate < first and first > 1:
         raise LogTruncated(
-            f"version {prevent_truncate} is not kept any more; the log begins at {first}",
+            f"version {prevent_truncate} was truncated; the log begins at {first}",
             first_version=first,
             version=head,
         )
     if versions_max is not None and max(1, prevent_truncate) < head - versions_max:
         least = head - versions_max
         raise RetentionOutOfBounds(
-            f"a tenant's policy may hold {versions_max} versions, so {least} is the lowest that it may name",
+            f"a tenant's policy keeps at most {versions_max} versions; name version {least} or a later one",
             prevent_truncate_min=least,
         )
-    if standing.others >= policies_max:
-        raise RetentionPoliciesFull(f"there may be {policies_max} policies; delete one")
+    if state.others >= policies_max:
+        raise RetentionPoliciesFull(f"the bound of {policies_max} retention policies is reached; delete one first")
     values = {"scope": scope, "policy_id": policy_id, "prevent_truncate": prevent_truncate}
     row = (await tx.execute(_PUT, {**values, "versions_max": versions_max})).one()
     policy = Policy(policy_id, prevent_truncate, max(1, prevent_truncate), row.created_at, row.updated_at)
@@ -79,7 +78,7 @@ async def put_policy(
 
 
 async def delete_policy(tx: Transaction, scope: UUID, policy_id: str) -> int:
-    """Let go of what the policy held, and answer its version. Raises `NotFound`."""
+    """Delete a policy; return its version. Raises `NotFound`."""
     gone: int | None = (await tx.execute(_DELETE, {"scope": scope, "policy_id": policy_id})).scalar_one_or_none()
     if gone is None:
         raise _not_found(policy_id)
@@ -87,7 +86,7 @@ async def delete_policy(tx: Transaction, scope: UUID, policy_id: str) -> int:
 
 
 async def read_policy(reading: Reading, scope: UUID, policy_id: str) -> Policy:
-    """One policy. Raises `NotFound`."""
+    """Return one policy. Raises `NotFound`."""
     row = (await reading.execute(_LIST, {"scope": scope, "policy_id": policy_id})).first()
     if row is None:
         raise _not_found(policy_id)
@@ -95,7 +94,7 @@ async def read_policy(reading: Reading, scope: UUID, policy_id: str) -> Policy:
 
 
 async def list_policies(reading: Reading, scope: UUID) -> Sequence[Policy]:
-    """All of them, by id; how many there are is bounded."""
+    """Return all policies by id; their number is bounded."""
     return [Policy(**row._mapping) for row in await reading.execute(_LIST, {"scope": scope, "policy_id": None})]
 
 

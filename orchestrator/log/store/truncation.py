@@ -1,4 +1,4 @@
-"""Dropping the log's oldest partition, and who keeps it from being dropped (docs/retention.md)."""
+"""Truncation: dropping the log's oldest partition, and what still needs it (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading, Transaction
 
 _TRUNCATE = "select outcome, first from log_truncate(:age_seconds, :versions_min)"
-_STANDING = """
+_EXTENT = """
 select f.version as first, h.version as head, t.blocked_since, t.blocked_below
 from log_first f cross join log_head h cross join log_truncation t
 """
 _CURSORS = """
 select kind, name, tenant_id, needs_from, since from log_cursors order by needs_from, kind, name, tenant_id limit :limit
 """
-_REGISTER = """
-insert into consumer_positions (consumer, version)
-select :consumer, f.version - 1 from log_first f for no key update on conflict do nothing
-"""
 
 
 class Truncation(StrEnum):
-    """What became of a look at the log's beginning."""
+    """The outcome of an attempt to truncate: `held` by a cursor, `busy` (lock not available), `elsewhere` (another process)."""
 
     DROPPED = "dropped"
     KEPT = "kept"
@@ -35,8 +31,9 @@ class Truncation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogCursor:
-    """Who needs the log from which version on: a policy (of a tenant, or of the operators), a consumer, or dead letters of
-    one. `since`: when it came to that version.
+    """A policy, a consumer, its dead letters, a webhook or a subscription that needs the log from a version on.
+
+    `since`: when it reached that version.
     """
 
     kind: str
@@ -47,9 +44,10 @@ class LogCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class LogStanding:
-    """The lowest and the newest version kept. `blocked_since`: a partition that ends before `blocked_below` is old enough
-    to be dropped since then, and somebody needs it.
+class LogExtent:
+    """The lowest and the newest version of the log.
+
+    `blocked_since`: since then a partition that ends before `blocked_below` is due to be dropped but still needed.
     """
 
     first: int
@@ -59,21 +57,16 @@ class LogStanding:
 
 
 async def truncate(tx: Transaction, *, age_seconds: float, versions_min: int) -> Truncation:
-    """Drop the oldest partition if it is due and nobody needs it. The one statement of `tx`."""
+    """Drop the oldest partition if it is due and not needed. The one statement of `tx`."""
     row = (await tx.execute(_TRUNCATE, {"age_seconds": age_seconds, "versions_min": versions_min})).one()
     return Truncation(row.outcome)
 
 
-async def register_consumer(tx: Transaction, consumer: str) -> None:
-    """From the commit on nothing is dropped that the consumer has not done. One that is known is left as it is."""
-    await tx.execute(_REGISTER, {"consumer": consumer})
-
-
-async def read_standing(reading: Reading) -> LogStanding:
-    """Where the log begins and ends."""
-    return LogStanding(**(await reading.execute(_STANDING)).one()._mapping)
+async def read_extent(reading: Reading) -> LogExtent:
+    """Return the extent of the log."""
+    return LogExtent(**(await reading.execute(_EXTENT)).one()._mapping)
 
 
 async def read_cursors(reading: Reading, limit: int) -> list[LogCursor]:
-    """Up to `limit` of those who need the log, who needs the oldest version first."""
+    """Return up to `limit` cursors, the one that needs the oldest version first."""
     return [LogCursor(**row._mapping) for row in await reading.execute(_CURSORS, {"limit": limit})]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.clock import read_clock
@@ -21,6 +20,7 @@ from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import OperationInProgress
+from orchestrator.tenants.principals import Actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor, ActorKind, NodeState, Principal
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.clock import read_clock
@@ -16,12 +15,14 @@ from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.certificates import IssuedCertificate, NodeAuthority, PublicKey, read_signing_request
+from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import enrolment, nodes
 from orchestrator.nodes.store.certificates import record_certificate, revoke_certificates, revoke_surplus
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, OperationInProgress, Unauthenticated
+from orchestrator.tenants.principals import Actor, ActorKind, Principal
 from orchestrator.times import rfc3339
 
 TOKEN_BYTES = 32

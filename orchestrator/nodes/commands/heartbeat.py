@@ -7,11 +7,11 @@ import uuid
 from uuid import UUID, uuid4
 
 from node_agent.protocol import Heartbeat, HeartbeatAnswer
-from orchestrator.allocations.store.sweeps import mark_offline_if_silent
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.store.inventories import keep_inventory
+from orchestrator.nodes.store.silence import mark_offline_if_silent
 from orchestrator.operations.execution import Context, json_value, transact
 from orchestrator.tasks.store.dispatch import note_heartbeat
 
@@ -36,7 +36,7 @@ async def mark_node_offline(context: Context, node_id: UUID, silent_seconds: flo
         marked = await mark_offline_if_silent(tx, node_id, silent_seconds)
         if marked is None:
             return False
-        payload = {"node_id": str(node_id), "name": marked["name"], "last_seen_at": json_value(marked["last_seen_at"])}
+        payload = {"node_id": str(node_id), "name": marked.name, "last_seen_at": json_value(marked.last_seen_at)}
         event = Event(EventType.NODE_OFFLINE, f"nodes/{node_id}", uuid4(), None, payload)
         await append_event(tx, event)
         return True

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor, NodeState
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.states import NodeChange
+from orchestrator.nodes.states import NodeChange, NodeState
 from orchestrator.nodes.store import certificates as node_certificates
 from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.open_claims import require_no_open_claims
 from orchestrator.nodes.store.steering import change_node
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def create_node(

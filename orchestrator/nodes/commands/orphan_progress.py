@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import TaskState
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -13,6 +12,7 @@ from orchestrator.nodes.orphan_states import DestroyStep, OrphanState, next_step
 from orchestrator.nodes.store import orphans
 from orchestrator.nodes.store.orphans import LockedOrphan
 from orchestrator.operations.execution import Context, transact
+from orchestrator.tasks.states import TaskState
 
 CODE_DESTROY_EXHAUSTED = "destroy_exhausted"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.waits import Wait
 from orchestrator.audit import store as audit
@@ -18,6 +17,7 @@ from orchestrator.nodes.store.orphan_documents import orphan_document
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, NotFound
+from orchestrator.tenants.principals import Actor, ActorKind
 
 RECONCILER = Actor(ActorKind.WORKER, "reconciler")
 CODE_ORPHAN_FOUND = "orphan_found"

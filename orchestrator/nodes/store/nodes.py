@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import NodeState
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.states import NodeState
 from orchestrator.problems import AlreadyExists, NotFound
 
 

@@ -1,4 +1,4 @@
-"""Orphans as operators see them: the JSON of docs/http-api.md."""
+"""Orphans as operators see them: the JSON of docs/reference/http-api.md."""
 
 from __future__ import annotations
 

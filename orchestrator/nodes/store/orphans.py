@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from node_agent.protocol import ReleaseParameters, TaskBody
-from orchestrator.allocations.states import Actor, Shape, TaskState
 from orchestrator.allocations.waits import Wait
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.orphan_states import SLOT_REASON, DestroyTask, OrphanState
 from orchestrator.tasks.signing import TaskSigner
+from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS, RELEASE_TYPES
+from orchestrator.tenants.principals import Actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -13,6 +12,7 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.states import NodeChange, state_after
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.store.operations import Operation
+from orchestrator.tenants.principals import Actor
 
 
 async def change_node(

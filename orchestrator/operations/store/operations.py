@@ -7,10 +7,10 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Transaction
+from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.problems import OperationConflict, OperationFenced, OperationInProgress
 
 
@@ -111,22 +111,13 @@ def stored_answer(
     return Answer(status, body, replayed=True, kept_seconds=kept_seconds)
 
 
-def answer_of_call(operation: Operation, outcome: dict[str, Any]) -> Answer:
-    """The answer in what a server-side call did (status, body), or found done before (`existing`).
+def replay(operation: Operation, stored: StoredResponse) -> Answer:
+    """The answer to a repeated request. Raises `OperationConflict` and `OperationFenced`, as `stored_answer` does.
 
-    Raises what `stored_answer` raises.
+    A creation is known as long as its row exists; how long a stored refusal is kept is not known here.
     """
-    kept_seconds = operation.retention_seconds
-    if outcome["outcome"] != "existing":
-        return Answer(outcome["status"], outcome["body"], kept_seconds=kept_seconds)
-    fingerprint = None if outcome["fingerprint"] is None else bytes.fromhex(outcome["fingerprint"])
-    return stored_answer(
-        operation,
-        fingerprint,
-        outcome["status"],
-        outcome["body"],
-        kept_seconds if outcome["status"] < 400 else 0.0,
-    )
+    kept_seconds = operation.retention_seconds if stored.status < 400 else 0.0
+    return stored_answer(operation, stored.fingerprint, stored.status, stored.body, kept_seconds)
 
 
 async def conclude(

@@ -1,5 +1,4 @@
-"""What could be placed now, from the materialised fit of the nodes: one aggregate over the pools asked for; and what is
-sold where, for those who ask about a window."""
+"""SQL for availability now, one aggregate over the materialised fit of the nodes, and for the offers of a window query."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class Availability:
     total_gpus: int
 
 
-# Offers are paged first, so that only their pools are counted. A bare-metal node is free as a whole or not at all.
+# Offers are paged first, so that only their pools are aggregated. A bare-metal node is free as a whole or not at all.
 _READ = """
 with offers as materialized (
     select s.name as sku, p.region, p.id as pool_id, s.allowed_counts
@@ -53,14 +52,14 @@ from offers o left join pooled d on d.pool_id = o.pool_id order by o.sku, o.regi
 async def read_availability(
     reading: Reading, *, sku: str | None, region: str | None, after: tuple[str, str], limit: int
 ) -> list[Availability]:
-    """Up to `limit` offers by SKU and region, with what is free of each at this moment."""
+    """Up to `limit` offers by SKU and region, with their free GPUs now."""
     values = {"sku": sku, "region": region, "after_sku": after[0], "after_region": after[1], "limit": limit}
     return [Availability(**row._mapping) for row in await reading.execute(_READ, values)]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A SKU in a region, and the pool that serves it. `total_gpus`: of all nodes that are not retired."""
+    """A SKU in a region, and the pool that serves it. `total_gpus` counts nodes that are neither registered nor retired."""
 
     sku: str
     region: str
@@ -90,7 +89,7 @@ order by o.sku, o.region
 async def read_offers(
     reading: Reading, *, sku: str | None, region: str | None, gpus: int | None, after: tuple[str, str], limit: int
 ) -> list[Offer]:
-    """Up to `limit` offers by SKU and region; of those that come with so many GPUs, if any are named."""
+    """Up to `limit` offers by SKU and region; with `gpus`, only those that allow this count."""
     values = {
         "sku": sku, "region": region, "gpus": gpus, "after_sku": after[0], "after_region": after[1], "limit": limit,
     }  # fmt: skip

@@ -1,13 +1,12 @@
-"""Places creates: the claim, the allocation, its operation and its event commit together (P1, P2).
+"""SQL that places creates: claim, allocation, operation and event commit together (P1, P2).
 
-One server-side call (`place_allocations`, migrations) does a whole batch under one savepoint, and each item under its own
-when a constraint refuses one. What to try is decided by the pure placement package; this hands the decision over and
-reads the answers.
+One call of `place_allocations` places a batch under one savepoint, and each item under its own savepoint after a constraint
+refused one. `place_in_window` places one item on given slots. The pure modules of `placement` decide what to try.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,16 +15,21 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
+from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction, sqlstate_of
+from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
+from orchestrator.placement.outcomes import LostRace, NoRoom, Placed, PlacementOutcome, StaleCatalogue
+from orchestrator.placement.refusals import quota_exceeded, ssh_key_missing, tenant_suspended
 from orchestrator.placement.windows import Pick
+from orchestrator.reservations.refusals import WindowInvalid
 
 QUOTA_MOVED = "BQ001"
 
 
 class QuotaMoved(Exception):
-    """A tenant's quota was used up by a rival between the look and the lock; place again with the lock first."""
+    """Another transaction used the tenant's quota after it was read; lock the quota first and place again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,10 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """A create whose request was admitted. `wait` locks a busy node instead of passing over it.
+class PlacementRequest:
+    """An admitted create. `wait`: wait for a locked node instead of skipping it.
 
-    `pick`: the node and slots that were found free for its window; no other is tried.
+    `pick`: the node and slots that are free in its window; no other node is tried.
     """
 
     create: Create
@@ -64,7 +68,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a second, lock-free look at a pool finds: whether some node fits now, and how much is free in all."""
+    """Free capacity of a pool, read without locks: whether a node fits the request, and the free GPUs in total."""
 
     fits: bool
     free_gpus: int
@@ -75,49 +79,86 @@ _TOGETHER = f"""
 with briefly as materialized (select {WAITS_BRIEFLY} as waits)
 select place_allocations(cast(:items as jsonb), :quota_first) from briefly
 """
+_IN_WINDOW = "select place_in_window(cast(:item as jsonb))"
 
 
-async def place_all(tx: Transaction, placements: Sequence[Placement], *, quota_first: bool) -> list[dict[str, Any]]:
-    """What became of each, in the order given; the words are those of `place_allocations`.
+async def place_all(
+    tx: Transaction, requests: Sequence[PlacementRequest], *, quota_first: bool
+) -> list[PlacementOutcome]:
+    """Place a batch; return one outcome per request, in input order.
 
-    Raises `QuotaMoved`, and `OperationInProgress` where somebody holds a key or a quota that one needs: for a list soon.
+    Raises `QuotaMoved`, and `OperationInProgress` if another transaction holds a key or quota of the batch; a batch waits
+    for such a lock only briefly.
     """
-    items = orjson.dumps([_item(n, placement) for n, placement in enumerate(placements)]).decode()
-    try:
-        result = await tx.execute(
-            _TOGETHER if len(placements) > 1 else _ALONE, {"items": items, "quota_first": quota_first}
-        )
-    except sqlalchemy.exc.DBAPIError as error:
-        if sqlstate_of(error) == QUOTA_MOVED:
-            raise QuotaMoved from error
-        raise
-    answers: list[dict[str, Any]] = result.scalar_one()
-    return sorted(answers, key=lambda answer: int(answer["n"]))
+    items = [_item(n, request) for n, request in enumerate(requests)]
+    decoded = await _call(tx, _TOGETHER if len(requests) > 1 else _ALONE, {"items": items}, quota_first=quota_first)
+    return [decoded[n] for n in range(len(requests))]
 
 
-async def place_picked(tx: Transaction, placement: Placement, reservation_retire_seconds: float) -> dict[str, Any]:
-    """As `place_all`, for one that brings its pick; ends holds past their deadline that are in its way (P5)."""
-    assert placement.pick is not None
-    item = _item(0, placement) | {
-        "node_id": str(placement.pick.node_id),
-        "mask": placement.pick.mask,
+async def place_picked(
+    tx: Transaction, request: PlacementRequest, reservation_retire_seconds: float
+) -> PlacementOutcome:
+    """Place one request on its pick. Expires overdue holds that occupy these slots, in the same transaction (P5).
+
+    Raises as `place_all` does.
+    """
+    assert request.pick is not None
+    item = _item(0, request) | {
+        "node_id": str(request.pick.node_id),
+        "mask": request.pick.mask,
         "reservation_retire_seconds": reservation_retire_seconds,
     }
+    return (await _call(tx, _IN_WINDOW, {"item": item}))[0]
+
+
+async def _call(
+    tx: Transaction, statement: str, given: Mapping[str, object], **parameters: object
+) -> dict[int, PlacementOutcome]:
+    """Outcome by the item's number."""
+    packed = {name: orjson.dumps(value).decode() for name, value in given.items()}
     try:
-        result = await tx.execute("select place_in_window(cast(:item as jsonb))", {"item": orjson.dumps(item).decode()})
+        result = await tx.execute(statement, {**packed, **parameters})
     except sqlalchemy.exc.DBAPIError as error:
         if sqlstate_of(error) == QUOTA_MOVED:
             raise QuotaMoved from error
         raise
-    answers: list[dict[str, Any]] = result.scalar_one()
-    return answers[0]
+    return {int(outcome["n"]): _decode(outcome) for outcome in result.scalar_one()}
 
 
-def _item(n: int, placement: Placement) -> dict[str, Any]:
-    create, admitted = placement.create, placement.admitted
+def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:
+    """One outcome of `place_allocations` or `place_in_window`."""
+    match outcome["outcome"]:
+        case "created":
+            return Placed(outcome["body"])
+        case "existing":
+            return StoredResponse.decode(outcome)
+        case "no_room":
+            return NoRoom()
+        case "stale":
+            return StaleCatalogue()
+        case "lost":
+            return LostRace()
+        case "quota":
+            return quota_exceeded(outcome["gpus_used"], outcome["gpus_limit"])
+        case "window_over":
+            return WindowInvalid("ends_at is in the past; send a later time")
+        case "window_too_long":
+            return WindowInvalid("the window is too long; send an earlier ends_at, or none for an open end")
+        case "ssh_key":
+            return ssh_key_missing()
+        case "tenant":
+            return tenant_suspended()
+        case "depleted":
+            return BalanceDepleted.of_tenant()
+        case word:
+            raise ValueError(f"{word} is not an outcome of placing")
+
+
+def _item(n: int, request: PlacementRequest) -> dict[str, object]:
+    create, admitted = request.create, request.admitted
     choices = admitted.decision.choices
     ends = {} if create.ends_at is None else {
-        "ends_at": create.ends_at.isoformat(), "window_seconds_max": placement.window_seconds_max,
+        "ends_at": create.ends_at.isoformat(), "window_seconds_max": request.window_seconds_max,
     }  # fmt: skip
     return ends | {
         "n": n,
@@ -145,12 +186,12 @@ def _item(n: int, placement: Placement) -> dict[str, Any]:
         "classes": [choice.fit.number for choice in choices],
         "lows": [choice.low for choice in choices],
         "highs": [choice.high for choice in choices],
-        "wait": placement.wait,
-        "start_seconds": placement.start_seconds,
+        "wait": request.wait,
+        "start_seconds": request.start_seconds,
     }
 
 
-# Counting stops at `gpus` nodes of a class, so the look costs the same over any fleet.
+# Counting stops at `gpus` nodes of a class, so that the cost does not grow with the fleet.
 _ROOM = """
 select coalesce(bool_or(c.fits), false) as fits, coalesce(sum(c.free * found.nodes), 0) as free_gpus
 from unnest(cast(:classes as smallint[]), cast(:frees as integer[]), cast(:fits as boolean[])) as c(class, free, fits)
@@ -163,8 +204,8 @@ where found.nodes > 0
 """
 
 
-async def look_for_room(reading: Reading, admitted: AdmittedUnits) -> Room:
-    """Look without locks and without passing over locked nodes (TRAPS: SKIP LOCKED can answer "full" when only busy)."""
+async def find_free_capacity(reading: Reading, admitted: AdmittedUnits) -> Room:
+    """Free capacity for the request, locked nodes included: SKIP LOCKED reports "full" when nodes are only busy (TRAPS)."""
     fitting = [(choice.fit, True) for choice in admitted.decision.choices]
     others = [(fit, False) for fit, _ in admitted.decision.rejected if fit.free > 0]
     listed = fitting + others

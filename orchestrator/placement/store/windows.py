@@ -1,6 +1,6 @@
-"""What is free in a window of time: nodes to choose from, and whole pools in time, read without locks (DESIGN §5).
+"""SQL for free slots in a window: candidate nodes, and whole pools over time, read without locks (DESIGN §5).
 
-Whoever places on what was found here locks the nodes and looks again; the exclusion constraint has the last word.
+The transaction that places on a candidate locks the node and reads its claims again; the exclusion constraint is the guard.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.allocations.states import Shape
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.earliest import Ground, Grounds
@@ -19,13 +19,13 @@ from orchestrator.placement.inventory import Layout
 from orchestrator.placement.windows import FreeNode, WindowDecision, choose
 
 CANDIDATES_MIN = 64
-"""So many nodes are looked at even for one claim, so that rivals can go out of each other's way."""
+"""Candidates read even for one claim, so that concurrent requests can choose different nodes."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NODE = struct.Struct(">iiq")
 _BLOCK = struct.Struct(">iqqq")
 
-# The first `limit` nodes in this order are all that `limit` picks can need: each opens at most one that none has opened.
+# `limit` picks need at most the first `limit` nodes in this order: each pick opens at most one new node.
 _ALWAYS_FREE = """
 select n.id as node_id, n.unit_base, n.slot_count, n.half_slots, n.placement_rank, n.free_mask as mask
 from unnest(cast(:classes as smallint[])) with ordinality as c(class, place)
@@ -41,12 +41,20 @@ select w.* from (select clock_timestamp() as now) t cross join lateral nodes_in_
     :pool, greatest(cast(:starts_at as timestamptz), t.now), cast(:ends_at as timestamptz), t.now,
     cast(:whole as integer), cast(:classes as smallint[]), :limit) w
 """
+# OFFSET keeps the planner from joining a few overdue holds with all open claims.
+_OVERDUE_HOLD = """
+select from reservations r
+where r.state = 'hold' and r.expires_at <= (select clock_timestamp()) and exists (
+    select from claims c where c.owner_id = r.id and c.closed_at is null
+    and (select n.pool_id from nodes n where n.id = c.node_id) = :pool_id offset 0)
+order by r.expires_at, r.position limit 1
+"""
 _IN_TIME = "select fixed, nodes, blocks from pools_in_time(cast(:pools as integer[]), :starts_at, :now)"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedGrounds:
-    """Pools in time as the database packs them; unpacking takes the processor, not the database."""
+    """Pools over time in the database's binary format; unpacking runs in this process."""
 
     fixed: list[list[int]]
     nodes: bytes
@@ -62,10 +70,10 @@ async def find_room(
     *,
     outrun: bool = False,
 ) -> WindowDecision:
-    """Slots for `count` claims in the window, as far as there are any; None: from now on, without an end.
+    """Up to `count` picks in the window; `starts_at` None: from now on, `ends_at` None: without an end.
 
-    What is free for ever comes first and is found by the materialised fit; claims are looked at only if that is too little.
-    `outrun`: rivals took the best place before; any that serves is as good.
+    Slots that are free without an end come from the materialised fit; claims are read only if these do not suffice.
+    `outrun`: the best node was lost to a concurrent request before, so choose any that serves.
     """
     choices = wanted.decision.choices
     values = {
@@ -91,15 +99,20 @@ async def _nodes(reading: Reading, statement: str, values: dict[str, object]) ->
     ]
 
 
+async def has_overdue_holds(reading: Reading, pool_id: int) -> bool:
+    """Whether a hold past its deadline still claims units of the pool."""
+    return (await reading.execute(_OVERDUE_HOLD, {"pool_id": pool_id})).first() is not None
+
+
 async def read_grounds(reading: Reading, pools: Sequence[int], starts_at: datetime, now: datetime) -> PackedGrounds:
-    """All that decides what fits in these pools from `starts_at` on, as things are at `now`."""
+    """The claims that decide what fits in these pools from `starts_at` on, as of `now`."""
     values = {"pools": list(pools), "starts_at": starts_at, "now": now}
     row = (await reading.execute(_IN_TIME, values)).one()
     return PackedGrounds(row.fixed, bytes(row.nodes), bytes(row.blocks))
 
 
 def unpack_grounds(packed: PackedGrounds, pools: Sequence[int]) -> dict[int, Grounds]:
-    """The pools one by one; times are microseconds since 2000, as `micros` makes them."""
+    """Grounds by pool; times are microseconds since 2000 (`micros`)."""
     fixed: dict[int, dict[tuple[int, int], int]] = {pool: {} for pool in pools}
     for pool, slot_count, free, number in packed.fixed:
         fixed[pool][slot_count, free] = number
@@ -116,10 +129,10 @@ def unpack_grounds(packed: PackedGrounds, pools: Sequence[int]) -> dict[int, Gro
 
 
 def micros(moment: datetime) -> int:
-    """A time as the sweep counts it: microseconds since 2000."""
+    """Microseconds since 2000, the time of the sweep."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def moment_of(micros_: int) -> datetime:
-    """The time of so many microseconds since 2000."""
+    """The inverse of `micros`."""
     return _EPOCH + micros_ * _MICROSECOND

@@ -1,42 +1,58 @@
-"""The holder's confirm: a hold becomes a confirmed window, without a deadline (docs/reservations.md).
+"""Confirm by the holder or an operator: a hold becomes a confirmed window, without a deadline (docs/reference/reservations.md).
 
-A list in, one answer each: the API combines confirms that arrive together, and one is the ordinary case.
+The holder's confirm is a list in, one answer each: the API batches confirms that arrive together; a list of one is the
+ordinary case. An operator's confirm is audited, and its event contains the operator's id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import assert_never
+from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Result, remembered, store_refusals_of
-from orchestrator.operations.store.operations import Answer, answer_of_call
+from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.operations.execution import (
+    TRIES_MAX,
+    Context,
+    Deferred,
+    Done,
+    Result,
+    remembered,
+    run_once,
+    store_refusals_of,
+)
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.problems import InvalidState, OperationInProgress, Overloaded, Problem
-from orchestrator.reservations.commands.expire_overdue import refuse_late_confirm
+from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
+from orchestrator.reservations.overdue import expire_for_confirm, refuse_late_confirm
 from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.reservations.states import ReservationState, WriteResult
 from orchestrator.reservations.store.confirming import Confirm, confirm_once, confirm_together
-from orchestrator.reservations.store.rows import why_missing
+from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.reservations.store.rows import read_reservation, why_missing
+from orchestrator.tenants.principals import Actor
 
 
-async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Later]:
-    """What became of each: 200 with the reservation (`noop` if it is confirmed already), in order.
+async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> list[Result | Deferred]:
+    """Return one outcome per confirm, in input order: 200 with the reservation (`noop` if it is confirmed already).
 
-    Refusals, remembered with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`. A hold
-    past its deadline, by the clock after its locks, expires in the transaction that stores that its confirm was refused.
-    One transaction tries them together; they do not see each other. One whose reservation somebody has locked, or whose
-    deadline has passed, is for the caller to try alone, later. Keys within the list must be distinct per tenant; the caller
-    sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
+    Refusals, stored with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`. A hold past
+    its deadline, by the clock after its locks, expires in the transaction that stores the refusal of its confirm.
+    One transaction tries the list; items are independent. A confirm whose reservation is locked or overdue is `Deferred`.
+    Keys within the list must be distinct per tenant. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
     """
-    results: list[Result | Later] = []
+    results: list[Result | Deferred] = []
     refused: dict[int, Refused] = {}
-    for confirm, outcome in zip(confirms, await _try_together(context, confirms), strict=True):
-        if outcome["outcome"] in ("again", "overdue"):
-            results.append(partial(_alone, context, confirm))
+    for confirm, outcome in zip(confirms, await _try_batch(context, confirms), strict=True):
+        if isinstance(outcome, TryAgain | Overdue):
+            results.append(Deferred(partial(_confirm_alone, context, confirm)))
             continue
         try:
             results.append(await _settle(context, confirm, outcome))
@@ -49,7 +65,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     return results
 
 
-async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
+async def _try_batch(context: Context, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
     try:
         async with context.database.autocommit() as tx:
             reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
@@ -57,12 +73,12 @@ async def _try_together(context: Context, confirms: Sequence[Confirm]) -> list[d
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
         return outcomes
     except (TransactionConflict, OperationInProgress, DBAPIError):
-        return [{"outcome": "again"}] * len(confirms)  # for the sake of one of them: each goes alone
+        return [TryAgain()] * len(confirms)  # one item made the batch fail: each is tried alone
 
 
-async def _alone(context: Context, confirm: Confirm) -> Result:
+async def _confirm_alone(context: Context, confirm: Confirm) -> Result:
     try:
-        return await _settle(context, confirm, {"outcome": "again"})
+        return await _settle(context, confirm, TryAgain())
     except Problem as refusal:
         try:
             return await remembered(context, confirm.operation, refusal, confirm.tenant_id)
@@ -70,33 +86,29 @@ async def _alone(context: Context, confirm: Confirm) -> Result:
             return problem
 
 
-async def _settle(context: Context, confirm: Confirm, outcome: dict[str, Any]) -> Answer:
-    """The answer to one, tried alone while it is told `again`. Raises its refusal."""
+async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -> Answer:
+    """The answer to one confirm; on `TryAgain` it is tried alone, a bounded number of times. Raises its refusal."""
     for _ in range(1 + TRIES_MAX):
-        match outcome["outcome"]:
-            case "ok" | "noop" | "existing":
-                return answer_of_call(confirm.operation, outcome)
-            case "in_progress":
-                raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
-            case "missing":
+        match outcome:
+            case Confirmed(body):
+                return Answer(200, body, kept_seconds=confirm.operation.retention_seconds)
+            case StoredResponse():
+                return replay(confirm.operation, outcome)
+            case Overdue():
+                return await refuse_late_confirm(context, confirm)
+            case Missing():
                 async with context.database.read_one() as reading:
                     raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
-            case "holder":
-                raise HolderMismatch("the reservation is held by another holder")
-            case "state":
-                raise InvalidState(
-                    f"the reservation is {outcome['state']}; there is nothing to confirm", state=outcome["state"]
-                )
-            case "overdue":
-                return await refuse_late_confirm(context, confirm)
-            case "again":
-                outcome = await _try_alone(context, confirm)
-            case word:
-                raise ValueError(f"{word} is not an outcome of a confirm")
-    raise Overloaded("rivals for the same reservation kept this from running; try again")
+            case TryAgain():
+                outcome = await _try_once(context, confirm)
+            case Problem():
+                raise outcome
+            case _:
+                assert_never(outcome)
+    raise Overloaded(f"concurrent requests for this reservation rolled this one back {TRIES_MAX} times; retry")
 
 
-async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
+async def _try_once(context: Context, confirm: Confirm) -> ConfirmOutcome:
     """Under the reservation's lock alone, in one call."""
     try:
         async with context.database.autocommit() as tx:
@@ -105,4 +117,38 @@ async def _try_alone(context: Context, confirm: Confirm) -> dict[str, Any]:
         reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
         return outcome
     except TransactionConflict:
-        return {"outcome": "again"}
+        return TryAgain()
+
+
+async def confirm_for_tenant(
+    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Return 200 with the reservation; refusals are those of the holder's confirm, stored with the operator's key.
+
+    Takes the locks of all its claims, because an overdue hold expires here.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        subject = await lock_reservation(tx, reservation_id, tenant_id)
+        if subject is None:
+            raise await why_missing(tx, reservation_id, context.limits.shard)
+        if subject.holder_id != holder_id:
+            raise HolderMismatch.of_reservation()
+        if subject.overdue:
+            return await expire_for_confirm(tx, operation, actor, tenant_id, reservation_id, context.limits)
+        if not subject.live:
+            raise InvalidState(f"the reservation is {subject.state}; only a hold can be confirmed", state=subject.state)
+        result = WriteResult.OK if subject.state is ReservationState.HOLD else WriteResult.NOOP
+        if result is WriteResult.OK:
+            change = ReservationChange(
+                ReservationState.CONFIRMED,
+                context.limits.reservation_retention_seconds,
+                payload={"actor_id": actor.id},
+                operation_key=operation.key,
+                request_id=operation.request_id,
+            )
+            await advance_reservation_if(tx, subject, change, actor)
+        await audit.record(tx, actor, "reservation.confirm", subject.name, {"result": result}, operation.request_id)
+        return Done(200, await read_reservation(tx, reservation_id, None, result), reservation_id, code=result)
+
+    return await run_once(context, operation, effect, None)

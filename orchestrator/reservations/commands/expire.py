@@ -1,17 +1,17 @@
-"""hold -> expired, when nobody confirmed it before its deadline and no rival needed its units (P5, P9)."""
+"""The sweepers' commands: expire overdue holds, end past windows, delete reservations past their retention (P5, P9)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.reservations.store.overdue import delete_retired, expire_if_overdue, release_if_over
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def expire_reservation(context: Context, reservation_id: UUID) -> bool:
-    """Expire it if it is a hold past its deadline, judged after its locks; answers whether it did."""
+    """Expire a hold past its deadline, evaluated after its locks; return whether it expired."""
 
     async def work(tx: Transaction) -> bool:
         actor = Actor(ActorKind.WORKER, "sweeper")
@@ -21,7 +21,7 @@ async def expire_reservation(context: Context, reservation_id: UUID) -> bool:
 
 
 async def end_window(context: Context, reservation_id: UUID) -> bool:
-    """Release it if its confirmed window is over, judged after its locks; answers whether it did."""
+    """Release a confirmed window past its end, evaluated after its locks; return whether it was released."""
 
     async def work(tx: Transaction) -> bool:
         actor = Actor(ActorKind.WORKER, "sweeper")
@@ -31,9 +31,9 @@ async def end_window(context: Context, reservation_id: UUID) -> bool:
 
 
 async def retire_reservations(context: Context, limit: int) -> int:
-    """Forget at most `limit` whose record was kept long enough, the earliest first; answers how many there were.
+    """Delete at most `limit` reservations past their retention, the earliest first; return how many.
 
-    Their ids answer `reservation_retired` from then on, for ever.
+    Their ids are refused with `reservation_retired` from then on.
     """
 
     async def work(tx: Transaction) -> int:

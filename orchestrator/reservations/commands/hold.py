@@ -1,44 +1,35 @@
-"""Hold units: named resources, or as many of a SKU as are wanted, all or nothing (docs/reservations.md, "Holding").
+"""Holds units: named resources, or GPUs of a SKU, all or nothing (docs/reference/reservations.md, "Holding").
 
-One transaction holds: the reservation, its claims, its operation and its event. Losers look before they lock, so they are
-answered without waiting for anybody; their refusal is stored alone, as every refusal is (DESIGN §6).
+One transaction writes the reservation, its claims, its operation and its event. A request that the committed claims already
+refuse takes no lock. Its refusal is stored in a second transaction (DESIGN §6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.allocations.states import Shape
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Later, Limits, Result, remembered, store_refusals_of
-from orchestrator.operations.store.operations import Answer, Operation, answer_of_call
+from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, store_refusals_of
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
-from orchestrator.placement import admission
-from orchestrator.placement.admission import AdmittedUnits, admit, admit_units
-from orchestrator.placement.refusals import no_room, no_room_in_window
-from orchestrator.placement.store.placing import look_for_room
+from orchestrator.placement.outcomes import NoRoom
+from orchestrator.placement.refusals import contended, no_room, no_room_in_window
+from orchestrator.placement.store.placing import find_free_capacity
 from orchestrator.placement.store.windows import find_room
 from orchestrator.placement.windows import Pick
-from orchestrator.problems import (
-    Forbidden,
-    Invalid,
-    OperationInProgress,
-    Problem,
-    QuotaExceeded,
-    SkuUnavailable,
-    UnavailableReason,
-)
-from orchestrator.reservations.commands.expire_overdue import end_overdue_holds
+from orchestrator.problems import Invalid, OperationInProgress, Problem, QuotaExceeded
+from orchestrator.reservations.hold_requests import HoldRequest, bounds_of, require_bounds, resolve
+from orchestrator.reservations.outcomes import Held, HoldOutcome
+from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.refusals import (
     ExpirationIndexFull,
     OperationTableFull,
@@ -47,18 +38,12 @@ from orchestrator.reservations.refusals import (
     ResourceNotFound,
     ResourceOutOfService,
     SlotOverflow,
-    TtlOutOfRange,
-    WindowInvalid,
 )
-from orchestrator.reservations.resource_names import RESOURCES_MAX, parse_resources
-from orchestrator.reservations.states import MOMENT_MAX
-from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldBounds, Wanted, hold_once, hold_together
+from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldTarget, hold_once, hold_together
 from orchestrator.tenants.store.ssh_keys import require_own_keys
 from orchestrator.tenants.store.tenants import find_locked_quotas
 
-_MOVED = frozenset({"again", "busy", "not_found", "out_of_service"})
-"""What a pick meets when the world moved between the look and the lock."""
-FOR_ONES_SAKE = (
+BATCH_FAILURES = (
     TransactionConflict,
     ReservationTableFull,
     ExpirationIndexFull,
@@ -68,268 +53,188 @@ FOR_ONES_SAKE = (
     Invalid,
     DBAPIError,
 )
-"""Why a list may fail for the sake of one of its holds: each is tried alone."""
-LISTS_MAX = 2
-"""How often a list is tried, without those that it met trouble for, before each of it goes alone."""
-REPRESENTABLE_SECONDS_MAX = int((MOMENT_MAX - MOMENT_MAX.replace(year=1970)).total_seconds())
-
-
-@dataclass(frozen=True, slots=True)
-class WantedGpus:
-    """`count` times `gpus` of a SKU, each on one node; `image` where an allocation is to start by itself."""
-
-    sku: str
-    gpus: int
-    region: str
-    count: int
-    image: str | None = None
-    starts_allocation: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AskedHold:
-    """One hold, and what is to be held."""
-
-    hold: Hold
-    wanted: tuple[str, ...] | WantedGpus
-
-    @property
-    def operation(self) -> Operation:
-        """The hold's."""
-        return self.hold.operation
+"""Errors that one item of a batch can cause: each item is then tried alone."""
+BATCH_TRIES_MAX = 2
+"""How often a batch is tried, without the items whose quota is locked, before each item is tried alone."""
 
 
 async def hold_resources(
-    context: Context, catalogue: CatalogueCache, asked: Sequence[AskedHold]
-) -> list[Result | Later]:
-    """What became of each: 201 with the reservation, a hold until its deadline, or its key's first answer; in order.
+    context: Context, catalogue: CatalogueCache, requests: Sequence[HoldRequest]
+) -> list[Result | Deferred]:
+    """Return one outcome per request, in input order: 201 with the reservation, or the stored answer of its key.
 
-    Refusals, remembered with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
-    `ImageUnavailable`, `SshKeyNotFound`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Not remembered:
+    Refusals, stored with the key: `ResourceNotFound`, `ResourceBusy`, `ResourceOutOfService`, `SkuUnavailable`,
+    `ImageUnavailable`, `SshKeyNotFound`, `QuotaExceeded`, `TtlOutOfRange`, `WindowInvalid`, `SlotOverflow`. Not stored:
     `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
 
-    One transaction tries them together; they do not see each other. Whatever is not settled by it (units that somebody has
-    locked, no room at the first look, a quota) is for the caller to try alone, later. Keys within
-    the list must be distinct per tenant; the caller sees to it. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list
-    as a whole.
+    One transaction tries the list; items are independent. What it does not settle (locked units, no room at the first
+    attempt, a quota) is `Deferred`. Keys within the list must be distinct per tenant. Raises `DatabaseUnavailable` or
+    `OutcomeUnknown` for the list as a whole.
     """
-    results: list[Result | Later | None] = [None] * len(asked)
-    wanted: dict[int, Wanted] = {}
-    if len(asked) > 1:
-        for index, one in enumerate(asked):
-            if one.hold.template is not None:
-                continue  # it is looked at more closely, alone
+    results: list[Result | None] = [None] * len(requests)
+    targets: dict[int, HoldTarget] = {}
+    if len(requests) > 1:
+        for index, request in enumerate(requests):
+            if request.hold.template is not None:
+                continue  # its SSH keys are checked first, alone
             try:
-                _require_representable(one.hold, context.limits)
-                wanted[index] = await _resolve(catalogue, one.wanted)
+                require_bounds(request.hold, context.limits)
+                targets[index] = await resolve(catalogue, request.wanted)
             except Problem as refusal:
                 results[index] = refusal
-    outcomes = await _try_together(context, [(asked[index].hold, units) for index, units in wanted.items()])
-    for index, outcome in zip(wanted, outcomes, strict=True):
-        try:
-            results[index] = _settled(asked[index].hold, outcome)
-        except Problem as refusal:
-            results[index] = refusal
-    await _remember(context, asked, results)
+    outcomes = await _try_batch(context, [(requests[index].hold, target) for index, target in targets.items()])
+    for index, outcome in zip(targets, outcomes, strict=True):
+        results[index] = _settle(requests[index].hold, outcome)
     return [
-        partial(_alone, context, catalogue, one) if result is None else result
-        for one, result in zip(asked, results, strict=True)
+        Deferred(partial(_hold_alone, context, catalogue, request)) if result is None else result
+        for request, result in zip(requests, await _store_refusals(context, requests, results), strict=True)
     ]
 
 
-async def _try_together(context: Context, holds: Sequence[tuple[Hold, Wanted]]) -> list[dict[str, Any]]:
-    """What became of each; `again` where a list can do nothing for it, as for those whose quota somebody has locked."""
-    outcomes: list[dict[str, Any]] = [{"outcome": "again"}] * len(holds)
-    listed = list(range(len(holds)))
-    for _ in range(LISTS_MAX):
-        if len(listed) < 2:
+async def _try_batch(context: Context, holds: Sequence[tuple[Hold, HoldTarget]]) -> list[HoldOutcome]:
+    """One outcome per hold; `TryAgain` where the batch failed, and for holds whose quota another transaction holds."""
+    outcomes: list[HoldOutcome] = [TryAgain()] * len(holds)
+    batch = list(range(len(holds)))
+    for _ in range(BATCH_TRIES_MAX):
+        if len(batch) < 2:
             break
         try:
             async with context.database.autocommit() as tx:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-                together = await hold_together(tx, [holds[n] for n in listed], _bounds(context.limits))
+                together = await hold_together(tx, [holds[n] for n in batch], bounds_of(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
         except OperationInProgress:
             async with context.database.autocommit() as tx:
-                locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in listed})
+                locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in batch})
             if not locked:
                 break
-            listed = [n for n in listed if holds[n][0].tenant_id not in locked]
-        except FOR_ONES_SAKE:
+            batch = [n for n in batch if holds[n][0].tenant_id not in locked]
+        except BATCH_FAILURES:
             break
         else:
-            for n, outcome in zip(listed, together, strict=True):
+            for n, outcome in zip(batch, together, strict=True):
                 outcomes[n] = outcome
             break
     return outcomes
 
 
-def _settled(hold: Hold, outcome: dict[str, Any]) -> Result | None:
-    """The answer, if there is nothing more to try. Raises the refusal that nothing would change."""
-    word = outcome["outcome"]
-    if word in ("held", "existing"):
-        return answer_of_call(hold.operation, outcome)
-    if word in ("busy", "not_found", "out_of_service", "window", "tenant", "depleted"):
-        raise _refusal_of(outcome)
-    return None
+def _settle(hold: Hold, outcome: HoldOutcome) -> Result | None:
+    """The answer, or the refusal that another attempt would not change; None where one may help."""
+    match outcome:
+        case Held(body):
+            return Answer(201, body, kept_seconds=hold.operation.retention_seconds)
+        case StoredResponse():
+            try:
+                return replay(hold.operation, outcome)
+            except Problem as conflict_or_fence:
+                return conflict_or_fence
+        case NoRoom() | TryAgain() | QuotaExceeded() | OperationInProgress():
+            return None
+        case Problem():
+            return outcome
+        case _:
+            assert_never(outcome)
 
 
-async def _remember(context: Context, asked: Sequence[AskedHold], results: list[Result | Later | None]) -> None:
-    """Store the refusals of business among the results, together; each becomes the answer that its client is told."""
+async def _store_refusals(
+    context: Context, requests: Sequence[HoldRequest], results: Sequence[Result | None]
+) -> list[Result | Deferred | None]:
+    """The results, with each business refusal stored; all in one transaction."""
     refused = {
-        index: Refused(asked[index].hold.operation, result, asked[index].hold.tenant_id)
+        index: Refused(requests[index].operation, result, requests[index].hold.tenant_id)
         for index, result in enumerate(results)
         if isinstance(result, Problem) and result.business
     }
-    for index, answer in zip(refused, await store_refusals_of(context, list(refused.values())), strict=True):
-        results[index] = answer
+    answers = await store_refusals_of(context, list(refused.values()))
+    stored = dict(zip(refused, answers, strict=True))
+    return [stored.get(index, result) for index, result in enumerate(results)]
 
 
-async def _alone(context: Context, catalogue: CatalogueCache, one: AskedHold) -> Result:
-    hold = one.hold
+async def _hold_alone(context: Context, catalogue: CatalogueCache, request: HoldRequest) -> Result:
+    hold = request.hold
     try:
         try:
-            _require_representable(hold, context.limits)
+            require_bounds(hold, context.limits)
             if hold.template is not None:
-                await _require_startable(context, hold, hold.template)
-            return await _hold(context, catalogue, hold, one.wanted)
+                await _require_ssh_keys(context, hold, hold.template)
+            return await _hold(context, hold, await resolve(catalogue, request.wanted))
         except Problem as refusal:
             return await remembered(context, hold.operation, refusal, hold.tenant_id)
     except Problem as problem:
         return problem
 
 
-async def _hold(context: Context, catalogue: CatalogueCache, hold: Hold, asked: tuple[str, ...] | WantedGpus) -> Answer:
-    wanted = await _resolve(catalogue, asked)
-    room_made = False
-    for _ in range(2 * TRIES_MAX):  # half of them for what is free for ever, half for what is free in the window
+async def _hold(context: Context, hold: Hold, target: HoldTarget) -> Answer:
+    """Try until it is held or refused. Overdue holds that may be in the way expire first, once. Raises the refusal."""
+    expired = False
+    for _ in range(2 * TRIES_MAX):  # half of the attempts for slots free without an end, half for the window
         try:
-            outcome = await _try(context, hold, wanted)
+            outcome = await _try_once(context, hold, target)
         except TransactionConflict:
             continue
         except (ReservationTableFull, ExpirationIndexFull):
-            if room_made or not await end_overdue_holds(context):
+            if expired or not await expire_overdue_holds(context):
                 raise
-            room_made = True
+            expired = True
             continue
-        word = outcome["outcome"]
-        if word in ("held", "existing"):
-            return answer_of_call(hold.operation, outcome)
-        if isinstance(wanted, AdmittedGpus) and wanted.picks is not None and word in _MOVED:
-            wanted = replace(wanted, wait=True, picks=await _find_picks(context, hold, wanted))
-            continue
-        if word == "again":
-            continue
-        if word == "no_room" and isinstance(wanted, AdmittedGpus) and not (room_made and wanted.wait):
-            await end_overdue_holds(context, pool_id=wanted.units.pool.pool_id)
-            room_made, wanted = True, replace(wanted, wait=True)
-            continue
-        if word == "quota" and not room_made and await end_overdue_holds(context, tenant_id=hold.tenant_id):
-            room_made = True
-            continue
-        if word == "no_room" and isinstance(wanted, AdmittedGpus):
-            wanted = replace(wanted, wait=False, picks=await _find_picks(context, hold, wanted))
-            continue
-        raise _refusal_of(outcome)
-    raise _contended(wanted)
+        picked = isinstance(target, AdmittedGpus) and target.picks is not None
+        match outcome:
+            case Held(body):
+                return Answer(201, body, kept_seconds=hold.operation.retention_seconds)
+            case StoredResponse():
+                return replay(hold.operation, outcome)
+            case TryAgain() | ResourceBusy() | ResourceNotFound() | ResourceOutOfService() if picked:
+                target = await _pick(context, hold, target, wait=True)
+            case TryAgain():
+                continue
+            case NoRoom():
+                assert isinstance(target, AdmittedGpus), "only placement finds no room"
+                if expired and target.wait:
+                    target = await _pick(context, hold, target, wait=False)
+                else:
+                    await expire_overdue_holds(context, pool_id=target.units.pool.pool_id)
+                    expired, target = True, replace(target, wait=True)
+            case QuotaExceeded():
+                if expired or not await expire_overdue_holds(context, tenant_id=hold.tenant_id):
+                    raise outcome
+                expired = True
+            case Problem():
+                raise outcome
+            case _:
+                assert_never(outcome)
+    if isinstance(target, AdmittedGpus):
+        raise contended()
+    raise ResourceBusy("concurrent requests took these units in every attempt; retry", conflicts=[])
 
 
-async def _find_picks(context: Context, hold: Hold, wanted: AdmittedGpus) -> tuple[Pick, ...]:
-    """Where the claims of the hold have their place in its window. Raises `SkuUnavailable` if they have none."""
+async def _pick(context: Context, hold: Hold, target: HoldTarget, *, wait: bool) -> AdmittedGpus:
+    """The target with nodes and slots that are free in the hold's window. Raises `SkuUnavailable` if there are too few."""
+    assert isinstance(target, AdmittedGpus), "names are not picked"
+    picks = await _find_picks(context, hold, target)
+    return replace(target, wait=wait, picks=picks)
+
+
+async def _find_picks(context: Context, hold: Hold, target: AdmittedGpus) -> tuple[Pick, ...]:
     async with context.database.reading() as reading:
-        outrun = wanted.picks is not None
-        found = await find_room(reading, wanted.units, hold.starts_at, hold.ends_at, wanted.count, outrun=outrun)
-        if len(found.picks) == wanted.count:
+        outrun = target.picks is not None
+        found = await find_room(reading, target.units, hold.starts_at, hold.ends_at, target.count, outrun=outrun)
+        if len(found.picks) == target.count:
             return found.picks
         if hold.starts_at is not None or hold.ends_at is not None:
-            raise no_room_in_window(wanted.units)
-        room = await look_for_room(reading, wanted.units)
-    raise no_room(wanted.units, room.free_gpus)
+            raise no_room_in_window(target.units)
+        room = await find_free_capacity(reading, target.units)
+    raise no_room(target.units, room.free_gpus)
 
 
-async def _resolve(catalogue: CatalogueCache, asked: tuple[str, ...] | WantedGpus) -> Wanted:
-    """Names as what they mean, or the SKU as the catalogue offers it; nobody is refused by a stale copy of it."""
-    if not isinstance(asked, WantedGpus):
-        return parse_resources(asked)
-    wanted = admission.Wanted(asked.sku, asked.gpus, asked.region, asked.image)
-    judge = admit if asked.starts_allocation else admit_units
-    try:
-        units: AdmittedUnits = judge(await catalogue.current(), wanted)
-    except Problem:
-        units = judge(await catalogue.before_refusing(), wanted)
-    if units.sku.shape == Shape.GPU_SLICE and asked.gpus * asked.count > RESOURCES_MAX:
-        message = (
-            f"{asked.count} times {asked.gpus} slots are more than the {RESOURCES_MAX} of one reservation; make several"
-        )
-        raise Invalid(f"count: {message}", errors=[{"field": "count", "message": message}])
-    return AdmittedGpus(units, asked.count)
-
-
-async def _try(context: Context, hold: Hold, wanted: Wanted) -> dict[str, Any]:
+async def _try_once(context: Context, hold: Hold, target: HoldTarget) -> HoldOutcome:
     async with context.database.autocommit() as tx:
         reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-        outcome = await hold_once(tx, hold, wanted, _bounds(context.limits))
+        outcome = await hold_once(tx, hold, target, bounds_of(context.limits))
     reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
     return outcome
 
 
-def _bounds(limits: Limits) -> HoldBounds:
-    return HoldBounds(
-        limits.window_seconds_max,
-        limits.reservation_retention_seconds,
-        limits.reservations_max,
-        limits.holds_max,
-        limits.shard,
-    )
-
-
-def _require_representable(hold: Hold, limits: Limits) -> None:
-    """Deadlines and retirements can be written down, and the TTL is one that is offered."""
-    kept = timedelta(seconds=limits.reservation_retention_seconds)
-    last = max((moment for moment in (hold.starts_at, hold.ends_at) if moment is not None), default=None)
-    if hold.ttl_seconds > REPRESENTABLE_SECONDS_MAX or (last is not None and MOMENT_MAX - last < kept):
-        raise SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
-    if not 1 <= hold.ttl_seconds <= limits.hold_seconds_max:
-        raise TtlOutOfRange(
-            f"ttl_seconds must be from 1 to {limits.hold_seconds_max:g}",
-            ttl_seconds_max=limits.hold_seconds_max,
-        )
-
-
-async def _require_startable(context: Context, hold: Hold, template: dict[str, Any]) -> None:
-    """The allocation that starts by itself could start now, as far as its SSH keys go. Raises `SshKeyNotFound`."""
+async def _require_ssh_keys(context: Context, hold: Hold, template: dict[str, Any]) -> None:
+    """Raise `SshKeyNotFound` unless the SSH keys of the allocation that starts at `starts_at` exist."""
     async with context.database.read_one() as reading:
         await require_own_keys(reading, hold.tenant_id, [UUID(key) for key in template["ssh_key_ids"]])
-
-
-def _refusal_of(outcome: dict[str, Any]) -> Problem:
-    match outcome["outcome"]:
-        case "busy":
-            return ResourceBusy("somebody has a right to some of this in that window", conflicts=outcome["conflicts"])
-        case "not_found":
-            names = outcome["names"]
-            return ResourceNotFound(f"there is no resource {names[0]!r}", resources=names)
-        case "out_of_service":
-            names, reason = outcome["names"], outcome["reason"]
-            return ResourceOutOfService(f"{names[0]} is out of service: {reason}", reason=reason, resources=names)
-        case "window":
-            return WindowInvalid(outcome["detail"])
-        case "quota":
-            used, limit = outcome["gpus_used"], outcome["gpus_limit"]
-            return QuotaExceeded(f"{used} of {limit} GPUs are in use", gpus_used=used, gpus_limit=limit)
-        case "tenant":
-            return Forbidden("this tenant is suspended")
-        case "depleted":
-            return BalanceDepleted.of_tenant()
-        case "in_progress":
-            return OperationInProgress("the first attempt with this key has just ended without effect; try again")
-        case word:
-            raise ValueError(f"{word} is not a refusal")
-
-
-def _contended(wanted: Wanted) -> Problem:
-    if isinstance(wanted, AdmittedGpus):
-        return SkuUnavailable(
-            "every node that fits is being taken by others right now; try again", reason=UnavailableReason.BUSY_NOW
-        )
-    return ResourceBusy("rivals are taking these at this moment; try again", conflicts=[])

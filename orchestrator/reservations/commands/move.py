@@ -1,4 +1,4 @@
-"""A reservation's claim goes to an equal node, because its own is out of service when it is needed."""
+"""Moves a claim of a reservation to an equal node, because its node is out of service when it is needed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from orchestrator.reservations.store.starting import StoppedClaim, find_stopped_
 
 
 async def move_reservation(context: Context, catalogue: CatalogueCache, reservation_id: UUID) -> bool:
-    """Move its first claim that cannot stay, with event `reservation.moved` and a new fence; whether that was done.
+    """Move its first claim on a stopped node, with event `reservation.moved` and a new fence; return whether it moved.
 
-    Only a reservation of a SKU that is live and has begun, to a node of the same pool where as many slots are free for the
-    rest of its window. What was taken between the look and the locks is looked for again, a bounded number of times.
+    Applies to live, begun reservations of a SKU; the target is a node of the same pool with as many slots free for the rest
+    of the window. If the target is lost between the search and the locks, the search is repeated, a bounded number of times.
     """
     for _ in range(TRIES_MAX):
-        found = await _look(context, catalogue, reservation_id)
+        found = await _find_target(context, catalogue, reservation_id)
         if found is None:
             return False
         claim, pick = found
@@ -41,8 +41,10 @@ async def move_reservation(context: Context, catalogue: CatalogueCache, reservat
     return False
 
 
-async def _look(context: Context, catalogue: CatalogueCache, reservation_id: UUID) -> tuple[StoppedClaim, Pick] | None:
-    """The claim to move and where to, without locks; None if there is nothing to move, or nowhere."""
+async def _find_target(
+    context: Context, catalogue: CatalogueCache, reservation_id: UUID
+) -> tuple[StoppedClaim, Pick] | None:
+    """The claim to move and its target, read without locks; None if there is no such claim, or no target."""
     offered = await catalogue.before_refusing()
     async with context.database.reading() as reading:
         claim = await find_stopped_claim(reading, reservation_id)

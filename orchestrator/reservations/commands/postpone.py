@@ -1,23 +1,23 @@
-"""A reservation that was to start by itself waits for its silent node, for a bounded time (docs/reservations.md)."""
+"""Postpones or fails the start of a reservation's template whose node is out of service (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor, ActorKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
 from orchestrator.reservations.store.starting import find_stopped_claim, may_wait_for_node, wait_for_node
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 async def postpone_start(context: Context, reservation_id: UUID) -> bool:
-    """Whether it waits for a node now, judged after its locks: from now on, with event `reservation.waiting`, or already.
+    """Let the start wait for its offline node, with event `reservation.waiting`; return whether it waits, evaluated after locks.
 
-    For `units_seconds_max` at most, and not beyond its window. False if its time is over, or it can be started, or an
-    operator took its units out of service.
+    It waits at most `units_seconds_max`, and not beyond its window. False if that time has passed, the start is possible, or
+    an operator took its units out of service.
     """
 
     async def work(tx: Transaction) -> bool:
@@ -38,9 +38,9 @@ async def postpone_start(context: Context, reservation_id: UUID) -> bool:
 
 
 async def fail_reservation(context: Context, reservation_id: UUID) -> bool:
-    """Fail it if it was to start by itself by now and can wait no longer, judged after its locks; answers whether it did.
+    """Fail a due start that can wait no longer, evaluated after its locks; return whether it failed.
 
-    Whatever it still holds is free at once; event `reservation.failed` says why.
+    Its remaining units are free at once; event `reservation.failed` contains the reason.
     """
 
     async def work(tx: Transaction) -> bool:

@@ -1,10 +1,9 @@
-"""Register something that can be reserved beside nodes and slots: a licence seat, an address, an InfiniBand partition."""
+"""Registers resources beside nodes and slots (licence seats, addresses, InfiniBand partitions) and changes their service."""
 
 from __future__ import annotations
 
 from uuid import uuid4
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.table_bounds import Table, require_room
 from orchestrator.database.transactions import Transaction
@@ -13,12 +12,17 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.reservations.states import ResourceState
-from orchestrator.reservations.store.resource_service import change_service
-from orchestrator.reservations.store.resources import insert_resource, read_resource, require_new_resource
+from orchestrator.reservations.store.resources import (
+    change_service,
+    insert_resource,
+    read_resource,
+    require_new_resource,
+)
+from orchestrator.tenants.principals import Actor
 
 
 async def create_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
-    """201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not remembered."""
+    """Return 201 with the resource, available. Refusals: `AlreadyExists`; `ResourceTableFull`, which is not stored."""
 
     async def effect(tx: Transaction) -> Done:
         await require_new_resource(tx, resource_id)
@@ -39,14 +43,14 @@ async def create_resource(context: Context, operation: Operation, actor: Actor, 
         subject = f"resources/{resource_id}"
         await audit.record(tx, actor, "resource.create", subject, {"unit": unit}, operation.request_id)
         made = await read_resource(tx, resource_id, None)
-        assert made is not None, "it has just been made"
+        assert made is not None, "the resource was inserted"
         return Done(201, made.document)
 
     return await run_once(context, operation, effect, None)
 
 
 async def put_back_resource(context: Context, operation: Operation, actor: Actor, resource_id: str) -> Answer:
-    """200 with the resource, which can be held again. Repeating it changes nothing. Refusal: `ResourceNotFound`."""
+    """Return 200 with the resource, back in service. A repetition changes nothing. Refusal: `ResourceNotFound`."""
 
     async def effect(tx: Transaction) -> Done:
         return Done(200, await change_service(tx, resource_id, None, actor, operation))
@@ -57,9 +61,9 @@ async def put_back_resource(context: Context, operation: Operation, actor: Actor
 async def take_out_resource(
     context: Context, operation: Operation, actor: Actor, resource_id: str, *, reason: str
 ) -> Answer:
-    """200 with the resource; who holds it keeps it, new holds are refused with the reason.
+    """Return 200 with the resource, out of service: its holder keeps it, new holds are refused with the reason.
 
-    Repeating it changes nothing; another reason takes the place of the first. Refusal: `ResourceNotFound`.
+    A repetition changes nothing; another reason replaces the first. Refusal: `ResourceNotFound`.
     """
 
     async def effect(tx: Transaction) -> Done:

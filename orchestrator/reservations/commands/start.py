@@ -1,19 +1,20 @@
-"""A confirmed reservation starts its allocation by itself, once its window has begun (docs/reservations.md)."""
+"""Starts the allocation of a confirmed reservation's template once its window has begun (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import assert_never
 from uuid import UUID, uuid4
 
-from orchestrator.allocations.states import Actor, ActorKind
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, transact
 from orchestrator.placement.admission import admit_use
 from orchestrator.placement.inventory import Catalogue
-from orchestrator.problems import Forbidden, Overloaded, Problem, SshKeyNotFound
+from orchestrator.placement.outcomes import StaleCatalogue
+from orchestrator.problems import Overloaded, Problem
+from orchestrator.reservations.outcomes import TurnedOver
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import (
     ReservationChange,
@@ -29,31 +30,32 @@ from orchestrator.reservations.store.turn_over import (
     find_held_claim,
     turn_over_claim,
 )
+from orchestrator.tenants.principals import Actor, ActorKind
 
 _ACTOR = Actor(ActorKind.TENANT, "starts_at")
 
 
 class Started(StrEnum):
-    """What became of it."""
+    """The outcome of a start."""
 
     ONE = "one"
-    """One allocation exists now; more may follow."""
+    """One allocation was created; more claims are left."""
     LAST = "last"
-    """The reservation is consumed."""
+    """The last claim was turned over; the reservation is consumed."""
     FAILED = "failed"
-    """It cannot become what it was to become, whatever its node: it has ended, and `reservation.failed` says why."""
+    """The template cannot start on any node; the reservation ended, and `reservation.failed` contains the reason."""
     STOPPED = "stopped"
-    """Its units are out of service; nothing was done."""
+    """Its units are out of service; nothing was changed."""
     NOT_DUE = "not_due"
-    """Nothing is to be started (any more)."""
+    """There is nothing to start, or not yet."""
 
 
 class _CatalogueMoved(Exception):
-    """An operator changed the SKU or the image since it was read; read it again."""
+    """An operator changed the SKU or the image since it was read; read the catalogue again."""
 
 
 async def start_reservation(context: Context, catalogue: CatalogueCache, reservation_id: UUID) -> Started:
-    """Turn one of its claims over to the allocation of its template, judged after its locks; answers what became of it."""
+    """Turn one claim over to an allocation of its template, evaluated after its locks."""
     for _ in range(TRIES_MAX):
         offered = await catalogue.before_refusing()
 
@@ -72,14 +74,14 @@ async def start_reservation(context: Context, catalogue: CatalogueCache, reserva
             return await transact(context, work)
         except _CatalogueMoved:
             catalogue.forget()
-    raise Overloaded("operators kept changing what is to be started; try again")
+    raise Overloaded(f"the catalogue changed in each of {TRIES_MAX} attempts; retry")
 
 
 async def _start(
     context: Context, tx: Transaction, offered: Catalogue, subject: ReservationSubject, claim: HeldClaim
 ) -> Started:
-    assert subject.sku is not None, "only reservations of a SKU start by themselves"
-    assert subject.template is not None, "the caller looked"
+    assert subject.sku is not None, "only reservations of a SKU have a template"
+    assert subject.template is not None, "the caller checked it"
     try:
         admitted = admit_use(offered, subject.sku, claim, subject.template["image"], sold=True)
     except Problem as refusal:
@@ -88,19 +90,18 @@ async def _start(
     bounds = StartBounds(limits.requested_seconds_max, limits.units_seconds_max)
     start = _start_of(subject, claim)
     outcome = await turn_over_claim(tx, subject, claim, admitted, start, bounds, _ACTOR)
-    match outcome["outcome"]:
-        case "stale":
+    match outcome:
+        case TurnedOver(last=True):
+            await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)
+            return Started.LAST
+        case TurnedOver():
+            return Started.ONE
+        case StaleCatalogue():
             raise _CatalogueMoved
-        case "ssh_key":
-            return await _fail(context, tx, subject, SshKeyNotFound("one of its SSH keys does not exist any more"))
-        case "tenant":
-            return await _fail(context, tx, subject, Forbidden("its tenant is suspended"))
-        case "depleted":
-            return await _fail(context, tx, subject, BalanceDepleted("its tenant's prepaid balance is used up"))
-    if not outcome["last"]:
-        return Started.ONE
-    await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)
-    return Started.LAST
+        case Problem():
+            return await _fail(context, tx, subject, outcome)
+        case _:
+            assert_never(outcome)
 
 
 def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:

@@ -1,8 +1,8 @@
-"""Confirms holds in one server-side call (migrations): states, operations and events together (P2, P5)."""
+"""SQL that confirms holds: states, operations and events commit in one call (P2, P5)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -10,9 +10,13 @@ from uuid import UUID
 import orjson
 
 from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
+from orchestrator.problems import InvalidState, OperationInProgress
+from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
+from orchestrator.reservations.refusals import HolderMismatch
 
-# What finds nothing left to do has its place in the log by an event of its own, as everywhere (`conclude`).
+# A `noop` changes no reservation, so its position in the log is an event `operation.committed` (as in `conclude`).
 _ALONE = """
 with done as materialized (
     select confirm_once(:tenant_id, :key, decode(:fingerprint, 'hex'), :retention_seconds, :id, :holder_id,
@@ -39,7 +43,7 @@ select outcomes, case when outcomes @> '[{{"outcome": "noop"}}]' then (
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """One confirm, as the reservation's tenant asked for it."""
+    """A tenant's request to confirm a hold."""
 
     operation: Operation
     tenant_id: UUID
@@ -47,7 +51,7 @@ class Confirm:
     holder_id: str
 
     def item(self) -> dict[str, Any]:
-        """What the server-side calls take."""
+        """The parameters of `confirm_once`."""
         return {
             "tenant_id": str(self.tenant_id), "key": self.operation.key, "fingerprint": self.operation.fingerprint.hex(),
             "retention_seconds": self.operation.retention_seconds, "id": str(self.reservation_id),
@@ -55,17 +59,38 @@ class Confirm:
         }  # fmt: skip
 
 
-async def confirm_once(tx: Transaction, confirm: Confirm) -> dict[str, Any]:
-    """What became of it, in the words of `confirm_once`. Everything but `ok` and `noop` leaves nothing behind.
-
-    Judged by the clock after the reservation's lock, which is the only one that it takes.
-    """
-    outcome: dict[str, Any] = (await tx.execute(_ALONE, confirm.item())).scalar_one()
-    return outcome
+async def confirm_once(tx: Transaction, confirm: Confirm) -> ConfirmOutcome:
+    """Confirm one hold, judged by the clock after the reservation's lock, which is the only lock that it takes."""
+    return _decode((await tx.execute(_ALONE, confirm.item())).scalar_one())
 
 
-async def confirm_together(tx: Transaction, confirms: Sequence[Confirm]) -> list[dict[str, Any]]:
-    """The same for a list, in its order; `again` for one that would have to wait for somebody."""
+async def confirm_together(tx: Transaction, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
+    """Confirm a batch; return one outcome per confirm, in input order. A locked reservation is `TryAgain`."""
     items = orjson.dumps([confirm.item() for confirm in confirms]).decode()
-    outcomes: list[dict[str, Any]] = (await tx.execute(_TOGETHER, {"items": items})).scalar_one()
-    return outcomes
+    outcomes = (await tx.execute(_TOGETHER, {"items": items})).scalar_one()
+    return [_decode(outcome) for outcome in outcomes]
+
+
+def _decode(outcome: Mapping[str, Any]) -> ConfirmOutcome:
+    """One outcome of `confirm_once` or `confirm_together`."""
+    match outcome["outcome"]:
+        case "ok" | "noop":
+            return Confirmed(outcome["body"])
+        case "existing":
+            return StoredResponse.decode(outcome)
+        case "overdue":
+            return Overdue()
+        case "missing":
+            return Missing()
+        case "again":
+            return TryAgain()
+        case "holder":
+            return HolderMismatch.of_reservation()
+        case "state":
+            return InvalidState(
+                f"the reservation is {outcome['state']}; only a hold can be confirmed", state=outcome["state"]
+            )
+        case "in_progress":
+            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
+        case word:
+            raise ValueError(f"{word} is not an outcome of a confirm")

@@ -1,12 +1,12 @@
-"""Holds units in one server-side call (`hold_once`, migrations): claims, reservation, operation and event together (P1, P2).
+"""SQL that holds units: claims, reservation, operation and event commit in one call (P1, P2).
 
-What is wanted comes resolved: names parsed, a SKU admitted with the classes of nodes to try. The clock, the world and
-the bounds are judged there, after the locks.
+The target is resolved before: names are parsed, a SKU is admitted with the node classes to try. `hold_once` evaluates
+clock, claims and bounds after its locks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,23 +16,36 @@ import orjson
 import psycopg
 import sqlalchemy.exc
 
+from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict, sqlstate_of
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
+from orchestrator.placement.outcomes import NoRoom
+from orchestrator.placement.refusals import quota_exceeded, tenant_suspended
+from orchestrator.placement.store.placing import QUOTA_MOVED
 from orchestrator.placement.windows import Pick
-from orchestrator.problems import Invalid
-from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationTableFull
+from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.reservations.outcomes import Held, HoldOutcome
+from orchestrator.reservations.refusals import (
+    ExpirationIndexFull,
+    ReservationTableFull,
+    ResourceBusy,
+    ResourceNotFound,
+    ResourceOutOfService,
+    WindowInvalid,
+)
 from orchestrator.reservations.resource_names import NamedResources
 
 TABLE_FULL = "BF001"
-RIVAL_STATES = frozenset({"BQ001", "23P01", "23505"})
-"""The quota moved, somebody else has the units, or the key: another look tells."""
+RIVAL_STATES = frozenset({QUOTA_MOVED, "23P01", "23505"})
+"""Another transaction changed the quota, or took the units or the key; call again."""
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
-"""Constraints that a reservation passes when it holds more, or names it at greater length, than its event can tell."""
+"""Constraints that refuse a reservation whose resource names do not fit into its event."""
 _ALONE = "select hold_once(cast(:item as jsonb))"
-# A list takes one key after another, and near the bound of a table whoever adds a row waits for those that did: whoever has
-# the key that the list wants next may be waiting for the room that the list has. So near a bound each goes alone. A list
-# that begins so far from it does not come near it.
+# A batch reserves its keys one after another. Near the bound of a table, each insert waits for earlier inserts to commit: the
+# holder of the batch's next key may wait for a row that the batch has reserved, a deadlock. So near a bound each item goes
+# alone; a batch that starts this many rows below the bound cannot reach it.
 _FAR_ROWS = 20_000
 _TOGETHER = f"""
 with room as materialized (
@@ -48,9 +61,9 @@ select case when left_rows >= {_FAR_ROWS} then hold_together(cast(:item as jsonb
 
 @dataclass(frozen=True, slots=True)
 class AdmittedGpus:
-    """`count` times the units of a SKU; `wait` locks busy nodes instead of passing over them.
+    """`count` times the units of a SKU. `wait`: wait for locked nodes instead of skipping them.
 
-    `picks`: where each of them was found free in the window; no other place is tried.
+    `picks`: nodes and slots that are free in the window; no others are tried.
     """
 
     units: AdmittedUnits
@@ -61,7 +74,7 @@ class AdmittedGpus:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One hold, as its tenant asked for it; times may be absent: from now on, without an end."""
+    """A tenant's request to hold units. Without `starts_at` it begins now, without `ends_at` it has no end."""
 
     operation: Operation
     tenant_id: UUID
@@ -76,7 +89,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class HoldBounds:
-    """What a hold must keep to; settings of the same names. Durations are seconds."""
+    """Bounds of a hold; settings of the same names. Durations are seconds."""
 
     window_seconds_max: float
     reservation_retention_seconds: float
@@ -85,31 +98,63 @@ class HoldBounds:
     shard: int
 
 
-Wanted = NamedResources | AdmittedGpus
+HoldTarget = NamedResources | AdmittedGpus
 
 
-async def hold_once(tx: Transaction, hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
-    """What became of it, in the words of `hold_once` (migrations). Everything but `held` leaves nothing behind.
+async def hold_once(tx: Transaction, hold: Hold, target: HoldTarget, bounds: HoldBounds) -> HoldOutcome:
+    """Hold the target, all or nothing. Any outcome but `Held` leaves nothing behind.
 
-    Raises `ReservationTableFull`, `ExpirationIndexFull`, `Invalid` for more than one reservation can tell of, and
-    `TransactionConflict` when rivals came between.
+    Raises `ReservationTableFull`, `ExpirationIndexFull`, `Invalid` for more names than one reservation can list, and
+    `TransactionConflict` if a concurrent transaction took the units or the key.
     """
-    outcome: dict[str, Any] = await _call(tx, _ALONE, _item(hold, wanted, bounds), bounds)
-    return outcome
+    return _decode(await _call(tx, _ALONE, _item(hold, target, bounds), bounds))
 
 
 async def hold_together(
-    tx: Transaction, holds: Sequence[tuple[Hold, Wanted]], bounds: HoldBounds
-) -> list[dict[str, Any]]:
-    """The same for a list, in its order; `again` for one that would have to wait.
+    tx: Transaction, holds: Sequence[tuple[Hold, HoldTarget]], bounds: HoldBounds
+) -> list[HoldOutcome]:
+    """Hold a batch; return one outcome per hold, in input order. What would wait for a lock is `TryAgain`.
 
-    For each of it near the bound of a table. Raises what `hold_once` raises, for the list as a whole, and
-    `OperationInProgress` soon where somebody holds a key or a quota that one of it needs.
+    Near the bound of a table every item is `TryAgain`. Raises what `hold_once` raises, for the batch as a whole, and
+    `OperationInProgress` soon if another transaction holds a key or quota of the batch.
     """
-    items = [_item(hold, wanted, bounds) for hold, wanted in holds]
+    items = [_item(hold, target, bounds) for hold, target in holds]
     room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max}
-    outcomes: list[dict[str, Any]] | None = await _call(tx, _TOGETHER, items, bounds, **room)
-    return [{"outcome": "again"}] * len(holds) if outcomes is None else outcomes
+    outcomes = await _call(tx, _TOGETHER, items, bounds, **room)
+    if outcomes is None:
+        return [TryAgain()] * len(holds)
+    return [_decode(outcome) for outcome in outcomes]
+
+
+def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
+    """One outcome of `hold_once` or `hold_together`."""
+    match outcome["outcome"]:
+        case "held":
+            return Held(outcome["body"])
+        case "existing":
+            return StoredResponse.decode(outcome)
+        case "no_room":
+            return NoRoom()
+        case "again":
+            return TryAgain()
+        case "busy":
+            return ResourceBusy.in_window(outcome["conflicts"])
+        case "not_found":
+            return ResourceNotFound.named(outcome["names"])
+        case "out_of_service":
+            return ResourceOutOfService.named(outcome["names"], outcome["reason"])
+        case "window":
+            return WindowInvalid(outcome["detail"])
+        case "quota":
+            return quota_exceeded(outcome["gpus_used"], outcome["gpus_limit"])
+        case "tenant":
+            return tenant_suspended()
+        case "depleted":
+            return BalanceDepleted.of_tenant()
+        case "in_progress":
+            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
+        case word:
+            raise ValueError(f"{word} is not an outcome of a hold")
 
 
 async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:
@@ -122,7 +167,7 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
         if state == TABLE_FULL:
             raise _full(error, bounds) from error
         if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in BOUNDS_OF_ONE:
-            message = "these are too many, or their names too long, for one reservation; make several"
+            message = "these names are too many or too long for one reservation; make several reservations"
             raise Invalid(f"resources: {message}", errors=[{"field": "resources", "message": message}]) from error
         raise
     return result.scalar_one()
@@ -130,14 +175,14 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
 
 def _full(error: sqlalchemy.exc.DBAPIError, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:
     if "holds" in str(error.orig).splitlines()[0]:
-        return ExpirationIndexFull(
-            f"{bounds.holds_max} holds wait for their deadline, which is the most; none was made"
-        )
-    return ReservationTableFull(f"{bounds.reservations_max} reservations are live, which is the most; none was made")
+        return ExpirationIndexFull(f"the limit of {bounds.holds_max:,} holds is reached; nothing was held; retry later")
+    return ReservationTableFull(
+        f"the limit of {bounds.reservations_max:,} live reservations is reached; nothing was held; retry later"
+    )
 
 
-def _item(hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
-    return (_of_sku(wanted) if isinstance(wanted, AdmittedGpus) else _of_names(wanted)) | {
+def _item(hold: Hold, target: HoldTarget, bounds: HoldBounds) -> dict[str, Any]:
+    return (_sku_item(target) if isinstance(target, AdmittedGpus) else _named_item(target)) | {
         "tenant_id": str(hold.tenant_id),
         "key": hold.operation.key,
         "fingerprint": hold.operation.fingerprint.hex(),
@@ -158,34 +203,34 @@ def _item(hold: Hold, wanted: Wanted, bounds: HoldBounds) -> dict[str, Any]:
     }
 
 
-def _of_names(wanted: NamedResources) -> dict[str, Any]:
+def _named_item(target: NamedResources) -> dict[str, Any]:
     return {
-        "resources": wanted.names,
-        "nodes": [str(node) for node in wanted.nodes],
-        "slots": [{"node": str(slot.node), "index": slot.index} for slot in wanted.slots],
-        "registered": wanted.registered,
+        "resources": target.names,
+        "nodes": [str(node) for node in target.nodes],
+        "slots": [{"node": str(slot.node), "index": slot.index} for slot in target.slots],
+        "registered": target.registered,
     }
 
 
-def _of_sku(wanted: AdmittedGpus) -> dict[str, Any]:
-    units = wanted.units
+def _sku_item(target: AdmittedGpus) -> dict[str, Any]:
+    units = target.units
     choices = units.decision.choices
-    return _picked(wanted.picks) | {
+    return _picked_item(target.picks) | {
         "sku": units.sku.name,
         "gpus": units.gpus,
         "region": units.pool.region,
-        "quantity": wanted.count,
+        "quantity": target.count,
         "pool_id": units.pool.pool_id,
         "shape": units.sku.shape,
         "classes": [choice.fit.number for choice in choices],
         "lows": [choice.low for choice in choices],
         "highs": [choice.high for choice in choices],
-        "wait": wanted.wait,
+        "wait": target.wait,
     }
 
 
-def _picked(picks: tuple[Pick, ...] | None) -> dict[str, Any]:
-    """The picks, and their slots as if they had been named."""
+def _picked_item(picks: tuple[Pick, ...] | None) -> dict[str, Any]:
+    """The picks, and their slots in the form of named slots."""
     if picks is None:
         return {}
     slots = [

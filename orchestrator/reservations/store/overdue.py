@@ -1,18 +1,18 @@
-"""Holds past their deadline and windows that are over: found without locks, ended under them (P5: late, never early)."""
+"""SQL for overdue holds and windows past their end: found without locks, ended under them (P5: late, never early)."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.tenants.principals import Actor
 
-# Holds that are overdue are few: sweepers end them within seconds. So the index by deadline is the way to all of these.
-# The clock is asked once, in a query of its own: no index is searched for what may be another value at each row.
-# OFFSET keeps the planner from turning a question about a few into a join with all that is held.
+# Overdue holds are few, because sweepers end them within seconds, so the index by deadline serves all of these.
+# The clock is read in a subquery, once: an index cannot be searched for a value that may change at each row.
+# OFFSET keeps the planner from joining a few holds with all open claims.
 _OVERDUE = """
 select r.id from reservations r
 where r.state = 'hold' and r.expires_at <= (select clock_timestamp())
@@ -28,8 +28,8 @@ where r.state = 'confirmed' and r.waits_until <= (select clock_timestamp()) and 
 order by r.waits_until, r.position limit :limit
 """
 _WAITED_FOR_NODE = "select waits_for = 'node' from reservations where id = :id"
-_NODE_TOO_LATE = (ResourceOutOfService.code, "its node was not heard of before its window was over")
-# Arrays leave the planner nothing to join: a few are looked up, however many it takes them for.
+_NODE_TOO_LATE = (ResourceOutOfService.code, "its node was offline until its window ended")
+# Arrays keep the planner from joins: a few rows are looked up, whatever number it estimates.
 _RETIRE = """
 with picked as (
     select ctid from reservations
@@ -48,7 +48,7 @@ _RAISE = "update reservation_watermark set position = :position where position <
 async def find_overdue_holds(
     reading: Reading, limit: int, *, tenant_id: UUID | None = None, pool_id: int | None = None
 ) -> list[UUID]:
-    """At most `limit` holds past their deadline, the earliest first; of a tenant or with units of a pool, if named."""
+    """At most `limit` holds past their deadline, the earliest first; of a tenant or with units of a pool, if given."""
     values = {"tenant_id": tenant_id, "pool_id": pool_id, "limit": limit}
     return list((await reading.execute(_OVERDUE, values)).scalars())
 
@@ -59,7 +59,7 @@ async def find_windows_over(reading: Reading, limit: int) -> list[UUID]:
 
 
 async def expire_if_overdue(tx: Transaction, reservation_id: UUID, retention_seconds: float, actor: Actor) -> bool:
-    """End the hold if its deadline has passed by the clock after its locks; whether it did."""
+    """Expire the hold if its deadline has passed by the clock after its locks; return whether it expired."""
     subject = await lock_reservation(tx, reservation_id, None)
     if subject is None or not subject.overdue:
         return False
@@ -68,9 +68,9 @@ async def expire_if_overdue(tx: Transaction, reservation_id: UUID, retention_sec
 
 
 async def release_if_over(tx: Transaction, reservation_id: UUID, retention_seconds: float, actor: Actor) -> bool:
-    """End a confirmed window that has passed by the clock after its locks; whether it did.
+    """End a confirmed window that has passed by the clock after its locks; return whether it ended.
 
-    As unused, or as failed if the allocation that it stands for waited for its node until then.
+    It becomes `released`, or `cancelled` with a failure if its template waited for a node until then.
     """
     subject = await lock_reservation(tx, reservation_id, None)
     if subject is None or not subject.over:
@@ -83,9 +83,9 @@ async def release_if_over(tx: Transaction, reservation_id: UUID, retention_secon
 
 
 async def delete_retired(tx: Transaction, limit: int) -> int:
-    """Forget at most `limit` reservations whose record was kept long enough, the earliest first; how many there were.
+    """Delete at most `limit` reservations past their retention, the earliest first; return how many.
 
-    From the same commit on the watermark tells of each of them that it is retired.
+    The watermark rises in the same transaction, so that their ids answer `reservation_retired`.
     """
     row = (await tx.execute(_RETIRE, {"limit": limit})).one()
     if row.number:

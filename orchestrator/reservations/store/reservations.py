@@ -1,8 +1,8 @@
-"""A reservation under its locks, and the one function that changes its state (DESIGN §4, §5).
+"""SQL that locks a reservation, and the only function that changes its state (DESIGN §4, §5).
 
-Lock order: nodes by id, resources by id, the reservation, its claims; quota last. Whoever holds a `ReservationSubject`
-holds all of these until its transaction ends (`lock_reservation`), or the reservation alone (`lock_reservation_alone`):
-enough for whatever leaves its claims as they are.
+Lock order: nodes by id, resources by id, the reservation, its claims; quota last. A transaction with a `ReservationSubject`
+holds all of these locks (`lock_reservation`), or that of the reservation alone (`lock_reservation_alone`), which is enough for
+changes that leave its claims as they are.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
 from orchestrator.reservations.states import LIVE_RESERVATION_STATES, RESERVATION_TRANSITIONS, ReservationState
+from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationSubject:
-    """A locked reservation; `clock` is the database's time after the locks were had."""
+    """A locked reservation; `clock` is the database's time after the locks."""
 
     id: UUID
     tenant_id: UUID
@@ -41,12 +41,12 @@ class ReservationSubject:
 
     @property
     def name(self) -> str:
-        """How events and the audit call it."""
+        """Its name in events and the audit."""
         return f"reservations/{self.id}"
 
     @property
     def live(self) -> bool:
-        """Whether it holds anything."""
+        """Whether it is a hold or confirmed."""
         return self.state in LIVE_RESERVATION_STATES
 
     @property
@@ -67,10 +67,10 @@ class ReservationSubject:
 
 @dataclass(frozen=True, slots=True)
 class ReservationChange:
-    """A transition: to where, and what its event says besides the reservation, its holder and the clock it was judged by.
+    """A transition, and what its event contains besides the reservation, its holder and the clock.
 
-    `retention_seconds`: how long an ended one can be read. `turned_over`: its claims have become allocations' already,
-    and their quota with them. `failure`: code and detail of why it could not be used; then it is told as `failed`.
+    `retention_seconds`: how long an ended reservation is kept. `turned_over`: its claims and their quota belong to
+    allocations already. `failure`: code and detail; the event is then `reservation.failed`.
     """
 
     to_state: ReservationState
@@ -98,7 +98,7 @@ select id from resources
 where id in (select resource_id from claims where owner_id = :id and closed_at is null and resource_id is not null)
 order by id for no key update
 """
-# In two statements: the clock is read when the lock is had (TRAPS: one statement judges by the time before its wait).
+# Two statements, so that the clock is read after the lock: a single statement would read it before its wait (TRAPS).
 _LOCK = """
 select from reservations where id = :id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)
 for no key update
@@ -123,7 +123,7 @@ update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_versio
 
 
 async def lock_reservation(tx: Transaction, reservation_id: UUID, tenant_id: UUID | None) -> ReservationSubject | None:
-    """Lock what it holds, then itself. None if there is none (of that tenant, if named)."""
+    """Lock its nodes and resources, then the reservation. None if there is no such reservation (of that tenant, if given)."""
     nodes = set((await tx.execute(_LOCK_NODES, {"id": reservation_id})).scalars())
     seats = set((await tx.execute(_LOCK_RESOURCES, {"id": reservation_id})).scalars())
     return await _lock(tx, reservation_id, tenant_id, nodes, seats)
@@ -132,7 +132,7 @@ async def lock_reservation(tx: Transaction, reservation_id: UUID, tenant_id: UUI
 async def lock_reservation_alone(
     tx: Transaction, reservation_id: UUID, tenant_id: UUID | None
 ) -> ReservationSubject | None:
-    """Lock the reservation and nothing that it holds: for what leaves its claims as they are."""
+    """Lock the reservation without its nodes and resources, for changes that leave its claims as they are."""
     return await _lock(tx, reservation_id, tenant_id, None, None)
 
 
@@ -152,15 +152,15 @@ async def _lock(
 async def advance_reservation_if(
     tx: Transaction, subject: ReservationSubject, change: ReservationChange, actor: Actor
 ) -> int:
-    """Take the reservation from the state it was locked in to the next, and answer its new row version.
+    """Change the state of a locked reservation; return its new row version.
 
-    State, times and event change together or not at all, judged by the subject's clock. A final state ends the right to
-    whatever it still holds, and returns the tenant's quota, which is locked here: call this after all else.
-    Raises `InvalidState` if there is no such transition, `TransactionConflict` if the row is not as it was locked.
+    State, times and event change together or not at all, by the subject's clock. A final state closes its open claims and
+    returns the tenant's quota, which is locked here, so call this last.
+    Raises `InvalidState` if there is no such transition, `TransactionConflict` if the row changed.
     """
     if (subject.state, change.to_state) not in RESERVATION_TRANSITIONS:
         raise InvalidState(
-            f"a reservation in state {subject.state} cannot become {change.to_state}", state=subject.state
+            f"the reservation is {subject.state}; it cannot become {change.to_state}", state=subject.state
         )
     deadline = {"deadline": rfc3339(subject.expires_at)} if change.to_state is ReservationState.EXPIRED else {}
     event, failure = _EVENTS[change.to_state], {}

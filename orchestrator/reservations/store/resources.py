@@ -1,29 +1,34 @@
-"""Resources: nodes, slots, and what operators register; what each is now, derived from claims (docs/reservations.md).
+"""SQL for resources (nodes, slots, registered ones) and their states, derived from claims (docs/reference/reservations.md).
 
-`row_version` grows with every transition of a resource's state, also with those that come by mere passing of time: to what
-is stored it adds one for each step that an open claim has gone by itself, if nothing is on its units (`outgrow_claim`,
-migrations).
+`row_version` grows with every change of a resource's state, also with those that only time causes: each step that an open
+claim made by time alone adds one to the stored value, if nothing occupies its units (`outgrow_claim`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import AlreadyExists
+from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import ResourceName, Slot
 from orchestrator.reservations.states import ResourceState
+from orchestrator.tenants.principals import Actor
 
 ResourceKind = Literal["node", "slot", "registered"]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource now. `reason` when out of service; `reservation_id` of the caller's reservation that covers now.
+    """A resource now. `reason`: why it is out of service. `reservation_id`: the caller's reservation whose window includes now.
 
-    `place` is its place in lists: by unit number, a node before its first slot.
+    `place`: its position in lists, by unit number, a node before its first slot.
     """
 
     id: str
@@ -36,7 +41,7 @@ class Resource:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As clients see it."""
+        """Its JSON."""
         return {name: getattr(self, name) for name in Resource.__slots__ if name != "place"}
 
 
@@ -111,13 +116,13 @@ _LIST_OF_ALL = _SHOW.format(
 
 
 async def require_new_resource(tx: Transaction, resource_id: str) -> None:
-    """Nothing is registered under this id so far. Raises `AlreadyExists`."""
+    """Raise `AlreadyExists` if the id is registered."""
     if (await tx.execute(_FIND, {"id": resource_id})).first() is not None:
         raise _already_there(resource_id)
 
 
 async def insert_resource(tx: Transaction, resource_id: str) -> int:
-    """A registered resource, in service; answers its unit number. Raises `AlreadyExists`."""
+    """Register a resource, in service; return its unit number. Raises `AlreadyExists`."""
     await tx.execute(_LOCK_UNITS)
     unit: int | None = (await tx.execute(_INSERT, {"id": resource_id})).scalar_one_or_none()
     if unit is None:
@@ -126,11 +131,13 @@ async def insert_resource(tx: Transaction, resource_id: str) -> int:
 
 
 def _already_there(resource_id: str) -> AlreadyExists:
-    return AlreadyExists(f"there is already a resource called {resource_id!r}", existing_id=resource_id)
+    return AlreadyExists(
+        f"a resource {resource_id!r} is registered already; choose another id", existing_id=resource_id
+    )
 
 
 async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | None) -> Resource | None:
-    """One resource as this tenant may see it, or as operators do if none is named; None if there is none."""
+    """One resource for a tenant, or for operators if `tenant_id` is None; None if there is none."""
     if isinstance(name, UUID):
         found = await reading.execute(_SHOW_NODE, {"node_id": name, "tenant_id": tenant_id})
     elif isinstance(name, Slot):
@@ -145,9 +152,41 @@ async def read_resource(reading: Reading, name: ResourceName, tenant_id: UUID | 
 async def list_resources(
     reading: Reading, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
 ) -> list[Resource]:
-    """Up to `limit` resources after this place, of one kind if named."""
+    """Up to `limit` resources after this position, of one kind if given."""
     sql = _LIST_OF_ALL if kind is None else _LIST_OF_KIND[kind]
     # A node's place is twice its first unit, a unit's own is one more than that.
     values = {"tenant_id": tenant_id, "last_node": after // 2, "next_unit": (after + 1) // 2, "limit": limit}
     rows = await reading.execute(sql, values)
     return [Resource(**row._mapping) for row in rows]
+
+
+IN_SERVICE, OUT_OF_SERVICE = "in_service", "out_of_service"
+_LOCK_SERVICE = "select state, reason from resources where id = :id for no key update"
+_SET_SERVICE = "update resources set state = :state, reason = :reason, row_version = row_version + 1 where id = :id"
+
+
+async def change_service(
+    tx: Transaction, resource_id: str, reason: str | None, actor: Actor, operation: Operation
+) -> dict[str, Any]:
+    """Take the resource out of service with a reason, or back into service without one; return its document.
+
+    Its holder keeps it. A repetition is audited, but changes and emits nothing. Raises `ResourceNotFound`.
+    """
+    before = (await tx.execute(_LOCK_SERVICE, {"id": resource_id})).first()
+    if before is None:
+        raise ResourceNotFound(
+            f"there is no registered resource {resource_id!r}; GET /api/v1/resources?kind=registered lists them",
+            resources=[resource_id],
+        )
+    state = IN_SERVICE if reason is None else OUT_OF_SERVICE
+    said = {"from": before.state, "to": state, **({} if reason is None else {"reason": reason})}
+    subject = f"resources/{resource_id}"
+    if (before.state, before.reason) != (state, reason):
+        await tx.execute(_SET_SERVICE, {"id": resource_id, "state": state, "reason": reason})
+        event = EventType.RESOURCE_IN_SERVICE if reason is None else EventType.RESOURCE_OUT_OF_SERVICE
+        payload = {"resource_id": resource_id, **said}
+        await append_event(tx, Event(event, subject, uuid4(), None, payload, operation.key, operation.request_id))
+    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)
+    after = await read_resource(tx, resource_id, None)
+    assert after is not None, "a locked resource can be read"
+    return after.document

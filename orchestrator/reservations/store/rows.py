@@ -1,4 +1,4 @@
-"""Reservations as clients see them, and what is told of those whose row is gone (docs/reservations.md)."""
+"""SQL that reads reservations as JSON, and the refusal for ids without a row (docs/reference/reservations.md)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _READ = """
 select reservation_answer(r, cast(:result as text)) as body from reservations r
 where r.id = :id and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id)
 """
-# Each has its index (migrations/sql/0005_history.sql) and says the condition that this one is for, so no other will do: with
-# `tenant_id = :tenant_id` that of positions would, with all that others have ever had in it.
+# Each statement repeats the condition of its partial index, so that the planner uses that one; with
+# `tenant_id = :tenant_id` it could choose the index by position, which contains all tenants.
 _LIST_OF_TENANT = """
 select r.position, reservation_answer(r, null) as body from reservations r
 where (r.tenant_id, r.position) > (:tenant_id, :after) and r.tenant_id <= :tenant_id and r.position > 0
@@ -33,7 +33,7 @@ _WATERMARK = "select position from reservation_watermark"
 async def read_reservation(
     reading: Reading, reservation_id: UUID, tenant_id: UUID | None, result: str | None = None
 ) -> dict[str, Any] | None:
-    """One reservation; None if there is none, or it is another tenant's. No tenant means any."""
+    """One reservation of the tenant, or of any tenant if `tenant_id` is None; None if there is none."""
     values = {"id": reservation_id, "tenant_id": tenant_id, "result": result}
     body: dict[str, Any] | None = (await reading.execute(_READ, values)).scalar_one_or_none()
     return body
@@ -42,7 +42,7 @@ async def read_reservation(
 async def list_reservations(
     reading: Reading, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Up to `limit` of the tenant's after this position, oldest first, each with its position."""
+    """Up to `limit` reservations of the tenant after this position, oldest first, each with its position."""
     values = {"tenant_id": tenant_id, "after": after, "limit": limit}
     if state is None:
         found = await reading.execute(_LIST_OF_TENANT, values)
@@ -52,11 +52,11 @@ async def list_reservations(
 
 
 async def why_missing(reading: Reading, reservation_id: UUID, shard: int) -> Problem:
-    """The refusal for an id without a row, or with another tenant's: retired at or below the watermark, else unknown.
+    """The refusal for an id without a row of the tenant: retired at or below the watermark, else unknown.
 
-    The answer depends on nothing but the id and the watermark, so it tells nobody about others' reservations.
+    It depends only on the id and the watermark, so that it discloses nothing about other tenants' reservations.
     """
     position = position_of(reservation_id, shard)
     if position is not None and position <= (await reading.execute(_WATERMARK)).scalar_one():
-        return ReservationRetired(f"the record of reservation {reservation_id} is not kept any more")
+        return ReservationRetired(f"reservation {reservation_id} ended, and its record was deleted after the retention")
     return ReservationNotFound(f"there is no reservation {reservation_id}")

@@ -1,6 +1,6 @@
-"""Confirmed reservations that start an allocation by themselves, and claims that cannot stay where they are.
+"""SQL for reservations whose template is due to start, and for claims on nodes that are out of service.
 
-Looked at without locks, bounded, earliest first; whoever acts locks and looks again.
+Searches are bounded, without locks, the earliest first; the command that acts locks and evaluates again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ where state = 'confirmed' and waits_until <= (select clock_timestamp()) and temp
   and (ends_at is null or ends_at > clock_timestamp())
 order by waits_until, position limit :limit
 """
-# Nodes whose operators or whose silence keep them from new work, and what begun reservations of a SKU hold on them.
+# Claims of begun reservations of a SKU on nodes that are not active or not online.
 _STRANDED = """
 select distinct r.id, r.position from nodes n
 join claims c on c.node_id = n.id and c.closed_at is null and c.owner_kind = 'reservation'
@@ -41,7 +41,7 @@ left join lateral (select min(coalesce(s.reason, 'a slot is out of service')) as
 where r.id = :id and r.sku is not null and (n.state <> 'active' or not n.online or s.stopped > 0)
 order by silent, c.id limit 1
 """
-# Silent nodes speak again, or equal ones become free: each is looked at in its turn, so that none hides another.
+# A node may come back, or an equal one become free, so each reservation is tried in turn, by position.
 _LATE = """
 select id, position from reservations
 where state = 'confirmed' and waits_for = 'node' and position > :after order by position limit :limit
@@ -78,9 +78,9 @@ _MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, :judged_at)"
 
 @dataclass(frozen=True, slots=True)
 class StoppedClaim:
-    """A claim of a SKU's reservation whose node, or one of whose slots, cannot be used now; `reason` says why.
+    """A claim of a SKU's reservation whose node or slots cannot be used now, with the reason.
 
-    `silent`: nobody took anything out of service; the node is not heard of, and may be heard of again.
+    `silent`: nothing was taken out of service; the node is only offline, and may come back.
     """
 
     id: int
@@ -94,50 +94,50 @@ class StoppedClaim:
 
 
 async def find_due_starts(reading: Reading, limit: int) -> list[UUID]:
-    """Reservations whose allocation is to start by itself, and whose window has begun and is not over."""
+    """Reservations with a template whose window has begun and is not past."""
     return list((await reading.execute(_DUE, {"limit": limit})).scalars())
 
 
 async def find_stranded(reading: Reading, limit: int) -> list[UUID]:
-    """Reservations of a SKU, begun and not yet used, on nodes that are out of service; not those that start by themselves."""
+    """Begun, unused reservations of a SKU on nodes out of service; without those that have a template."""
     return [row.id for row in await reading.execute(_STRANDED, {"limit": limit})]
 
 
 async def find_stopped_claim(reading: Reading, reservation_id: UUID) -> StoppedClaim | None:
-    """The first claim of the reservation that cannot be used where it is; one that nobody waits for goes first."""
+    """The first claim of the reservation that cannot be used on its node; units out of service before offline nodes."""
     row = (await reading.execute(_STOPPED, {"id": reservation_id})).first()
     return None if row is None else StoppedClaim(**row._mapping)
 
 
 async def find_late_starts(reading: Reading, after: int, limit: int) -> list[tuple[UUID, int]]:
-    """Reservations whose allocation waits for a node to start on, by position, those beyond `after`; with the positions."""
+    """Reservations whose start waits for a node, after this position, each with its position."""
     return [(row.id, row.position) for row in await reading.execute(_LATE, {"after": after, "limit": limit})]
 
 
 async def may_wait_for_node(tx: Transaction, subject: ReservationSubject, claim: StoppedClaim) -> tuple[bool, bool]:
-    """Whether the start of a locked reservation may wait for the claim's node now, and whether it does so already."""
+    """Whether the start of a locked reservation may wait for the claim's node, and whether it waits already."""
     wait = (await tx.execute(_READ_WAIT, {"id": subject.id})).one()
     return claim.silent and not (wait.begun and wait.waits_until <= subject.clock), wait.begun
 
 
 async def wait_for_node(tx: Transaction, subject: ReservationSubject, claim: StoppedClaim, seconds: float) -> None:
-    """The start waits for a node from now on, for so long at most and not beyond its window; with its event."""
+    """Let the start wait for a node, at most `seconds` and not beyond its window; emit `reservation.waiting`."""
     values = {"id": subject.id, "clock": subject.clock, "seconds": seconds, "reason": claim.reason}
     await tx.execute(_WAIT_FOR_NODE, values)
 
 
 async def find_nodes_to_start(reading: Reading, limit: int) -> list[UUID]:
-    """Nodes with allocations that wait for units which nobody occupies."""
+    """Nodes with allocations that wait for units that are free now."""
     return list((await reading.execute(_WAITING, {"limit": limit})).scalars())
 
 
 async def lock_nodes_of(tx: Transaction, reservation_id: UUID, also: UUID) -> None:
-    """Lock the nodes of the reservation and another one, in the order of their ids."""
+    """Lock the nodes of the reservation and one more, by id."""
     await tx.execute(_LOCK_NODES, {"id": reservation_id, "also": also})
 
 
 async def move_claim(tx: Transaction, claim: StoppedClaim, to: Pick, judged_at: datetime) -> bool:
-    """Move the claim, with its event and a new fence; False if the place is not free in all of its window any more."""
+    """Move the claim, with its event and a new fence; False if the target is no longer free throughout its window."""
     values = {
         "claim_id": claim.id, "node_id": to.node_id, "mask": to.mask, "reason": claim.reason, "judged_at": judged_at,
     }  # fmt: skip

@@ -1,29 +1,34 @@
-"""Turns a reservation's claim over to an allocation, in one statement of the caller's transaction: no instant without an owner.
+"""SQL that turns a reservation's claim over to an allocation, in one statement, so that the claim always has an owner.
 
-The caller holds the reservation's locks (`lock_reservation`) and has judged that its window has begun.
+The caller holds the reservation's locks (`lock_reservation`) and has evaluated that its window has begun.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 
-from orchestrator.allocations.states import Actor
+from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
+from orchestrator.placement.outcomes import StaleCatalogue
+from orchestrator.placement.refusals import ssh_key_missing, tenant_suspended
+from orchestrator.reservations.outcomes import TurnedOver, TurnOverOutcome
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
+from orchestrator.tenants.principals import Actor
 
 STARTED_BY_ITSELF = "starts_at:"
-"""How the keys of allocations begin that no operation made."""
+"""Prefix of the operation keys of allocations that start at `starts_at`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim(HeldUnits):
-    """A claim that a reservation still holds on a node. `stopped`: why the node or a slot cannot be used now, if so."""
+    """An open claim of a reservation on a node. `stopped`: why the node or a slot cannot be used now, if so."""
 
     id: int
     node_id: UUID
@@ -32,10 +37,7 @@ class HeldClaim(HeldUnits):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The allocation that a claim becomes, as its tenant asked for it.
-
-    `key` is that of the client's operation; None where it starts by itself, and no client waits for an answer.
-    """
+    """The tenant's request for the allocation. `key` is that of the client's operation; None if it starts at `starts_at`."""
 
     key: str | None
     fingerprint: bytes
@@ -49,13 +51,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartBounds:
-    """How long a worker has to pick it up, and how long it may wait for units that another one is still on (seconds)."""
+    """How long it may wait for a worker, and for units that another allocation still occupies (seconds)."""
 
     start_seconds: float
     units_seconds: float
 
 
-# What can start at once goes first, then what must wait for its units, then what cannot be used.
+# Free units first, then occupied units, then units out of service.
 _FIND_CLAIM = """
 select c.id, c.node_id, n.region, n.gpu_model, n.shape, n.slot_count,
        (select sum(upper(part) - lower(part))::integer from unnest(c.units) part) as gpus,
@@ -74,7 +76,7 @@ _ALLOCATIONS = "select id from allocations where reservation_id = :id order by i
 
 
 async def find_held_claim(reading: Reading, reservation_id: UUID) -> HeldClaim | None:
-    """The claim to turn over next; None if nothing is left that an allocation could run on."""
+    """The claim to turn over next; None if no claim on a node is left."""
     row = (await reading.execute(_FIND_CLAIM, {"id": reservation_id})).first()
     return None if row is None else HeldClaim(**row._mapping)
 
@@ -87,8 +89,8 @@ async def turn_over_claim(
     start: Start,
     bounds: StartBounds,
     actor: Actor,
-) -> dict[str, Any]:
-    """What became of it, in the words of `turn_over_claim` (migrations); everything but `created` leaves nothing behind."""
+) -> TurnOverOutcome:
+    """Turn the claim over. Any outcome but `TurnedOver` leaves nothing behind."""
     item = {
         "reservation_id": str(subject.id),
         "claim_id": claim.id,
@@ -117,15 +119,32 @@ async def turn_over_claim(
         "start_seconds": bounds.start_seconds,
         "units_seconds": bounds.units_seconds,
     }
-    outcome: dict[str, Any] = (await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one()
-    tx.tells_operation |= outcome["outcome"] == "created" and start.key is not None
+    outcome = _decode((await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one())
+    tx.tells_operation |= isinstance(outcome, TurnedOver) and start.key is not None
     return outcome
+
+
+def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
+    """The outcome of `turn_over_claim`."""
+    match outcome["outcome"]:
+        case "created":
+            return TurnedOver(UUID(outcome["allocation_id"]), outcome["body"], outcome["last"])
+        case "stale":
+            return StaleCatalogue()
+        case "ssh_key":
+            return ssh_key_missing()
+        case "tenant":
+            return tenant_suspended()
+        case "depleted":
+            return BalanceDepleted.of_tenant()
+        case word:
+            raise ValueError(f"{word} is not an outcome of a turn-over")
 
 
 async def consume_with_last_claim(
     tx: Transaction, subject: ReservationSubject, start: Start, retention_seconds: float, actor: Actor
 ) -> None:
-    """The reservation, whose last claim has just been turned over, is `consumed`."""
+    """Make the reservation `consumed`; its last claim was turned over in this transaction."""
     allocations = list((await tx.execute(_ALLOCATIONS, {"id": subject.id})).scalars())
     change = ReservationChange(
         ReservationState.CONSUMED,

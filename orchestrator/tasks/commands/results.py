@@ -15,14 +15,15 @@ from node_agent.protocol import (
     ResultReport,
     TaskType,
 )
-from orchestrator.allocations.states import LIVE_TASK_STATES, Actor, ActorKind, TaskState
 from orchestrator.allocations.store.advance import Subject, lock_allocation
-from orchestrator.allocations.store.due import expire_if_overdue, find_allocation_of_task
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tasks.store.expiry import expire_if_overdue, find_allocation_of_task
 from orchestrator.tasks.store.results import TaskOfNode, TaskStanding, find_task_of_node, finish_task, lock_task
+from orchestrator.tenants.principals import Actor, ActorKind
 
 CODE_LATE = "late_result"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from node_agent.protocol import ResultReport, TaskType
-from orchestrator.allocations.states import TaskState
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.events import EventType
+from orchestrator.tasks.states import TaskState
 
 
 @dataclass(frozen=True, slots=True)

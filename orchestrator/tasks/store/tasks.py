@@ -18,8 +18,8 @@ from node_agent.protocol import (
     TaskType,
 )
 from orchestrator.allocations.rules import switches_of
-from orchestrator.allocations.states import Shape
 from orchestrator.allocations.store.advance import Subject
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner
 
@@ -165,3 +165,11 @@ async def supersede_live_tasks(tx: Transaction, allocation_id: UUID) -> None:
 async def expire_task(tx: Transaction, task_id: UUID) -> None:
     """End a task whose time is up."""
     await tx.execute(_EXPIRE, {"id": task_id})
+
+
+_HAND_OVER = "update node_tasks set notify = :notify where id = :id"
+
+
+async def hand_over(tx: Transaction, task_id: UUID, notify: str) -> None:
+    """Make `notify` the workflow to wake at the task's end."""
+    await tx.execute(_HAND_OVER, {"id": task_id, "notify": notify})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Actor
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Actor
 from orchestrator.tenants.store import tenants
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import NotFound
+from orchestrator.tenants.principals import Principal
 
 
 @dataclass(frozen=True, slots=True)

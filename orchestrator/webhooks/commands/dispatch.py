@@ -1,4 +1,4 @@
-"""Take attempts that are due, for a while."""
+"""The dispatcher's commands: enqueue deliveries, lease due ones, record attempts, sweep old ones."""
 
 from __future__ import annotations
 
@@ -11,34 +11,38 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
 from orchestrator.webhooks.rules import Attempt
 from orchestrator.webhooks.store import deliveries as webhook_deliveries
+from orchestrator.webhooks.store.attempts import disable, record_failure, record_success
 from orchestrator.webhooks.store.dispatch import (
     Advance,
-    Busy,
-    Claim,
+    InFlight,
+    LeasedDelivery,
     advance,
-    claim,
-    disable,
-    note_failure,
-    note_success,
+    lease,
 )
 from orchestrator.webhooks.store.webhooks import fail_pending
 
 
-async def claim_deliveries(
-    context: Context, busy: Sequence[Busy], *, limit: int, webhook_max: int, tenant_max: int, lease_seconds: float
-) -> list[Claim]:
-    """No attempt is taken twice until `lease_seconds` are over; one that nobody reported by then is taken again."""
+async def lease_deliveries(
+    context: Context,
+    in_flight: Sequence[InFlight],
+    *,
+    limit: int,
+    webhook_max: int,
+    tenant_max: int,
+    lease_seconds: float,
+) -> list[LeasedDelivery]:
+    """Lease due deliveries for `lease_seconds`; a delivery without a recorded attempt by then is leased again."""
 
-    async def effect(tx: Transaction) -> list[Claim]:
-        return await claim(
-            tx, busy, limit=limit, webhook_max=webhook_max, tenant_max=tenant_max, lease_seconds=lease_seconds
+    async def effect(tx: Transaction) -> list[LeasedDelivery]:
+        return await lease(
+            tx, in_flight, limit=limit, webhook_max=webhook_max, tenant_max=tenant_max, lease_seconds=lease_seconds
         )
 
     return await transact(context, effect)
 
 
 async def enqueue_deliveries(context: Context, *, batch: int, pending_max: int, webhooks_max: int) -> Advance:
-    """Position and deliveries go together, so nothing is passed over and nothing written twice, however many are at it."""
+    """Advance webhooks and enqueue their deliveries in one transaction, so no event is skipped or enqueued twice."""
 
     async def effect(tx: Transaction) -> Advance:
         return await advance(tx, batch=batch, pending_max=pending_max, webhooks_max=webhooks_max)
@@ -47,33 +51,38 @@ async def enqueue_deliveries(context: Context, *, batch: int, pending_max: int, 
 
 
 async def record_attempt(
-    context: Context, claimed: Claim, attempt: Attempt, *, pause_seconds: float | None, failing_seconds_max: float
+    context: Context,
+    delivery: LeasedDelivery,
+    attempt: Attempt,
+    *,
+    pause_seconds: float | None,
+    failing_seconds_max: float,
 ) -> str | None:
-    """Why the webhook is disabled by this, if it is: `gone` (410), or `failing` for longer than `failing_seconds_max`.
+    """Record an attempt; return why it disabled the webhook: `gone` (410), or `failing` for `failing_seconds_max`, or None.
 
-    Whoever reports an attempt after its lease, when it is another's, changes nothing.
+    An attempt whose lease has passed to another dispatcher changes nothing.
     """
 
     async def effect(tx: Transaction) -> str | None:
         if attempt.succeeded:
-            await note_success(tx, claimed, attempt)
+            await record_success(tx, delivery, attempt)
             return None
         pause = None if attempt.is_gone else pause_seconds
-        told, too_long = await note_failure(tx, claimed, attempt, pause, failing_seconds_max)
+        recorded, too_long = await record_failure(tx, delivery, attempt, pause, failing_seconds_max)
         reason = "gone" if attempt.is_gone else "failing" if too_long else None
-        if not told or reason is None or not await disable(tx, claimed.webhook_id, reason):
+        if not recorded or reason is None or not await disable(tx, delivery.webhook_id, reason):
             return None
-        await fail_pending(tx, claimed.webhook_id)
-        payload = {"webhook_id": claimed.webhook_id, "reason": reason}
-        subject = f"webhooks/{claimed.webhook_id}"
-        await append_event(tx, Event(EventType.WEBHOOK_DISABLED, subject, uuid.uuid4(), claimed.tenant_id, payload))
+        await fail_pending(tx, delivery.webhook_id)
+        payload = {"webhook_id": delivery.webhook_id, "reason": reason}
+        subject = f"webhooks/{delivery.webhook_id}"
+        await append_event(tx, Event(EventType.WEBHOOK_DISABLED, subject, uuid.uuid4(), delivery.tenant_id, payload))
         return reason
 
     return await transact(context, effect)
 
 
 async def sweep_deliveries(context: Context, *, seconds: float, kept: int, limit: int) -> int:
-    """How many of those that ended are forgotten: older than `seconds`, or beyond the newest `kept` of their webhook."""
+    """Delete ended deliveries older than `seconds` or beyond the newest `kept` of their webhook; return how many."""
 
     async def effect(tx: Transaction) -> int:
         return await webhook_deliveries.sweep_deliveries(tx, seconds=seconds, kept=kept, limit=limit)

@@ -1,4 +1,4 @@
-"""Register a URL that events are sent to. What signs them is told once."""
+"""Create, change, delete a webhook, and rotate its signing key."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from uuid import UUID
 
-from orchestrator.allocations.states import Principal
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.addresses import read_webhook_url
 from orchestrator.webhooks.keys import WebhookKeys
 from orchestrator.webhooks.signatures import Signing, new_signing_key
@@ -32,7 +32,8 @@ async def create_webhook(
     versions_max: int,
     webhooks_max: int,
 ) -> Answer:
-    """201 with the webhook; a shared secret is its member `secret`, sealed for the caller, so that a retry gets the same one.
+    """Create a webhook; 201 with it. An HMAC secret is its member `secret`, sealed for the caller, so a retry returns the same.
+
     Raises `WebhooksFull`.
     """
     key = new_signing_key(signing)
@@ -48,8 +49,8 @@ async def create_webhook(
             await audit.record(
                 tx, caller.actor, "webhook.create", f"webhooks/{webhook_id}", detail, operation.request_id
             )
-        told = {} if key.public_key is not None else {"secret": sealer.seal(key.secret)}
-        return Done(201, {**asdict(made), **told}, webhook_id)
+        secret = {} if key.public_key is not None else {"secret": sealer.seal(key.secret)}
+        return Done(201, {**asdict(made), **secret}, webhook_id)
 
     return await run_once(context, operation, effect, caller.tenant_id)
 
@@ -65,7 +66,7 @@ async def change_webhook(
     types: Sequence[str] | None,
     state: str | None,
 ) -> Answer:
-    """200 with the webhook; what is None stays. Once enabled, it begins with what comes next. Raises `NotFound`."""
+    """Change a webhook (None: unchanged); 200 with it. Once enabled again, it receives events from then on. Raises `NotFound`."""
 
     async def effect(tx: Transaction) -> Done:
         await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)
@@ -83,7 +84,7 @@ async def change_webhook(
 
 
 async def delete_webhook(context: Context, operation: Operation, caller: Principal, webhook_id: UUID) -> Answer:
-    """204; an attempt under way ends by itself. Raises `NotFound`."""
+    """Delete a webhook; 204. An attempt in flight ends by itself. Raises `NotFound`."""
 
     async def effect(tx: Transaction) -> Done:
         await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)
@@ -105,9 +106,7 @@ async def rotate_webhook(
     *,
     overlap_seconds: float,
 ) -> Answer:
-    """200 with the webhook; a shared secret is its member `secret`, sealed for the caller. Raises `NotFound`,
-    `WebhookKeysFull`.
-    """
+    """Add a new signing key; 200 with the webhook, `secret` as in `create_webhook`. Raises `NotFound`, `WebhookKeysFull`."""
 
     async def effect(tx: Transaction) -> Done:
         await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)
@@ -122,7 +121,7 @@ async def rotate_webhook(
             await audit.record(
                 tx, caller.actor, "webhook.rotate", f"webhooks/{webhook_id}", detail, operation.request_id
             )
-        told = {} if key.public_key is not None else {"secret": sealer.seal(key.secret)}
-        return Done(200, {**asdict(changed), **told}, webhook_id)
+        secret = {} if key.public_key is not None else {"secret": sealer.seal(key.secret)}
+        return Done(200, {**asdict(changed), **secret}, webhook_id)
 
     return await run_once(context, operation, effect, caller.tenant_id)

@@ -1,4 +1,4 @@
-"""What webhooks had to deliver, and what came of it; the log of deliveries, replays and test messages."""
+"""Deliveries of webhooks: reads, replays, test messages and retention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.log.event_messages import TEST_TYPE
 from orchestrator.log.refusals import LogTruncated
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.webhooks.rules import WebhookBusy
@@ -17,7 +16,7 @@ from orchestrator.webhooks.rules import WebhookBusy
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message to one webhook. `number` names it; `event_id` is its `webhook-id`. `history`: its last attempts."""
+    """A message to a webhook, identified by `number`. `event_id` is its `webhook-id`; `history` holds its last attempts."""
 
     number: int
     version: int | None
@@ -36,33 +35,39 @@ class Delivery:
     ended_at: datetime | None
 
 
-_COLUMNS = """
-d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
-d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at"""
-_LIST = f"""
-select {_COLUMNS} from webhook_deliveries d
+_LIST = """
+select d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
+       d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at
+from webhook_deliveries d
 where d.webhook_id = :webhook_id and d.number < :before and (cast(:state as text) is null or d.state = :state)
 order by d.number desc limit :limit
 """
-_READ = f"select {_COLUMNS} from webhook_deliveries d where d.webhook_id = :webhook_id and d.number = :number"
-# Locked first, so that what is there when a replay is judged is there when its attempts read it.
-_BEGINNING = "select version from log_first for no key update"
-_STANDING = """
+_READ = """
+select d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
+       d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at
+from webhook_deliveries d where d.webhook_id = :webhook_id and d.number = :number
+"""
+# Locked before the check, so that no event of a replayed delivery is truncated before the commit.
+_LOCK_FIRST_VERSION = "select version from log_first for no key update"
+_ROOM = """
 select w.state, (select count(*) from webhook_deliveries d where d.webhook_id = w.id and d.state = 'pending') as pending
 from webhooks w where w.id = :webhook_id
 """
-_AGAIN = "state = 'pending', next_attempt_at = clock_timestamp(), ended_at = null"
-_REPLAY_ONE = f"""
-update webhook_deliveries d set attempts = case when d.state = 'pending' then d.attempts else 0 end, {_AGAIN}
-where d.webhook_id = :webhook_id and d.number = :number and not d.leased returning {_COLUMNS}
+_REPLAY_ONE = """
+update webhook_deliveries d set
+    attempts = case when d.state = 'pending' then d.attempts else 0 end,
+    state = 'pending', next_attempt_at = clock_timestamp(), ended_at = null
+where d.webhook_id = :webhook_id and d.number = :number and not d.leased
+returning d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
+       d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at
 """
-_REPLAY_FAILED = f"""
+_REPLAY_FAILED = """
 with chosen as materialized (
     select d.number from webhook_deliveries d
     where d.webhook_id = :webhook_id and d.state = 'failed' and d.ended_at >= :since and d.version >= :first
     order by d.number limit :limit
 )
-update webhook_deliveries d set attempts = 0, {_AGAIN} from chosen
+update webhook_deliveries d set attempts = 0, state = 'pending', next_attempt_at = clock_timestamp(), ended_at = null from chosen
 where d.webhook_id = :webhook_id and d.number = chosen.number
 """
 _FAILED = """
@@ -70,10 +75,12 @@ select count(*) filter (where d.version >= :first) as left, count(*) filter (whe
 from webhook_deliveries d
 where d.webhook_id = :webhook_id and d.state = 'failed' and d.ended_at >= :since and d.version is not null
 """
-_TEST = f"""
+_TEST = """
 with numbering as (update webhooks set numbered = numbered + 1 where id = :webhook_id returning id, numbered)
 insert into webhook_deliveries as d (webhook_id, number, event_id, event_type)
-select id, numbered, uuidv7(), '{TEST_TYPE}' from numbering returning {_COLUMNS}
+select id, numbered, uuidv7(), 'webhook.test' from numbering
+returning d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
+       d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at
 """
 _SWEEP = """
 with old as materialized (
@@ -100,37 +107,39 @@ and not exists (select from webhook_deliveries d where d.webhook_id = w.id)
 async def list_deliveries(
     reading: Reading, webhook_id: UUID, *, state: str | None, before: int, limit: int
 ) -> list[Delivery]:
-    """Up to `limit` of a webhook's, the newest first, below the number `before`."""
+    """Return up to `limit` deliveries of a webhook with numbers below `before`, newest first."""
     values = {"webhook_id": webhook_id, "state": state, "before": before, "limit": limit}
     return [_delivery(row) for row in await reading.execute(_LIST, values)]
 
 
 async def read_delivery(reading: Reading, webhook_id: UUID, number: int) -> Delivery:
-    """One. Raises `NotFound`."""
+    """Return one delivery. Raises `NotFound`."""
     row = (await reading.execute(_READ, {"webhook_id": webhook_id, "number": number})).first()
     if row is None:
-        raise NotFound(f"there is no delivery {number} of this webhook")
+        raise NotFound(f"this webhook has no delivery {number}")
     return _delivery(row)
 
 
 async def replay_one(tx: Transaction, webhook_id: UUID, number: int, *, pending_max: int) -> Delivery:
-    """It is sent again at once, from the beginning of the schedule if it had ended. The webhook is locked after the log's
-    beginning (`hold_beginning`). Raises `NotFound`, `InvalidState`, `LogTruncated`, `WebhookBusy`.
+    """Send a delivery again at once; one that had ended starts its schedule anew.
+
+    The caller has locked the log's first version (`lock_first_version`), then the webhook. Raises `NotFound`, `InvalidState`,
+    `LogTruncated`, `WebhookBusy`.
     """
-    first: int = (await tx.execute(_BEGINNING)).scalar_one()
+    first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
     found = await read_delivery(tx, webhook_id, number)
     await _require_room(tx, webhook_id, pending_max, by_test=found.version is None)
     if found.version is not None and found.version < first:
         raise _truncated(first)
     row = (await tx.execute(_REPLAY_ONE, {"webhook_id": webhook_id, "number": number})).first()
     if row is None:
-        raise InvalidState("an attempt is under way", state=found.state)
+        raise InvalidState(f"an attempt of delivery {number} is in flight; retry when it has ended", state=found.state)
     return _delivery(row)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many are sent again; how many more failed in that time, and how many of them the log does not hold any more."""
+    """How many deliveries are sent again, how many are left for another call, and of how many the event was truncated."""
 
     replayed: int
     left: int
@@ -138,8 +147,11 @@ class Replayed:
 
 
 async def replay_failed(tx: Transaction, webhook_id: UUID, since: datetime, *, pending_max: int) -> Replayed:
-    """What has failed since then is sent again, the oldest first, as far as there is room. As `replay_one` otherwise."""
-    first: int = (await tx.execute(_BEGINNING)).scalar_one()
+    """Send the deliveries that failed since then again, oldest first, within the bound of pending ones.
+
+    Locks and errors as for `replay_one`.
+    """
+    first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
     room = await _require_room(tx, webhook_id, pending_max, by_test=False)
     values = {"webhook_id": webhook_id, "since": since, "first": first}
     replayed = (await tx.execute(_REPLAY_FAILED, {**values, "limit": room})).rowcount
@@ -147,20 +159,22 @@ async def replay_failed(tx: Transaction, webhook_id: UUID, since: datetime, *, p
     return Replayed(replayed, rest.left, rest.truncated)
 
 
-async def hold_beginning(tx: Transaction) -> None:
-    """What the log holds it holds until this commits: to be taken before a webhook is locked."""
-    await tx.execute(_BEGINNING)
+async def lock_first_version(tx: Transaction) -> None:
+    """Prevent truncation until the transaction ends. Lock order: before a webhook."""
+    await tx.execute(_LOCK_FIRST_VERSION)
 
 
 async def add_test(tx: Transaction, webhook_id: UUID, *, pending_max: int) -> Delivery:
-    """A test message for the locked webhook, enabled or not. Raises `WebhookBusy`."""
+    """Enqueue a test message for the locked webhook, enabled or not. Raises `WebhookBusy`."""
     await _require_room(tx, webhook_id, pending_max, by_test=True)
     return _delivery((await tx.execute(_TEST, {"webhook_id": webhook_id})).one())
 
 
 async def sweep_deliveries(tx: Transaction, *, seconds: float, kept: int, limit: int) -> int:
-    """Forget what ended longer ago than this, what is beyond the newest `kept` of its webhook, and what deleted webhooks
-    left; how many that were.
+    """Delete up to `limit` ended deliveries; return how many.
+
+    Deleted are those that ended more than `seconds` ago, those beyond the newest `kept` of their webhook, and those of deleted
+    webhooks.
     """
     gone: int = (await tx.execute(_SWEEP, {"seconds": seconds, "kept": kept, "limit": limit})).scalar_one()
     if gone == 0:
@@ -169,16 +183,18 @@ async def sweep_deliveries(tx: Transaction, *, seconds: float, kept: int, limit:
 
 
 async def _require_room(tx: Transaction, webhook_id: UUID, pending_max: int, *, by_test: bool) -> int:
-    standing = (await tx.execute(_STANDING, {"webhook_id": webhook_id})).one()
-    if standing.state != "enabled" and not by_test:
-        raise InvalidState("the webhook is disabled; enable it first", state=standing.state)
-    if standing.pending >= pending_max:
-        raise WebhookBusy(f"{standing.pending} deliveries wait for their attempts, which is the most")
-    return pending_max - int(standing.pending)
+    room = (await tx.execute(_ROOM, {"webhook_id": webhook_id})).one()
+    if room.state != "enabled" and not by_test:
+        raise InvalidState("the webhook is disabled; enable it first", state=room.state)
+    if room.pending >= pending_max:
+        raise WebhookBusy(
+            f"{room.pending} deliveries are pending and the bound is {pending_max}; retry when some have ended"
+        )
+    return pending_max - int(room.pending)
 
 
 def _truncated(first: int) -> LogTruncated:
-    return LogTruncated(f"its event is not kept any more; the log begins at {first}", first_version=first)
+    return LogTruncated(f"the event was truncated; the log begins at version {first}", first_version=first)
 
 
 def _delivery(row: Any) -> Delivery:

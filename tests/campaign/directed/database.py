@@ -17,11 +17,11 @@ from orchestrator.allocations.commands import release as releasing
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
-from orchestrator.allocations.states import Principal
 from orchestrator.http.operation_keys import operation_in
 from orchestrator.operations.execution import Context, Done, Limits, run_once
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationConflict
+from orchestrator.tenants.principals import Principal
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome
 from tests.lifecycle.driving import ADMIN, PROVISIONED, WIPED, completed, failed, operation, release, report, task_of

@@ -15,7 +15,7 @@ import nats
 import psycopg
 
 from berth.local.servers import LocalNats, free_port
-from node_agent.drivers.sandbox_records import AllocationDirectory
+from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import TaskType
 from tests.campaign.directed.scene import deliveries_of_log
 from tests.campaign.history import History

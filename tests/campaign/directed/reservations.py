@@ -21,8 +21,8 @@ from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import OperationFenced
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
 from orchestrator.reservations.commands.expire import expire_reservation
-from orchestrator.reservations.commands.hold import WantedGpus
 from orchestrator.reservations.commands.start import start_reservation
+from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
@@ -147,7 +147,7 @@ def a_start_before_its_time(scene: Scene) -> None:
         asked, later = operation(seeded), datetime.now(UTC) + timedelta(hours=1)
         hold = Hold(asked, seeded.tenant_id, HOLDER, later, None, 900, template, None, uuid4())
         catalogue = CatalogueCache(context.database, 0.0)
-        wanted = WantedGpus(SLICE_SKU, 1, REGION, 1, IMAGE, True)
+        wanted = GpuRequest(SLICE_SKU, 1, REGION, 1, IMAGE, True)
         answer = await hold_alone(context, catalogue, hold, wanted)
         reservation_id = UUID(json.loads(answer.body)["reservation_id"])
         _note(scene, "hold", asked.key, answer, reservation_id)

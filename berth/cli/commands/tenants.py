@@ -1,0 +1,112 @@
+"""`berth tenant`, `berth key`, `berth ssh-key`: tenants and their credentials."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from berth.cli.endings import USAGE, Refused
+from berth.cli.printing import Column, show_list, show_one
+from berth.cli.session import Session, command
+
+tenants = typer.Typer(no_args_is_help=True, help="Tenants (admin keys only).")
+keys = typer.Typer(no_args_is_help=True, help="API keys (admin keys only).")
+ssh_keys = typer.Typer(no_args_is_help=True, help="SSH public keys of a tenant.")
+
+TENANT: list[Column] = [
+    ("id", lambda t: t.id), ("name", lambda t: t.name), ("state", lambda t: t.state),
+    ("gpus used", lambda t: t.gpus_used), ("gpus limit", lambda t: "none" if t.gpus_limit is None else t.gpus_limit),
+    ("created", lambda t: t.created_at),
+]  # fmt: skip
+KEY: list[Column] = [
+    ("id", lambda k: k.id), ("name", lambda k: k.name), ("role", lambda k: k.role), ("prefix", lambda k: k.prefix),
+    ("tenant", lambda k: k.tenant_id), ("created", lambda k: k.created_at), ("revoked", lambda k: k.revoked_at),
+]  # fmt: skip
+SSH_KEY: list[Column] = [
+    ("id", lambda k: k.id), ("name", lambda k: k.name), ("fingerprint", lambda k: k.fingerprint),
+    ("created", lambda k: k.created_at),
+]  # fmt: skip
+
+
+class Role(StrEnum):
+    """Whose a key is."""
+
+    TENANT = "tenant"
+    ADMIN = "admin"
+
+
+@command(tenants, "create")
+def create_tenant(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="unique")],
+    gpus_limit: Annotated[int | None, typer.Option(min=0, help="most GPUs at once; default: no limit")] = None,
+) -> None:
+    """Make a tenant."""
+    with session.client() as client:
+        show_one(session, client.create_tenant(name=name, gpus_limit=gpus_limit), TENANT)
+
+
+@command(tenants, "list")
+def list_tenants(session: Session) -> None:
+    """Show tenants with what they use."""
+    with session.client() as client:
+        show_list(session, client.iterate_tenants(), TENANT)
+
+
+@command(keys, "create")
+def create_key(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="what it is for")],
+    tenant: Annotated[str | None, typer.Option(help="the tenant's id or name")] = None,
+    role: Annotated[Role, typer.Option(help="a tenant's key or an operator's")] = Role.TENANT,
+) -> None:
+    """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
+    if (role is Role.TENANT) != (tenant is not None):
+        raise Refused("name --tenant for a tenant's key, and no tenant for --role admin", code="usage", exit_code=USAGE)
+    with session.client() as client:
+        made = client.create_api_key(name=name, role=role.value, tenant_id=session.tenant_id(client, tenant))
+        show_one(session, made, [*KEY, ("key", lambda k: k.key)])
+
+
+@command(keys, "list")
+def list_keys(session: Session, tenant: Annotated[str | None, typer.Option(help="only this tenant's")] = None) -> None:
+    """Show API keys, without their secrets."""
+    with session.client() as client:
+        owner = session.tenant_id(client, tenant, existing=True)
+        show_list(session, client.iterate_api_keys(tenant_id=owner), KEY)
+
+
+@command(keys, "revoke")
+def revoke_key(session: Session, key_id: Annotated[UUID, typer.Argument(help="the key's id")]) -> None:
+    """Refuse a key from now on."""
+    with session.client() as client:
+        client.revoke_api_key(key_id)
+    if session.json:
+        session.console.print_json(data={"id": str(key_id), "revoked": True})
+    else:
+        session.console.print(f"{key_id} is revoked")
+
+
+@command(ssh_keys, "add")
+def add_ssh_key(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="unique within the tenant")],
+    public_key: Annotated[Path, typer.Argument(help="public key file in OpenSSH's format", exists=True)],
+) -> None:
+    """Store a public key for use by allocations."""
+    text = public_key.read_text(errors="replace").strip()
+    if "PRIVATE KEY" in text:
+        raise Refused(f"{public_key} holds a private key; name the .pub file", code="usage", exit_code=USAGE)
+    with session.client() as client:
+        show_one(session, client.add_ssh_key(name=name, public_key=text), SSH_KEY)
+
+
+@command(ssh_keys, "list")
+def list_ssh_keys(session: Session) -> None:
+    """List the tenant's public keys."""
+    with session.client() as client:
+        show_list(session, client.iterate_ssh_keys(), SSH_KEY)

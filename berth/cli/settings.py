@@ -1,0 +1,30 @@
+"""What the commands and the local stack read from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+
+
+class Settings(BaseSettings):
+    """Addresses and credentials. The local stack uses a server that is named here instead of starting its own."""
+
+    model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
+
+    state_dir: Path = Field(Path("var"), description="state directory of the local stack")
+    api_url: str | None = Field(None, description="address of the API; default: the stack in the state directory")
+    api_key: str | None = Field(None, description="API key; default: the admin key of the stack in the state directory")
+    database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
+    nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
+    temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")
+    trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
+    operation_retention_seconds: float = Field(
+        86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"
+    )
+    sweep_grace_seconds: float = Field(
+        10.0, ge=0, description="how far past a deadline a sweeper steps in: what `berth verify` judges by"
+    )

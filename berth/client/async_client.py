@@ -1,0 +1,356 @@
+"""The asynchronous client: the same methods, awaited; lists are asynchronous iterators."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+import httpx
+
+from berth.client.calls import (
+    administration,
+    balances,
+    keyvalue,
+    log,
+    operations,
+    orphans,
+    reservations,
+    retention,
+    subscriptions,
+    tenants,
+    usage,
+    webhooks,
+)
+from berth.client.calls.call import Call
+from berth.client.errors import BerthError
+from berth.client.feed.events import Event
+from berth.client.feed.following import follow_async
+from berth.client.feed.listening import Listening
+from berth.client.feed.subscription import Subscription
+from berth.client.models import Allocation, Page
+from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
+from berth.client.requests.credentials import AsyncKeySource, require_sendable
+from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
+from berth.client.requests.waiting import Waiting
+from berth.client.reservation_models import Reservation
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _now(
+    make: Callable[Arguments, Call[Result]],
+) -> Callable[Concatenate[AsyncClient, Arguments], Coroutine[Any, Any, Result]]:
+    """A method that makes the call and runs it."""
+
+    @functools.wraps(make)
+    async def method(self: AsyncClient, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return await self.run(make(*args, **kwargs))
+
+    return method
+
+
+def _each(
+    make: Callable[Arguments, Call[Page[Result]]],
+) -> Callable[Concatenate[AsyncClient, Arguments], AsyncIterator[Result]]:
+    """A method that yields every item of a list, page by page."""
+
+    @functools.wraps(make)
+    def method(self: AsyncClient, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> AsyncIterator[Result]:
+        return self.iterate(make(*args, **kwargs))
+
+    return method
+
+
+class AsyncClient:
+    """Every path of the API as a method. Close it, or use it as an
+    asynchronous context manager.
+
+    Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
+    for up to `retry_seconds` with the same idempotency key; where the outcome of a write is open even then, its key is asked
+    for, and `OutcomeUnknown` raised only if that does not settle it. `key` is an API key, an OIDC token, or a function that
+    returns one and is called before every attempt. `client_id` begins the idempotency keys (default: one kept in the
+    user's state directory); a key older than `retention_seconds`, the deployment's own, is asked for and not sent again.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        key: AsyncKeySource | None = None,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        retention_seconds: float = RETENTION_SECONDS,
+        client_id: str | None = None,
+    ) -> None:
+        self.exchange = Exchange(
+            address, key, retry_seconds=retry_seconds, retention_seconds=retention_seconds, client_id=client_id
+        )
+        self._http = httpx.AsyncClient(**self.exchange.settings())
+
+    async def __aenter__(self) -> Self:
+        """Nothing connects until the first request."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Send one call with the retries described for the class; return its validated result."""
+        return await self._carry_out(converse(self.exchange, call))
+
+    async def new_idempotency_key(self) -> str:
+        """A key for one write to come, so that a program can store it first; a call takes it as `idempotency_key`."""
+        return await self._carry_out(draw_key(self.exchange))
+
+    async def _carry_out(self, talk: Talk[Result]) -> Result:
+        step = step_after(talk, None)
+        while not isinstance(step, Done):
+            heard: Heard = None
+            try:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                elif isinstance(step, Join):
+                    await asyncio.wait([asyncio.wrap_future(step.question)], timeout=step.seconds_max)
+                else:
+                    heard = await self._http.request(**step.arguments)
+            except (httpx.RequestError, BerthError) as error:
+                heard = error
+            except BaseException as interruption:
+                talk.throw(interruption)  # Comes out again, with the key of a write as a note.
+                raise
+            step = step_after(talk, heard)
+        return step.result
+
+    async def iterate(self, call: Call[Page[Result]]) -> AsyncIterator[Result]:
+        """Every item of a list, asking for one page after the other."""
+        while True:
+            page = await self.run(call)
+            for item in page.items:
+                yield item
+            if page.next_cursor is None:
+                return
+            call = call.after(page.next_cursor)
+
+    async def events(
+        self,
+        after: int | None = None,
+        *,
+        types: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+        until: int | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Events of the log behind the version `after`, as they come; default: what comes from now on. It ends
+        when every event up to the version `until` was yielded; default: never.
+
+        It reconnects automatically, with exponential backoff and without limit. `types` (`provisioning.active`, or a
+        family, `provisioning.*`) and `subjects` (`allocations/<id>`, `allocations/*`) choose; without them `prev_version`
+        proves that none was missed. Raises `LogTruncated` where events behind `after` are gone, `LogGap` where one was
+        not told, and what any read raises.
+        """
+        if after is None:
+            after = (await self.run(log.get_log_version())).version
+        async with aclosing(self.event_lists(after, types=types, subjects=subjects, until=until)) as found:
+            async for several in found:
+                for event in several:
+                    yield event
+
+    def event_lists(
+        self, after: int, *, types: Sequence[str] = (), subjects: Sequence[str] = (), until: int | None = None
+    ) -> AsyncGenerator[list[Event], None]:
+        """As `events`, in the lists in which they arrive."""
+        return follow_async(self._http, Subscription(after, types, subjects, until))
+
+    def notifications(
+        self,
+        subscription: str | None = None,
+        *,
+        after: int | None = None,
+        types: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+    ) -> AsyncGenerator[Event, None]:
+        """Events as they commit, on a WebSocket; needs the library `websockets`. Default: what comes from now on.
+
+        With a `subscription` the server keeps its place, and `after` is where it begins if it is new. An event is
+        acknowledged when the next is requested, so an unfinished event is delivered again, here or elsewhere. It
+        reconnects and filters as `events` does, and raises what it raises, and `SubscriptionsFull`.
+        """
+        from berth.client.feed.notifying import listen_async
+
+        return listen_async(self.exchange.address, self._credential, Listening(subscription, after, types, subjects))
+
+    async def _credential(self) -> dict[str, str]:
+        key = self.exchange.key
+        asked = key() if callable(key) else key
+        if inspect.isawaitable(asked):
+            asked = await asked
+        return {"Authorization": f"Bearer {require_sendable(asked)}"} if asked else {}
+
+    async def wait_for(
+        self,
+        allocation_id: UUID,
+        states: Collection[str],
+        timeout_seconds: float,
+        *,
+        tenant_id: UUID | None = None,
+        progress: Callable[[Allocation], None] | None = None,
+    ) -> Allocation:
+        """Poll until the allocation is in one of `states`; `progress` sees every answer on the way.
+
+        Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
+        """
+        waiting = Waiting(states, timeout_seconds)
+        while True:
+            found = await self.get_allocation(allocation_id, tenant_id=tenant_id)
+            if progress is not None:
+                progress(found)
+            pause = waiting.pause_seconds(found)
+            if pause is None:
+                return found
+            await asyncio.sleep(pause)
+
+    async def wait_for_reservation(
+        self,
+        reservation_id: UUID,
+        states: Collection[str],
+        timeout_seconds: float,
+        *,
+        tenant_id: UUID | None = None,
+        progress: Callable[[Reservation], None] | None = None,
+    ) -> Reservation:
+        """Poll until the reservation is in one of `states`; `progress` sees every answer on the way.
+
+        Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
+        """
+        waiting = Waiting(states, timeout_seconds)
+        while True:
+            found = await self.get_reservation(reservation_id, tenant_id=tenant_id)
+            if progress is not None:
+                progress(found)
+            pause = waiting.pause_seconds(found)
+            if pause is None:
+                return found
+            await asyncio.sleep(pause)
+
+    create_allocation = _now(tenants.create_allocation)
+    list_allocations = _now(tenants.list_allocations)
+    iterate_allocations = _each(tenants.list_allocations)
+    get_allocation = _now(tenants.get_allocation)
+    get_timeline = _now(tenants.get_timeline)
+    iterate_timeline = _each(tenants.get_timeline)
+    release_allocation = _now(tenants.release_allocation)
+    me = _now(tenants.me)
+    list_skus = _now(tenants.list_skus)
+    iterate_skus = _each(tenants.list_skus)
+    list_regions = _now(tenants.list_regions)
+    iterate_regions = _each(tenants.list_regions)
+    list_images = _now(tenants.list_images)
+    iterate_images = _each(tenants.list_images)
+    add_ssh_key = _now(tenants.add_ssh_key)
+    list_ssh_keys = _now(tenants.list_ssh_keys)
+    iterate_ssh_keys = _each(tenants.list_ssh_keys)
+    get_ssh_key = _now(tenants.get_ssh_key)
+    remove_ssh_key = _now(tenants.remove_ssh_key)
+
+    create_reservation = _now(reservations.create_reservation)
+    list_reservations = _now(reservations.list_reservations)
+    iterate_reservations = _each(reservations.list_reservations)
+    get_reservation = _now(reservations.get_reservation)
+    confirm_reservation = _now(reservations.confirm_reservation)
+    cancel_reservation = _now(reservations.cancel_reservation)
+    list_resources = _now(reservations.list_resources)
+    iterate_resources = _each(reservations.list_resources)
+    get_resource = _now(reservations.get_resource)
+    create_resource = _now(reservations.create_resource)
+    take_resource_out_of_service = _now(reservations.take_resource_out_of_service)
+    put_resource_in_service = _now(reservations.put_resource_in_service)
+    get_availability = _now(reservations.list_availability)
+    iterate_availability = _each(reservations.list_availability)
+    list_usage = _now(usage.list_usage)
+    iterate_usage = _each(usage.list_usage)
+    get_balance = _now(balances.get_balance)
+    create_webhook = _now(webhooks.create_webhook)
+    list_webhooks = _now(webhooks.list_webhooks)
+    iterate_webhooks = _each(webhooks.list_webhooks)
+    get_webhook = _now(webhooks.get_webhook)
+    change_webhook = _now(webhooks.change_webhook)
+    delete_webhook = _now(webhooks.delete_webhook)
+    rotate_webhook = _now(webhooks.rotate_webhook)
+    send_test_message = _now(webhooks.send_test_message)
+    list_deliveries = _now(webhooks.list_deliveries)
+    iterate_deliveries = _each(webhooks.list_deliveries)
+    get_delivery = _now(webhooks.get_delivery)
+    replay_delivery = _now(webhooks.replay_delivery)
+    replay_failed_deliveries = _now(webhooks.replay_failed_deliveries)
+    get_operation = _now(operations.get_operation)
+
+    get_log_version = _now(log.get_log_version)
+
+    commit_transaction = _now(keyvalue.commit_transaction)
+    get_commit_status = _now(keyvalue.get_commit_status)
+    get_key = _now(keyvalue.get_key)
+    list_keys = _now(keyvalue.list_keys)
+    list_notification_subscriptions = _now(subscriptions.list_notification_subscriptions)
+    delete_notification_subscription = _now(subscriptions.delete_notification_subscription)
+
+    put_retention_policy = _now(retention.put_retention_policy)
+    get_retention_policy = _now(retention.get_retention_policy)
+    list_retention_policies = _now(retention.list_retention_policies)
+    delete_retention_policy = _now(retention.delete_retention_policy)
+    list_consumers = _now(retention.list_consumers)
+    forget_consumer = _now(retention.forget_consumer)
+
+    create_tenant = _now(administration.create_tenant)
+    list_tenants = _now(administration.list_tenants)
+    iterate_tenants = _each(administration.list_tenants)
+    get_tenant = _now(administration.get_tenant)
+    set_tenant_state = _now(administration.set_tenant_state)
+    set_quota = _now(administration.set_quota)
+    get_balance_of = _now(balances.get_balance_of)
+    set_balance_policy = _now(balances.set_balance_policy)
+    top_up_balance = _now(balances.top_up_balance)
+    withdraw_from_balance = _now(balances.withdraw_from_balance)
+    create_api_key = _now(administration.create_api_key)
+    list_api_keys = _now(administration.list_api_keys)
+    iterate_api_keys = _each(administration.list_api_keys)
+    revoke_api_key = _now(administration.revoke_api_key)
+    put_region = _now(administration.put_region)
+    put_sku = _now(administration.put_sku)
+    put_image = _now(administration.put_image)
+    create_node = _now(administration.create_node)
+    list_nodes = _now(administration.list_nodes)
+    iterate_nodes = _each(administration.list_nodes)
+    get_node = _now(administration.get_node)
+    create_enrolment_token = _now(administration.create_enrolment_token)
+    cordon_node = _now(administration.cordon_node)
+    uncordon_node = _now(administration.uncordon_node)
+    drain_node = _now(administration.drain_node)
+    revoke_node_certificates = _now(administration.revoke_node_certificates)
+    list_orphans = _now(orphans.list_orphans)
+    iterate_orphans = _each(orphans.list_orphans)
+    adopt_orphan = _now(orphans.adopt_orphan)
+    destroy_orphan = _now(orphans.destroy_orphan)
+    force_release = _now(administration.force_release)
+    force_cleanup = _now(administration.force_cleanup)
+    retire_node = _now(administration.retire_node)
+    list_all_allocations = _now(administration.list_all_allocations)
+    iterate_all_allocations = _each(administration.list_all_allocations)
+    list_audit = _now(administration.list_audit)
+    iterate_audit = _each(administration.list_audit)
+    list_dead_letters = _now(administration.list_dead_letters)
+    iterate_dead_letters = _each(administration.list_dead_letters)
+    get_dead_letter = _now(administration.get_dead_letter)
+    retry_dead_letter = _now(administration.retry_dead_letter)
+    discard_dead_letter = _now(administration.discard_dead_letter)

@@ -1,0 +1,79 @@
+"""The port for metrics and health of a process: `GET /metrics` for Prometheus, `GET /ok` for supervisors.
+
+Daemon threads serve it, so it answers while the process's event loop is busy.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+REQUEST_SECONDS_MAX = 5
+
+State = Callable[[], Mapping[str, object]]
+"""Returns the body of `/ok`; its member `ok` decides between 200 and 503. Called from another thread."""
+
+
+class CannotListen(Exception):
+    """The port for metrics and health cannot be used; the message is one sentence."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], registry: CollectorRegistry, state: State) -> None:
+        self.registry = registry
+        self.state = state
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = REQUEST_SECONDS_MAX
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
+        elif path == "/ok":
+            state = self.server.state()
+            self._answer(200 if state["ok"] else 503, "application/json", json.dumps(state).encode())
+        else:
+            self._answer(404, "text/plain", b"try /ok or /metrics\n")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Log nothing: scrapes are frequent."""
+
+
+@contextmanager
+def serve_health(host: str, port: int | None, registry: CollectorRegistry, state: State) -> Iterator[int | None]:
+    """Serve during the context and yield the port; serve nothing if `port` is None. Raises CannotListen."""
+    if port is None:
+        yield None
+        return
+    try:
+        server = _Server((host, port), registry, state)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {host}:{port} for metrics: {error.strerror}") from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()

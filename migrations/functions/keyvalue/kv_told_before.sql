@@ -1,0 +1,12 @@
+-- What the key of a commit was told before, if it was.
+create or replace function kv_told_before(p_scope uuid, p_key text) returns jsonb language plpgsql set enable_seqscan = off as $$
+declare
+    stored record;
+begin
+    select o.fingerprint, o.status, o.body, o.subject_id into stored from operations o where o.scope = p_scope and o.key = p_key;
+    if not found then
+        return standing_answer(p_scope, p_key);
+    end if;
+    return jsonb_build_object('outcome', 'existing', 'status', stored.status, 'body', stored.body,
+                              'event_id', stored.subject_id, 'fingerprint', encode(stored.fingerprint, 'hex'));
+end $$;

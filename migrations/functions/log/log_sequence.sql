@@ -1,0 +1,10 @@
+-- Gives up to `p_limit` waiting events their versions, then tells the head: `version` is at least as new as every write
+-- that was committed before the call. `leader_id` is this Postgres on its present timeline, `accepted_leader_id` the one
+-- that the log was told to be written by. In one function, because each of its statements has a snapshot of its own: the
+-- head that a statement around it would read is the one before another session's sequencing.
+create or replace function log_sequence(p_limit integer, out moved integer, out version bigint, out leader_id text,
+                             out accepted_leader_id text) language plpgsql as $$
+begin
+    moved := log_advance(p_limit);
+    select h.version, postgres_leader_id(), h.leader_id into version, leader_id, accepted_leader_id from log_head h;
+end $$;

@@ -1,0 +1,15 @@
+-- Every stored operation has a place in the log (DESIGN §7): one that none of its transaction's events names, and one that
+-- found nothing left to do, leaves this event, which says nothing but the outcome. An operator's is no tenant's.
+create or replace function tell_committed(p_scope uuid, p_key text, p_status integer, p_code text, p_request_id text)
+returns uuid language plpgsql as $$
+declare
+    stamp constant timestamptz := clock_timestamp();
+    event uuid;
+begin
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    values ('operation.committed', stamp, gen_random_uuid(), (select t.id from tenants t where t.id = p_scope),
+            'operations/' || md5(p_scope || ' ' || p_key), p_key, p_request_id,
+            jsonb_build_object('code', p_code, 'status', p_status, 'judged_at', rfc3339(stamp)))
+    returning event_id into event;
+    return event;
+end $$;

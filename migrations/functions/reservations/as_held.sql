@@ -1,0 +1,6 @@
+-- As it was held, whatever of it has been turned over since.
+create or replace function as_held(r reservations) returns reservations language plpgsql stable set enable_seqscan = off as $$
+begin
+    r.gpus_held := r.gpus_held + coalesce((select sum(a.gpus) from allocations a where a.reservation_id = r.id), 0);
+    return r;
+end $$;

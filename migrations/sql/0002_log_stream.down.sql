@@ -1,2 +1,0 @@
-drop function log_accept_timeline(bigint, bigint);
-drop table log_stream;

@@ -1,1 +1,0 @@
-drop index reservations_late;

@@ -1,1 +1,0 @@
-drop function tell_committed(uuid, text, integer, text, text);

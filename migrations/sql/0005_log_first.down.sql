@@ -1,2 +1,0 @@
-drop function log_sequence(integer);
-drop table log_first;

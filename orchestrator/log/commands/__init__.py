@@ -1,1 +1,0 @@
-"""Commands: one transaction per verb."""

@@ -1,0 +1,29 @@
+"""Refusals of notification sockets and subscriptions."""
+
+from __future__ import annotations
+
+from orchestrator.problems import Problem
+
+
+class SubscriptionsFull(Problem):
+    """The bound on named subscriptions is reached."""
+
+    status, code, title = 409, "subscriptions_full", "Subscriptions full"
+
+
+class UpgradeRequired(Problem):
+    """The path requires a WebSocket upgrade, and the request asked for none."""
+
+    status, code, title = 426, "upgrade_required", "Upgrade required"
+
+
+class MessageRefused(Problem):
+    """A message on the socket that is malformed or not allowed; the socket is closed."""
+
+    status, code, title = 400, "message_refused", "Message refused"
+
+
+class TooManyMessages(Problem):
+    """The socket exceeded its message rate; it is closed."""
+
+    status, code, title = 429, "too_many_messages", "Too many messages"

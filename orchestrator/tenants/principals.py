@@ -1,0 +1,46 @@
+"""Actors, which cause changes, and principals, which call the public API. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+
+class ActorKind(StrEnum):
+    """The kind of actor that causes a change."""
+
+    TENANT = "tenant"
+    ADMIN = "admin"
+    BILLING = "billing"
+    WORKER = "worker"
+    NODE = "node"
+    SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The cause of a change: its kind, and its id within the kind."""
+
+    kind: ActorKind
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller of the public API. `id` is that of its API key, or of its token's subject."""
+
+    role: str
+    id: UUID
+    tenant_id: UUID | None
+
+    @property
+    def actor(self) -> Actor:
+        """The principal as an actor."""
+        kind = ActorKind.ADMIN if self.role == "admin" else ActorKind.TENANT
+        return Actor(kind, str(self.id))
+
+    @property
+    def scope(self) -> UUID:
+        """The scope of its idempotency keys: its tenant, or for an admin the principal itself (DESIGN §6)."""
+        return self.tenant_id if self.tenant_id is not None else self.id

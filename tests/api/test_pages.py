@@ -1,0 +1,138 @@
+"""Every list of the OpenAPI document, page by page: the pages together are the whole list, each item once, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from orchestrator.app import build_services, public_application
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, fresh, new_place, new_region, new_tenant, rent
+from tests.api.conftest import PublicApi
+from tests.support.foreign import bearer, stable
+from tests.transactions.committing import Keys, put
+
+ITEMS = 5
+"""Of each list, at least; a page of 1 or 2 then is neither the first nor the last."""
+WHOLE = 500
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Callers with at least `ITEMS` of everything, and ids for the paths of lists."""
+
+    admin: Caller
+    tenant: Caller
+    ids: dict[str, str]
+
+
+FILTERS: dict[str, list[dict[str, str]]] = {
+    "/api/v1/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
+    "/api/v1/reservations": [{}, {"state": "hold"}],
+    "/api/v1/resources": [{}, {"kind": "node"}, {"kind": "slot"}, {"kind": "registered"}],
+    "/api/v1/usage": [{"by": by} for by in ("allocation", "day", "tenant")],
+    "/api/v1/webhooks/{webhook_id}/deliveries": [{}, {"state": "pending"}],
+    "/api/v1/admin/nodes": [{}, {"state": "active"}],
+    "/api/v1/admin/nodes/{node_id}/orphans": [{}, {"every": "true"}],
+    "/api/v1/admin/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
+    "/api/v1/admin/dead-letters": [{}, {"state": "dead"}, {"consumer": "pages"}],
+    "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
+}
+"""Each list without and with the filters that change its statement."""
+OF_OPERATORS = ("/api/v1/admin/", "/api/v1/usage")
+
+
+def lists_of(document: Any) -> list[str]:
+    """The paths of the document that take a cursor."""
+    return [
+        path
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if method == "get" and any(one["name"] == "cursor" for one in operation.get("parameters", ()))
+    ]
+
+
+PATHS = lists_of(public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi())
+CASES = [(path, query) for path in PATHS for query in FILTERS.get(path, [{}])]
+
+
+@pytest.fixture(scope="module")
+def lists(api: PublicApi) -> Lists:
+    """More than two pages of each list."""
+    admin, database = api.admin, api.database
+    tenant, others = new_tenant(admin), [new_tenant(admin) for _ in range(ITEMS)]
+    place, *_ = [new_place(admin, database) for _ in range(ITEMS)]
+    for _ in range(ITEMS):
+        new_region(admin)
+    for other in others:
+        rent(other, new_place(admin, database), labels={"team": "red"})
+    made = [rent(tenant, place, labels={"team": "red"})["allocation_id"] for _ in range(ITEMS)]
+    seats = [admin.make("/admin/resources", {"id": fresh("seat")})["id"] for _ in range(ITEMS)]
+    for seat in seats:
+        tenant.make("/reservations", {"resources": [seat], "holder_id": "holder"})
+        tenant.make("/webhooks", {"url": "https://hooks.example.com/pages", "types": ["node.offline"]})
+    webhook = tenant.get("/webhooks")["items"][0]["id"]
+    for number in range(ITEMS):
+        tenant.make(f"/webhooks/{webhook}/test")
+        Keys(tenant).committed([put(b"key-%d" % number, b"value")])
+        database.execute(
+            "insert into dead_letters (consumer, version, reason, detail, excerpt, tries, first_at)"
+            " values ('pages', %s, 'refused', 'no', '{}', 5, clock_timestamp())",
+            (number + 1,),
+        )
+        database.execute(
+            "insert into audit (principal_kind, principal_id, action, subject) values ('admin', 'operator', 'pages', %s)",
+            ("things/pages",),
+        )
+        database.execute(
+            "insert into allocation_timeline (allocation_id, kind, actor_kind, detail) values (%s, 'note', 'system', 'n')",
+            (made[0],),
+        )
+        database.execute(
+            "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"
+            " values (%s, uuidv7(), '{1}', 'operator', clock_timestamp())",
+            (place.node["id"],),
+        )
+    days = [f"{number + 2} days" for number in range(ITEMS)]
+    for allocation, since in zip(made, days, strict=True):
+        database.execute(
+            "update allocations set active_at = clock_timestamp() - %s::interval,"
+            " releasing_at = clock_timestamp() - interval '1 day' where id = %s",
+            (since, allocation),
+        )
+    database.execute(
+        "update allocations set active_at = clock_timestamp() - interval '2 days',"
+        " releasing_at = clock_timestamp() - interval '1 day' where tenant_id = any(%s::uuid[])",
+        ([other.tenant_id for other in others],),
+    )
+    return Lists(admin, tenant, {"allocation_id": made[0], "webhook_id": webhook, "node_id": place.node["id"]})
+
+
+def page(caller: Caller, path: str, query: dict[str, str]) -> Any:
+    """One page."""
+    answer = caller.http.get(path, params=query, headers=bearer(caller))
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(("path", "query"), CASES, ids=[f"{path} {query or ''}" for path, query in CASES])
+def test_pages_are_the_whole_list(path: str, query: dict[str, str], lists: Lists) -> None:
+    caller = lists.admin if path.startswith(OF_OPERATORS) else lists.tenant
+    filled = path.format(**lists.ids)
+    whole = page(caller, filled, {**query, "limit": str(WHOLE)})
+    assert whole["next_cursor"] is None
+    assert len(whole["items"]) >= ITEMS, "the list needs more items for this test"
+    for limit in (2, len(whole["items"]) - 1, len(whole["items"])):
+        found: list[Any] = []
+        cursor: dict[str, str] = {}
+        while True:
+            one = page(caller, filled, {**query, "limit": str(limit), **cursor})
+            found += one["items"]
+            assert len(found) <= len(whole["items"]), "an item twice"
+            if one["next_cursor"] is None:
+                break
+            assert len(one["items"]) == limit, "only the last page may be short"
+            cursor = {"cursor": one["next_cursor"]}
+        assert stable(found) == stable(whole["items"])

@@ -1,0 +1,149 @@
+"""Commands that only call the API load nothing of the servers: what a person installs to use a remote Berth stays small."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+from typer.core import TyperGroup
+
+from berth.cli.main import app
+
+NOT_FOR_REMOTE_USE = (
+    "berth.local", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations", "alembic", "asyncssh", "fastapi",
+    "nats", "psycopg", "sqlalchemy", "temporalio",
+)  # fmt: skip
+USE_A_SERVER_DIRECTLY = {
+    "up", "demo", "migrate", "doctor", "verify", "admin-key create", "events rebuild",
+}  # fmt: skip
+ID = "0197f3a0-0000-7000-8000-000000000001"
+HOLD = ["--holder", "me"]
+REMOTE: dict[str, list[str]] = {
+    "alloc create": ["--sku", "s", "--gpus", "1", "--region", "r", "--ssh-key", ID],
+    "alloc list": [],
+    "alloc show": [ID],
+    "alloc wait": [ID],
+    "alloc release": [ID],
+    "alloc ssh": [ID],
+    "force-release": [ID, "--reason", "x"],
+    "force-cleanup": [ID, "--reason", "x", "--runtime-verified-absent"],
+    "reserve create": [*HOLD, "--resource", "seat-1"],
+    "reserve list": [],
+    "reserve show": [ID],
+    "reserve confirm": [ID, *HOLD],
+    "reserve cancel": [ID, *HOLD],
+    "availability": [],
+    "usage": [],
+    "balance show": [],
+    "balance set": [ID, "--prepaid"],
+    "balance top-up": [ID, "1"],
+    "balance withdraw": [ID, "1", "--reference", "x"],
+    "operations show": ["key"],
+    "resources list": [],
+    "resources show": ["seat-1"],
+    "resources create": ["seat-1"],
+    "resources out-of-service": ["seat-1", "--reason", "x"],
+    "resources in-service": ["seat-1"],
+    "node list": [],
+    "node show": ["n"],
+    "node add": ["n", "--region", "r", "--gpu-model", "g", "--shape", "gpu_slice", "--slots", "8"],
+    "node token": ["n"],
+    "node cordon": ["n"],
+    "node uncordon": ["n"],
+    "node drain": ["n"],
+    "node retire": ["n", "--reason", "x"],
+    "node orphans": ["n"],
+    "node adopt": ["n", ID, "--reason", "x"],
+    "node destroy-orphan": ["n", ID, "--reason", "x"],
+    "events tail": ["--type", "provisioning.>", "--no-follow"],
+    "events show": ["1"],
+    "events dead-letters list": [],
+    "events dead-letters show": [ID],
+    "events dead-letters retry": [ID],
+    "events dead-letters discard": [ID, "--reason", "x"],
+    "tenant create": ["t"],
+    "tenant list": [],
+    "key create": ["k", "--role", "admin"],
+    "key list": [],
+    "key revoke": [ID],
+    "ssh-key add": ["k", "key.pub"],
+    "ssh-key list": [],
+    "sku put": ["s", "--shape", "gpu_slice", "--gpu-model", "g", "--count", "1"],
+    "sku list": [],
+    "image put": ["i", "--url", "https://x/i", "--sha256", "0" * 64, "--shape", "gpu_slice"],
+    "image list": [],
+    "region put": ["r", "--display-name", "R"],
+    "region list": [],
+    "kv get": ["k"],
+    "kv put": ["k", "v"],
+    "kv range": [],
+    "kv commit": ["transaction.json"],
+    "retention list": [],
+    "retention consumers": [],
+    "retention forget-consumer": ["c", "--reason", "x"],
+    "retention set": ["p", "1"],
+    "retention get": ["p"],
+    "retention delete": ["p"],
+    "webhook create": ["https://x"],
+    "webhook list": [],
+    "webhook show": [ID],
+    "webhook change": [ID, "--disable"],
+    "webhook rotate": [ID],
+    "webhook test": [ID],
+    "webhook deliveries": [ID],
+    "webhook replay": [ID, "1"],
+    "webhook delete": [ID],
+}
+
+RUN_EACH = """
+import json, sys
+from typer.testing import CliRunner
+from berth.cli import session
+from berth.cli.main import app
+commands, unwanted = json.loads(sys.argv[1])
+session.RETRY_SECONDS = 0.0
+def loaded():
+    return sorted(name for name in sys.modules if any(name == of or name.startswith(of + ".") for of in unwanted))
+report = {"import": [None, loaded()]}
+for name, arguments in commands.items():
+    done = CliRunner().invoke(app, [*name.split(), *arguments])
+    report[name] = [done.exit_code, loaded()]
+print(json.dumps(report))
+"""
+
+
+def _commands(group: TyperGroup, path: tuple[str, ...] = ()) -> set[str]:
+    found: set[str] = set()
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            found |= _commands(command, (*path, name))
+        else:
+            found.add(" ".join((*path, name)))
+    return found
+
+
+def test_every_command_is_listed_here_as_remote_or_as_using_a_server_directly() -> None:
+    program = typer.main.get_command(app)
+    assert isinstance(program, TyperGroup)
+    assert _commands(program) == {*REMOTE, *USE_A_SERVER_DIRECTLY}
+
+
+def test_commands_that_only_call_the_api_load_no_module_of_the_servers_or_of_the_local_stack(tmp_path: Path) -> None:
+    (tmp_path / "key.pub").write_text("ssh-ed25519 AAAA")
+    (tmp_path / "transaction.json").write_text('{"operations": []}')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    # Nothing listens on port 1: every command runs as far as its first request.
+    environment |= {"BERTH_API_URL": "http://127.0.0.1:1", "BERTH_API_KEY": "k", "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_EACH, json.dumps([REMOTE, NOT_FOR_REMOTE_USE])],
+        env=environment, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {name: loaded for name, (_, loaded) in report.items() if loaded} == {}
+    unreachable = 3
+    assert {name: code for name, (code, _) in report.items() if code not in (None, unreachable)} == {}

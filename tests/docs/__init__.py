@@ -1,0 +1,1 @@
+"""The command line: light at start, and as its page says."""

@@ -1,0 +1,53 @@
+"""More events at once than one read of the log returns: an attached stream and a webhook receive every one of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from orchestrator.log.commands import SEQUENCED_MAX as BATCH_MAX
+from orchestrator.log.queries import EVENTS_MAX
+from tests.api.calling import Caller, new_tenant
+from tests.log.listening import Listener
+from tests.log.streaming import leave
+from tests.log.test_versions import version
+from tests.support.streams import Open, socket, stream
+
+EVENTS = 2 * max(EVENTS_MAX, BATCH_MAX) + 3
+
+
+def versions(messages: Any, last: int) -> list[int]:
+    """The versions of the next events, up to the first one that is not before `last`; checkpoints are passed over."""
+    found: list[int] = []
+    for one in messages:
+        if "event_type" in one:
+            found.append(one["version"])
+            if one["version"] >= last:
+                break
+    return found
+
+
+@pytest.mark.parametrize("query", [{}, {"types": ["node.online"]}], ids=["all", "filtered"])
+@pytest.mark.parametrize("opened", [stream, socket], ids=["stream", "socket"])
+@pytest.mark.parametrize("whose", ["operator", "tenant"])
+def test_an_attached_stream_receives_more_events_than_one_read_returns(
+    whose: str, opened: Open, query: dict[str, Any], listener: Listener
+) -> None:
+    tenant = new_tenant(listener.admin)
+    caller: Caller = tenant if whose == "tenant" else listener.admin
+    with opened(caller, **query) as messages:
+        leave(listener.database, tenant, 1)
+        (first,) = versions(messages, 0)
+        leave(listener.database, tenant, EVENTS)  # one transaction: all of them between two ticks
+        time.sleep(0.5)  # in a tick of its own, so that a stream that skipped events does not wait for ever
+        leave(listener.database, tenant, 1)
+        last = first + EVENTS + 1
+        assert versions(messages, last) == list(range(first + 1, last + 1))
+
+
+def test_the_version_includes_more_events_than_one_statement_sequences(listener: Listener) -> None:
+    before = version(listener.admin)["version"]
+    leave(listener.database, None, EVENTS)
+    assert version(listener.admin)["version"] == before + EVENTS

@@ -1,0 +1,1 @@
+"""One-line mutations that remove a guard of the product, each with the tests that catch it."""

@@ -1,0 +1,89 @@
+"""At a running agent: a task has one effect, however often it arrives, and none once it has expired."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+from node_agent.drivers.sandbox.records import AllocationDirectory
+from node_agent.protocol import FailureCode, TaskType
+from tests.node_agent.agents import AgentProcess, Tenant, release
+from tests.node_agent.conftest import Play
+from tests.node_agent.control_plane import ControlPlane
+
+
+def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> None:
+    """The server hands it out on every poll, although the agent names it as known."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+        slow = {"slow_phase_seconds": "2", "slow_phase": "guest_marker"}
+        body = plane.body(TaskType.VM_PROVISION, tenant.provision([1], faults=slow), allocation)
+        task = await plane.hand_out(body)
+        await plane.until(lambda: "ssh_ready" in plane.progress[task])
+        plane.insist.add(task)
+        await plane.until(lambda: plane.repeated >= 3)
+        assert not plane.results[task], "it still runs"
+        plane.insist.clear()
+        assert (await plane.result_of(task)).outcome == "completed"
+        guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
+        # A second effect would run after the first and before the release, which follows it in the allocation's order.
+        removal = await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([1]), allocation))
+        assert (await plane.result_of(removal)).outcome == "completed"
+        assert guest is not None
+        assert len(plane.progress[task]) == len(set(plane.progress[task])), "no phase ran twice"
+        assert agent.log.count("task_ended") == 2, "the provision and the release"
+        assert [report.outcome for report in plane.results[task]] == ["completed"]
+
+    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
+
+
+def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
+    """It was valid when it was accepted; its turn comes after its deadline."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        first, second = uuid.uuid4(), uuid.uuid4()
+        slow = {"slow_phase_seconds": "4", "slow_phase": "ssh_ready"}
+        ahead = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0], faults=slow), first))
+        await plane.until(lambda: bool(plane.progress[ahead]))
+        expires_at = plane.now() + dt.timedelta(seconds=2.5)
+        body = plane.body(TaskType.VM_PROVISION, tenant.provision([1]), second, expires_at=expires_at)
+        queued = await plane.hand_out(body)
+        await plane.until(lambda: queued in plane.known)
+        assert plane.now() < expires_at, "it was accepted in time"
+        report = await plane.result_of(queued)
+        assert (await plane.result_of(ahead)).outcome == "completed"
+        assert report.failure is not None
+        assert report.failure.code is FailureCode.TASK_REFUSED
+        assert "expired" in report.failure.detail
+        assert plane.progress[queued] == []
+        assert not agent.guest_directory(second).exists()
+        assert agent.leased_slots() == {"slot-0.json"}
+
+    play(scenario, BERTH_AGENT_TASKS_MAX="1", BERTH_AGENT_WAIT_SECONDS="0.3")
+
+
+def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) -> None:
+    """The agent keeps the last 64 reports; a server restored from a backup hands out a task older than those."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+        task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([2]), allocation))
+        assert (await plane.result_of(task)).outcome == "completed"
+        guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
+        phases = list(plane.progress[task])
+        probes = [await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})) for _ in range(70)]
+        await plane.until(lambda: all(plane.results[probe] for probe in probes))
+        await plane.until(lambda: plane.known == [])
+        plane.results[task].clear()
+        async with plane.changed:
+            plane.changed.notify_all()
+        failure = (await plane.result_of(task)).failure
+        assert failure is not None
+        assert failure.code is FailureCode.TASK_REFUSED
+        assert "already used" in failure.detail
+        assert plane.progress[task] == phases
+        assert AllocationDirectory(agent.guest_directory(allocation)).guest_state() == guest
+        assert agent.leased_slots() == {"slot-2.json"}
+
+    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")

@@ -1,0 +1,206 @@
+"""CHECK constraints of the catalogue, nodes, tasks, tenants, the log, billing, webhooks and the key-value store."""
+
+from __future__ import annotations
+
+from tests.schema.checks import Check, digest, least, length, one_of, one_of_states, only_row
+from tests.support.rows import LATER, NOW, OTHER, TENANT
+from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
+
+_TOP_UP = {
+    "kind": "top_up", "actor_id": "1", "operation_key": "k", "allocation_id": None, "sku": None, "gpus": None,
+    "price_version": None, "price_micro_per_gpu_second": None, "starts_at": None, "ends_at": None, "gpu_microseconds": None,
+    "version": None,
+}  # fmt: skip
+_WITHDRAWAL = {**_TOP_UP, "kind": "withdrawal", "reference": "why"}
+_DESTROYED = ORPHAN_STATES["destroyed"]
+_NAMES = tuple({"name": name} for name in ("", "-a", "a-", "A", "a_b", "x" * 64, "a\n"))
+_DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
+_ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
+
+CHECKS = {
+    "api_key_role_has_scope": Check(
+        "api_keys",
+        ({"role": "tenant"}, {"tenant_id": TENANT}),
+        ({}, {"role": "tenant", "tenant_id": TENANT}),
+    ),
+    "api_keys_name_check": length("api_keys", "name", 1, 100),
+    "api_keys_role_check": Check("api_keys", ({"role": "unknown"},)),
+    "api_keys_secret_hash_check": digest("api_keys", "secret_hash"),
+    "balances_low_threshold_micro_units_check": least("balances", "low_threshold_micro_units", 0),
+    "only_prepaid_is_looked_at": Check(
+        "balances", ({"look_at": NOW}, {"low_told_at": NOW}), ({"prepaid": True, "look_at": NOW, "low_told_at": NOW},)
+    ),
+    "consumer_positions_version_check": least("consumer_positions", "version", 0),
+    "dead_letter_settled_has_time": Check(
+        "dead_letters", ({"state": "retried"}, {"state": "discarded"}, {"settled_at": NOW}),
+        ({"state": "retried", "settled_at": NOW},),
+    ),
+    "dead_letter_settled_waits_for_nothing": Check(
+        "dead_letters", ({"state": "retried", "settled_at": NOW, "retry_asked_at": NOW},), ({"retry_asked_at": NOW},)
+    ),
+    "dead_letters_consumer_check": length("dead_letters", "consumer", 1, 100),
+    "dead_letters_detail_check": length("dead_letters", "detail", 0, 1000),
+    "dead_letters_event_type_check": length("dead_letters", "event_type", 0, 100),
+    "dead_letters_excerpt_check": length("dead_letters", "excerpt", 0, 4000),
+    "dead_letters_reason_check": one_of("dead_letters", "reason", "unreadable", "stub", "refused", "handler_error"),
+    "dead_letters_state_check": Check(
+        "dead_letters", ({"state": "unknown", "settled_at": NOW},), ({"state": "discarded", "settled_at": NOW},)
+    ),
+    "dead_letters_tries_check": least("dead_letters", "tries", 1),
+    "dead_letters_version_check": least("dead_letters", "version", 1),
+    "enrolment_tokens_token_hash_check": digest("enrolment_tokens", "token_hash"),
+    "images_name_check": length("images", "name", 1, 100),
+    "images_sha256_check": Check(
+        "images", tuple({"sha256": text} for text in ("0" * 63, "0" * 65, "A" * 64, "g" * 64)), ({"sha256": "0af9" * 16},)
+    ),
+    "images_shapes_check": Check(
+        "images", ({"shapes": []}, {"shapes": ["unknown"]}), ({"shapes": ["baremetal", "gpu_slice"]},)
+    ),
+    "images_state_check": one_of("images", "state", "active", "retired"),
+    "images_url_check": length("images", "url", 0, 2000),
+    "key_bounded": Check("kv_keys", ({"key": b""}, {"key": b"k" * 2049}), ({"key": b"k" * 2048},)),
+    "bytes_counted": least("kv_namespaces", "bytes", 0),
+    "keys_counted": least("kv_namespaces", "keys", 0),
+    "ledger_amount_micro_units_check": least("ledger", "amount_micro_units", 0),
+    "ledger_kind_check": Check("ledger", ({**_TOP_UP, "kind": "unknown"},), ({}, _TOP_UP, _WITHDRAWAL)),
+    "payment_is_whole": Check(
+        "ledger",
+        (
+            {**_TOP_UP, "actor_id": None}, {**_TOP_UP, "operation_key": None},
+            {**_TOP_UP, "actor_id": None, "operation_key": None},
+            {"actor_id": "1", "operation_key": "k"},
+        ),
+        (_TOP_UP,),
+    ),
+    "usage_is_whole": Check(
+        "ledger",
+        tuple({column: None} for column in (
+            "allocation_id", "sku", "gpus", "price_version", "price_micro_per_gpu_second", "starts_at", "ends_at",
+            "gpu_microseconds", "version",
+        )),
+        ({}, _TOP_UP),
+    ),
+    "withdrawal_says_why": Check("ledger", ({**_WITHDRAWAL, "reference": None},), (_WITHDRAWAL,)),
+    "log_first_one_check": only_row("log_first"),
+    "log_first_version_check": least("log_first", "version", 1),
+    "log_head_one_check": only_row("log_head"),
+    "log_stream_first_version_check": least("log_stream", "first_version", 1),
+    "log_stream_one_check": only_row("log_stream"),
+    "log_truncation_blocked": Check(
+        "log_truncation", ({"blocked_since": NOW}, {"blocked_below": 1}), ({"blocked_since": NOW, "blocked_below": 1},)
+    ),
+    "log_truncation_one_check": only_row("log_truncation"),
+    "closed_whole": Check(
+        "metering_intervals", ({"ended_at": LATER}, {"closed_version": 2}), ({"ended_at": LATER, "closed_version": 2},)
+    ),
+    "metering_intervals_gpus_check": least("metering_intervals", "gpus", 1),
+    "metering_intervals_price_micro_per_gpu_second_check": least("metering_intervals", "price_micro_per_gpu_second", 0),
+    "node_certificates_key_sha256_check": digest("node_certificates", "key_sha256"),
+    "node_orphans_state_check": one_of_states("node_orphans", ORPHAN_STATES),
+    "orphan_decision_is_complete": Check(
+        "node_orphans", ({"decided_by": OTHER}, {"decided_at": NOW}), ({"decided_by": OTHER, "decided_at": NOW},)
+    ),
+    "orphan_destroyed_by_proof": Check(
+        "node_orphans",
+        ({**_DESTROYED, "destroyed_at": None}, {**_DESTROYED, "proof": None}, {"destroyed_at": NOW}, {"proof": "{}"}),
+        (_DESTROYED,),
+    ),
+    "orphan_waits_unless_destroyed": Check(
+        "node_orphans",
+        (
+            {"waits_for": None, "waits_since": None}, {"waits_since": None}, {"state": "destroying"},
+            {**_DESTROYED, "waits_for": "operator", "waits_since": NOW}, {**_DESTROYED, "waits_since": NOW},
+        ),
+        (_DESTROYED,),
+    ),
+    "node_tasks_state_check": Check(
+        "node_tasks", ({"state": "unknown", "finished_at": NOW},), tuple(TASK_STATES.values())
+    ),
+    "task_completed_has_result": Check("node_tasks", ({**TASK_STATES["completed"], "result": None},)),
+    "task_failed_has_code": Check("node_tasks", ({**TASK_STATES["failed"], "failure_code": None},)),
+    "task_finished_has_time": Check(
+        "node_tasks",
+        (
+            {"finished_at": NOW}, {"state": "dispatched", "finished_at": NOW},
+            *({**TASK_STATES[state], "finished_at": None} for state in ("completed", "failed", "expired", "superseded")),
+        ),
+    ),
+    "task_for_one": Check(
+        "node_tasks", ({"orphan_id": OTHER},), ({}, {"orphan_id": OTHER, "allocation_id": None}, {"allocation_id": None})
+    ),
+    "free_mask_within_node": Check(
+        "nodes", ({"free_mask": -1}, {"free_mask": 256}), ({"free_mask": 0}, {"free_mask": 255})
+    ),
+    "half_within_node": Check("nodes", ({"half_slots": 9},), ({"half_slots": 8},)),
+    "inventory_has_time": Check(
+        "nodes", ({"inventory": "[]"}, {"inventory_after": NOW}), ({"inventory": "[]", "inventory_after": NOW},)
+    ),
+    "nodes_half_slots_check": Check("nodes", ({"half_slots": 0},), ({"half_slots": 1},)),
+    "nodes_name_check": Check("nodes", _NAMES, ({"name": "a"}, {"name": "x" * 63}, {"name": "a.b-9"})),
+    "nodes_slot_count_check": Check(
+        "nodes",
+        ({"slot_count": 64, "free_mask": 0},),
+        ({"slot_count": 62}, {"slot_count": 1, "half_slots": 1, "free_mask": 1}),
+    ),
+    "nodes_state_check": one_of("nodes", "state", "registered", "active", "cordoned", "draining", "retired"),
+    "notification_subscriptions_name_check": length("notification_subscriptions", "name", 1, 64),
+    "notification_subscriptions_version_check": least("notification_subscriptions", "version", 0),
+    "notification_subscriptions_versions_max_check": least("notification_subscriptions", "versions_max", 1),
+    "outbox_event_type_check": length("outbox", "event_type", 1, 100),
+    "outbox_operation_key_check": length("outbox", "operation_key", 0, 255),
+    "outbox_request_id_check": length("outbox", "request_id", 0, 255),
+    "outbox_subject_check": length("outbox", "subject", 0, 200),
+    "payload_bounded": Check("outbox", ({"payload": f'"{"x" * 262143}"'},), ({"payload": f'"{"x" * 262142}"'},)),
+    "pools_shape_check": one_of("pools", "shape", "baremetal", "gpu_slice"),
+    "regions_name_check": Check("regions", (*_NAMES, {"name": "a.b"}), ({"name": "a"}, {"name": "x" * 63})),
+    "reservation_watermark_one_check": only_row("reservation_watermark"),
+    "retention_policies_policy_id_check": length("retention_policies", "policy_id", 1, 100),
+    "retention_policies_prevent_truncate_check": least("retention_policies", "prevent_truncate", 0),
+    "retention_policies_versions_max_check": least("retention_policies", "versions_max", 1),
+    "skus_allowed_counts_check": Check(
+        "skus", ({"allowed_counts": []}, {"allowed_counts": [1] * 65}), ({"allowed_counts": [1] * 64},)
+    ),
+    "skus_gpu_model_check": length("skus", "gpu_model", 1, 100),
+    "skus_name_check": length("skus", "name", 1, 100),
+    "skus_price_micro_per_gpu_second_check": least("skus", "price_micro_per_gpu_second", 0),
+    "skus_shape_check": one_of("skus", "shape", "baremetal", "gpu_slice"),
+    "skus_state_check": one_of("skus", "state", "active", "retired"),
+    "slots_numa_half_check": Check("slots", ({"numa_half": -1}, {"numa_half": 2}), ({"numa_half": 0}, {"numa_half": 1})),
+    "slots_state_check": one_of("slots", "state", "in_service", "out_of_service"),
+    "ssh_keys_name_check": length("ssh_keys", "name", 1, 100),
+    "ssh_keys_public_key_check": length("ssh_keys", "public_key", 0, 16384),
+    "tenants_name_check": length("tenants", "name", 1, 100),
+    "tenants_state_check": one_of("tenants", "state", "active", "suspended"),
+    "webhook_deliveries_error_check": length("webhook_deliveries", "error", 0, 200),
+    "webhook_deliveries_response_excerpt_check": length("webhook_deliveries", "response_excerpt", 0, 1000),
+    "webhook_deliveries_state_check": Check(
+        "webhook_deliveries",
+        ({**_ENDED_DELIVERY, "state": "unknown"},),
+        ({}, _ENDED_DELIVERY, {**_ENDED_DELIVERY, "state": "failed"}),
+    ),
+    "webhook_delivery_waits": Check(
+        "webhook_deliveries",
+        (
+            {"next_attempt_at": None}, {"ended_at": NOW}, {**_ENDED_DELIVERY, "ended_at": None},
+            {**_ENDED_DELIVERY, "next_attempt_at": NOW},
+        ),
+    ),
+    "webhook_disabled": Check(
+        "webhooks",
+        (
+            {**_DISABLED, "disabled_reason": None}, {**_DISABLED, "disabled_at": None}, {**_DISABLED, "state": "enabled"},
+            {"disabled_at": NOW}, {"state": "disabled"},
+        ),
+        (_DISABLED, {"state": "deleted"}),
+    ),
+    "webhooks_description_check": length("webhooks", "description", 0, 1000),
+    "webhooks_disabled_reason_check": Check(
+        "webhooks", ({**_DISABLED, "disabled_reason": "unknown"},),
+        tuple({**_DISABLED, "disabled_reason": reason} for reason in ("requested", "gone", "failing")),
+    ),
+    "webhooks_position_check": least("webhooks", "position", 0),
+    "webhooks_signing_check": one_of("webhooks", "signing", "hmac", "ed25519"),
+    "webhooks_state_check": Check("webhooks", ({"state": "unknown"},), ({}, {"state": "deleted"}, _DISABLED)),
+    "webhooks_url_check": length("webhooks", "url", 1, 2000),
+    "webhooks_versions_max_check": least("webhooks", "versions_max", 1),
+}  # fmt: skip

@@ -1,0 +1,33 @@
+"""Each CHECK constraint refuses what it forbids, by its own name, and accepts what is at its bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.schema import checks_of_allocations, checks_of_platform
+from tests.schema.catalog import check_constraints
+from tests.support.rows import insert
+
+CHECKS = {**checks_of_allocations.CHECKS, **checks_of_platform.CHECKS}
+
+
+def test_every_check_constraint_has_cases(session: psycopg.Connection[Any]) -> None:
+    assert set(CHECKS) == check_constraints(session)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_refuses_what_it_forbids(schema: psycopg.Connection[Any], name: str) -> None:
+    for row in CHECKS[name].refused:
+        with pytest.raises(psycopg.errors.CheckViolation) as refused, schema.transaction():
+            insert(schema, CHECKS[name].table, **row)
+        assert refused.value.diag.constraint_name == name, row
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_accepts_its_bound(schema: psycopg.Connection[Any], name: str) -> None:
+    for row in CHECKS[name].accepted:
+        with schema.transaction(force_rollback=True):
+            insert(schema, CHECKS[name].table, **row)

@@ -1,0 +1,213 @@
+"""SQL functions are files: the database runs exactly these texts, and upgrades replace them without an interruption."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from migrations.functions import FunctionProblem, apply_functions, digest_of, generation, read_functions
+from migrations.functions.files import FOLDER, GENERATIONS
+
+DEFINITIONS = """
+select proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace order by proname
+"""
+RECORDED = "select name, sha256 from sql_functions where deprecated_at is null"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the function files that a test may change."""
+    copied: Path = shutil.copytree(FOLDER, tmp_path / "functions")
+    return copied
+
+
+def next_generation(folder: Path) -> int:
+    """Add a line to the generations of `folder`; return its number."""
+    number = generation(folder)[0] + 1
+    with (folder / GENERATIONS).open("a") as lines:
+        lines.write(f"{number} {digest_of(read_functions(folder))}\n")
+    return number
+
+
+def write(folder: Path, name: str, body: str, arguments: str = "") -> None:
+    """A function of SQL that returns a bigint."""
+    text = f"create or replace function {name}({arguments}) returns bigint language sql as $$ {body} $$;\n"
+    (folder / "database" / f"{name}.sql").write_text(text)
+
+
+def upgrade(url: str, folder: Path) -> list[str]:
+    """What one run of the loader applied and dropped."""
+    with psycopg.connect(url) as connection:
+        return apply_functions(connection, folder)
+
+
+def call(url: str, name: str) -> object:
+    """What a function without arguments returns."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(sql.SQL("select {}()").format(sql.Identifier(name))).fetchone()
+        assert row is not None
+        return row[0]
+
+
+def test_every_function_of_the_database_has_a_file_and_equals_it(database_url: str) -> None:
+    files = read_functions()
+    with psycopg.connect(database_url) as connection:
+        running = connection.execute(DEFINITIONS).fetchall()
+        assert [name for name, _ in running] == sorted(file.name for file in files)
+        for file in files:
+            connection.execute(file.text.encode())
+        assert connection.execute(DEFINITIONS).fetchall() == running
+        assert dict(connection.execute(RECORDED).fetchall()) == {file.name: file.sha256 for file in files}
+
+
+def test_the_newest_generation_is_that_of_the_files() -> None:
+    number, digest = generation()
+    assert digest == digest_of(read_functions()), (
+        f"function files changed: append '{number + 1} {digest_of(read_functions())}' to migrations/functions/{GENERATIONS}"
+    )
+    numbers = [int(line.split()[0]) for line in (FOLDER / GENERATIONS).read_text().splitlines()]
+    assert numbers == list(range(1, number + 1))
+
+
+def test_only_changed_functions_are_applied_and_callees_come_first(database_url: str, folder: Path) -> None:
+    assert upgrade(database_url, folder) == []
+    write(folder, "a_caller", "select z_callee() + 1")
+    write(folder, "z_callee", "select 1")
+    next_generation(folder)
+    assert upgrade(database_url, folder) == ["z_callee", "a_caller"]
+    assert call(database_url, "a_caller") == 2
+    assert upgrade(database_url, folder) == []
+
+
+def test_functions_that_call_each_other_are_refused(folder: Path) -> None:
+    write(folder, "first_one", "select second_one()")
+    write(folder, "second_one", "select first_one()")
+    with pytest.raises(FunctionProblem, match="call each other in a circle"):
+        read_functions(folder)
+
+
+def test_a_file_contains_its_function_alone(folder: Path) -> None:
+    (folder / "database" / "misnamed.sql").write_text("create or replace function other() returns void as $$ $$;\n")
+    with pytest.raises(FunctionProblem, match="exactly one `create or replace function misnamed"):
+        read_functions(folder)
+
+
+def test_a_function_without_a_file_is_dropped_one_generation_later(database_url: str, folder: Path) -> None:
+    write(folder, "going", "select 1")
+    next_generation(folder)
+    upgrade(database_url, folder)
+    (folder / "database" / "going.sql").unlink()
+    next_generation(folder)
+    assert upgrade(database_url, folder) == []
+    assert upgrade(database_url, folder) == []
+    assert call(database_url, "going") == 1, "processes of the version before still call it"
+    next_generation(folder)
+    assert upgrade(database_url, folder) == ["going"]
+    with pytest.raises(psycopg.errors.UndefinedFunction):
+        call(database_url, "going")
+
+
+def test_a_function_whose_file_returns_is_kept(database_url: str, folder: Path) -> None:
+    write(folder, "returning_one", "select 1")
+    next_generation(folder)
+    upgrade(database_url, folder)
+    (folder / "database" / "returning_one.sql").unlink()
+    next_generation(folder)
+    upgrade(database_url, folder)
+    write(folder, "returning_one", "select 2")
+    for _ in range(2):
+        next_generation(folder)
+        upgrade(database_url, folder)
+    assert call(database_url, "returning_one") == 2
+
+
+def test_changed_arguments_are_refused(database_url: str, folder: Path) -> None:
+    write(folder, "widening", "select 1")
+    next_generation(folder)
+    upgrade(database_url, folder)
+    write(folder, "widening", "select p", "p bigint")
+    next_generation(folder)
+    with pytest.raises(FunctionProblem, match="widening_v2"):
+        upgrade(database_url, folder)
+    assert call(database_url, "widening") == 1
+
+
+def test_a_loader_older_than_the_database_is_refused(database_url: str, folder: Path) -> None:
+    number = next_generation(folder)
+    upgrade(database_url, folder)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("update sql_functions set sha256 = repeat('0', 64) where name = 'rfc3339'")
+    with pytest.raises(FunctionProblem, match=rf"\(generation {number}\) are newer than this Berth"):
+        upgrade(database_url, FOLDER)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("select sha256 from sql_functions where name = 'rfc3339'").fetchone() == ("0" * 64,)
+
+
+def test_functions_and_their_record_change_together(database_url: str, folder: Path) -> None:
+    write(folder, "broken", "select no_such_column")
+    write(folder, "a_good_one", "select 1")
+    next_generation(folder)
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        upgrade(database_url, folder)
+    with psycopg.connect(database_url) as connection:
+        assert "a_good_one" not in dict(connection.execute(RECORDED).fetchall())
+        assert connection.execute("select generation from function_generation").fetchone() == (generation()[0],)
+
+
+def test_no_call_fails_while_the_loader_upgrades(database_url: str, folder: Path) -> None:
+    """A process of the generation before keeps calling, prepared statements included, while its functions are replaced."""
+    write(folder, "served", "select 1")
+    write(folder, "serving", "select served()")
+    next_generation(folder)
+    upgrade(database_url, folder)
+    stop = threading.Event()
+    results: list[object] = []
+    failures: list[psycopg.Error] = []
+    process = threading.Thread(target=_serve, args=(database_url, stop, results.append, failures.append))
+    process.start()
+    try:
+        for number in range(2, 12):
+            write(folder, "served", f"select {number}")
+            next_generation(folder)
+            upgrade(database_url, folder)
+        (folder / "database" / "serving.sql").unlink()
+        next_generation(folder)
+        upgrade(database_url, folder)
+        while len(results) < 100 and not failures:
+            stop.wait(0.01)
+    finally:
+        stop.set()
+        process.join()
+    assert failures == []
+    assert results[-1] == 11
+
+
+def _serve(
+    url: str, stop: threading.Event, answer: Callable[[object], None], fail: Callable[[psycopg.Error], None]
+) -> None:
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not stop.is_set():
+                row = connection.execute("select serving(), rfc3339(now()), log_advance(1)", prepare=True).fetchone()
+                assert row is not None
+                answer(row[0])
+    except psycopg.Error as error:
+        fail(error)
+
+
+LONG = {"hold_once": 256}
+"""Functions that are still longer than 80 lines, with the length that they may not exceed."""
+
+
+def test_functions_have_a_readable_size() -> None:
+    lengths = {
+        file.name: sum(not line.startswith("--") for line in file.text.splitlines()) for file in read_functions()
+    }
+    assert {name: length for name, length in lengths.items() if length > LONG.get(name, 80)} == {}
+    assert LONG.keys() <= {name for name, length in lengths.items() if length > 80}, "shorten this list"

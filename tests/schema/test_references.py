@@ -1,0 +1,56 @@
+"""Each foreign key refuses a row without its parent and the deletion of a parent with rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.schema.catalog import foreign_keys
+from tests.support.rows import TENANT, Row, heed_triggers, ignore_triggers, insert
+
+FOREIGN_KEYS = {
+    "api_keys_tenant_id_fkey": ("api_keys", "tenants"),
+    "balances_tenant_id_fkey": ("balances", "tenants"),
+    "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
+    "node_certificates_node_id_fkey": ("node_certificates", "nodes"),
+    "node_orphans_node_id_fkey": ("node_orphans", "nodes"),
+    "nodes_pool_id_fkey": ("nodes", "pools"),
+    "pools_region_fkey": ("pools", "regions"),
+    "sku_prices_sku_fkey": ("sku_prices", "skus"),
+    "skus_default_image_fkey": ("skus", "images"),
+    "slots_node_id_fkey": ("slots", "nodes"),
+    "ssh_keys_tenant_id_fkey": ("ssh_keys", "tenants"),
+    "tenant_quotas_tenant_id_fkey": ("tenant_quotas", "tenants"),
+    "webhook_deliveries_webhook_id_fkey": ("webhook_deliveries", "webhooks"),
+    "webhooks_tenant_id_fkey": ("webhooks", "tenants"),
+}
+"""Referring and referred table."""
+
+CHANGES: dict[str, Row] = {"api_keys": {"role": "tenant", "tenant_id": TENANT}}
+
+
+def test_every_foreign_key_has_cases(session: psycopg.Connection[Any]) -> None:
+    assert foreign_keys(session) == FOREIGN_KEYS
+
+
+@pytest.mark.parametrize("name", FOREIGN_KEYS)
+def test_a_row_without_its_parent_is_refused(schema: psycopg.Connection[Any], name: str) -> None:
+    table, _ = FOREIGN_KEYS[name]
+    heed_triggers(schema)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation) as refused, schema.transaction():
+        insert(schema, table, **CHANGES.get(table, {}))
+    assert refused.value.diag.constraint_name == name
+
+
+@pytest.mark.parametrize("name", FOREIGN_KEYS)
+def test_a_parent_with_rows_is_not_deleted(schema: psycopg.Connection[Any], name: str) -> None:
+    table, parent = FOREIGN_KEYS[name]
+    ignore_triggers(schema)
+    insert(schema, parent)
+    insert(schema, table, **CHANGES.get(table, {}))
+    heed_triggers(schema)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation) as refused, schema.transaction():
+        schema.execute(f"delete from {parent}".encode())
+    assert refused.value.diag.constraint_name == name

@@ -1,0 +1,224 @@
+"""Each unique index refuses a second row with its columns, by its own name, and a row that differs in one column passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.schema.catalog import exclusion_constraints, unique_indexes
+from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, insert
+from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
+
+UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allocation_timeline_pkey": ("allocation_timeline", ("id",)),
+    "timeline_transition_once": ("allocation_timeline", ("allocation_id", "row_version")),
+    "allocations_pkey": ("allocations", ("id",)),
+    "creation_runs_once": ("allocations", ("tenant_id", "operation_key")),
+    "api_key_hash_unique": ("api_keys", ("secret_hash",)),
+    "api_keys_pkey": ("api_keys", ("id",)),
+    "dead_letter_once": ("dead_letters", ("consumer", "version")),
+    "dead_letters_pkey": ("dead_letters", ("id",)),
+    "enrolment_token_unique": ("enrolment_tokens", ("token_hash",)),
+    "enrolment_tokens_pkey": ("enrolment_tokens", ("id",)),
+    "kv_key": ("kv_keys", ("namespace", "key")),
+    "ledger_payment_once": ("ledger", ("actor_id", "operation_key")),
+    "ledger_pkey": ("ledger", ("id",)),
+    "ledger_usage_once": ("ledger", ("allocation_id",)),
+    "live_rows_once": ("live_rows", ("kind", "stripe")),
+    "node_orphans_pkey": ("node_orphans", ("id",)),
+    "one_orphan": ("node_orphans", ("node_id", "allocation_id")),
+    "node_tasks_pkey": ("node_tasks", ("id",)),
+    "one_live_task": ("node_tasks", ("allocation_id",)),
+    "one_live_task_of_orphan": ("node_tasks", ("orphan_id",)),
+    "node_name_unique": ("nodes", ("name",)),
+    "node_units_unique": ("nodes", ("unit_base",)),
+    "nodes_pkey": ("nodes", ("id",)),
+    "notification_subscription": ("notification_subscriptions", ("scope", "name")),
+    "operation_runs_once": ("operations", ("scope", "key")),
+    "pool_unique": ("pools", ("region", "gpu_model", "shape")),
+    "pools_pkey": ("pools", ("id",)),
+    "reservation_position_unique": ("reservations", ("position",)),
+    "reservation_runs_once": ("reservations", ("tenant_id", "operation_key")),
+    "reservations_pkey": ("reservations", ("id",)),
+    "resource_unit_unique": ("resources", ("unit",)),
+    "resources_pkey": ("resources", ("id",)),
+    "retention_policy": ("retention_policies", ("scope", "policy_id")),
+    "sku_prices_pkey": ("sku_prices", ("sku", "price_version")),
+    "slot_unique": ("slots", ("node_id", "slot_index")),
+    "slots_pkey": ("slots", ("unit",)),
+    "ssh_key_fingerprint_unique": ("ssh_keys", ("tenant_id", "fingerprint")),
+    "ssh_key_name_unique": ("ssh_keys", ("tenant_id", "name")),
+    "ssh_keys_pkey": ("ssh_keys", ("id",)),
+    "tenant_name_unique": ("tenants", ("name",)),
+    "tenants_pkey": ("tenants", ("id",)),
+    "webhook_deliveries_pkey": ("webhook_deliveries", ("webhook_id", "number")),
+}
+"""Table and columns of each unique index of a table with more than one, or with several columns."""
+
+SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allocation_absences_pkey": ("allocation_absences", ("allocation_id",)),
+    "audit_pkey": ("audit", ("id",)),
+    "balances_pkey": ("balances", ("tenant_id",)),
+    "claims_pkey": ("claims", ("id",)),
+    "consumer_positions_pkey": ("consumer_positions", ("consumer",)),
+    "images_pkey": ("images", ("name",)),
+    "kv_namespaces_pkey": ("kv_namespaces", ("id",)),
+    "log_version": ("log", ("version",)),
+    "log_first_pkey": ("log_first", ("one",)),
+    "log_head_pkey": ("log_head", ("one",)),
+    "log_stream_pkey": ("log_stream", ("one",)),
+    "log_tenants_pkey": ("log_tenants", ("tenant_id",)),
+    "log_truncation_pkey": ("log_truncation", ("one",)),
+    "metering_intervals_pkey": ("metering_intervals", ("allocation_id",)),
+    "node_certificates_pkey": ("node_certificates", ("serial",)),
+    "outbox_pkey": ("outbox", ("id",)),
+    "regions_pkey": ("regions", ("name",)),
+    "reservation_watermark_pkey": ("reservation_watermark", ("one",)),
+    "skus_pkey": ("skus", ("name",)),
+    "tenant_quotas_pkey": ("tenant_quotas", ("tenant_id",)),
+    "webhooks_pkey": ("webhooks", ("id",)),
+}
+"""The primary keys of tables with no other unique index."""
+
+ALL = UNIQUE | SINGLE
+
+PAYMENT: Row = {
+    **dict.fromkeys(
+        ("allocation_id", "sku", "gpus", "price_version", "price_micro_per_gpu_second", "starts_at", "ends_at",
+         "gpu_microseconds", "version"),
+    ),
+    "kind": "top_up", "actor_id": "1", "operation_key": "k",
+}  # fmt: skip
+ORPHANS_TASK: Row = {"allocation_id": None, "orphan_id": TENANT}
+
+# Partial indexes, or keys of rows that are not the table's first: the rows' common columns, and the second row's.
+ROWS: dict[str, tuple[Row, Row]] = {
+    "ledger_payment_once": (PAYMENT, {"id": 2, "actor_id": "2", "operation_key": "l"}),
+    "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
+    "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
+}
+
+# Outside the predicate of a partial index: the changes to the first and to the second row, which then pass side by side.
+OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
+    "timeline_transition_once": [
+        ({}, {"id": 2, "kind": "note", "to_state": None}), ({}, {"id": 2, "kind": "progress", "to_state": None}),
+    ],
+    "one_orphan": [(ORPHAN_STATES["destroyed"], {"id": OTHER})],
+    "one_live_task": [(TASK_STATES[state], {"id": OTHER}) for state in ("completed", "failed", "expired", "superseded")],
+    "one_live_task_of_orphan": [
+        ({**ORPHANS_TASK, **TASK_STATES[state]}, {**ORPHANS_TASK, "id": OTHER})
+        for state in ("completed", "failed", "expired", "superseded")
+    ],
+}  # fmt: skip
+# Inside it: every pair of these rows is refused.
+INSIDE: dict[str, list[Row]] = {
+    "one_orphan": [ORPHAN_STATES[state] for state in ("reported", "adopted", "destroying")],
+    "one_live_task": [TASK_STATES["queued"], TASK_STATES["dispatched"]],
+    "one_live_task_of_orphan": [
+        {**ORPHANS_TASK, "state": "queued"}, {**ORPHANS_TASK, "state": "dispatched"},
+    ],
+    "ledger_payment_once": [PAYMENT, {**PAYMENT, "kind": "withdrawal", "reference": "why"}],
+}  # fmt: skip
+
+# A partition reports its own index.
+PARTITIONS = {"log_version": "log_from_0_pkey"}
+
+EXCLUSIONS = {"one_right", "one_occupant"}
+
+
+def test_every_unique_index_and_exclusion_has_cases(session: psycopg.Connection[Any]) -> None:
+    listed = {name: (table, frozenset(columns)) for name, (table, columns) in ALL.items()}
+    assert listed == unique_indexes(session)
+    assert exclusion_constraints(session) == EXCLUSIONS
+
+
+def require_refused(schema: psycopg.Connection[Any], name: str, table: str, row: Row) -> None:
+    """Inserting `row` violates the unique index `name`."""
+    with pytest.raises(psycopg.errors.UniqueViolation) as refused, schema.transaction():
+        insert(schema, table, **row)
+    assert refused.value.diag.constraint_name == PARTITIONS.get(name, name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_second_row_with_the_same_key_is_refused(schema: psycopg.Connection[Any], name: str) -> None:
+    table, columns = ALL[name]
+    common, second = ROWS.get(name, ({}, SECOND.get(table, {})))
+    insert(schema, table, **common)
+    require_refused(
+        schema, name, table, {**common, **{column: value for column, value in second.items() if column not in columns}}
+    )
+
+
+@pytest.mark.parametrize("name", UNIQUE)
+def test_a_row_that_differs_in_one_column_of_the_key_passes(schema: psycopg.Connection[Any], name: str) -> None:
+    """The key has all of its columns, and no unlisted one is enough to be refused."""
+    table, columns = UNIQUE[name]
+    common, second = ROWS.get(name, ({}, SECOND[table]))
+    insert(schema, table, **common)
+    others = {column: value for column, value in second.items() if column not in columns}
+    for column in columns:
+        with schema.transaction(force_rollback=True):
+            insert(schema, table, **{**common, **others, column: second[column]})
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_rows_outside_a_partial_index_do_not_count(schema: psycopg.Connection[Any], name: str) -> None:
+    table = UNIQUE[name][0]
+    for first, second in OUTSIDE[name]:
+        with schema.transaction(force_rollback=True):
+            insert(schema, table, **first)
+            insert(schema, table, **{**first, **second})
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_each_pair_inside_a_partial_index_is_refused(schema: psycopg.Connection[Any], name: str) -> None:
+    table = UNIQUE[name][0]
+    number = SECOND[table]["id"]
+    for first in INSIDE[name]:
+        with schema.transaction(force_rollback=True):
+            insert(schema, table, **first)
+            for second in INSIDE[name]:
+                require_refused(schema, name, table, {**second, "id": number})
+
+
+FIRST_DAY, SECOND_DAY = f"[{NOW},{LATER})", f"[{LATER},2026-01-03T00:00:00Z)"
+OCCUPIED: Row = {"booked": False, "occupied": True, "occupied_from": NOW}
+
+
+def claims_exclude(schema: psycopg.Connection[Any], first: Row, second: Row) -> str | None:
+    """The exclusion constraint that the second claim violates beside the first; None if both pass."""
+    with schema.transaction(force_rollback=True):
+        insert(schema, "claims", **first)
+        try:
+            with schema.transaction():
+                insert(schema, "claims", **{"id": 2, "owner_id": OTHER, "node_id": OTHER, **second})
+        except psycopg.errors.ExclusionViolation as refused:
+            return refused.diag.constraint_name
+    return None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "violated"),
+    [
+        ({}, {}, "one_right"),
+        ({}, {"units": "{[2,9)}"}, "one_right"),
+        ({}, {"units": "{[2,3),[8,9)}", "during": SECOND_DAY}, "one_right"),
+        ({"during": FIRST_DAY}, {"during": SECOND_DAY}, None),
+        ({"during": FIRST_DAY}, {"during": f"[2026-01-01T23:59:59.999999Z,{LATER})"}, "one_right"),
+        ({}, {"units": "{[3,4)}"}, None),
+        ({}, {"booked": False, "closed_at": NOW}, None),
+        ({}, OCCUPIED, None),
+        (OCCUPIED, OCCUPIED, "one_occupant"),
+        ({**OCCUPIED, "during": FIRST_DAY}, {**OCCUPIED, "during": SECOND_DAY}, "one_occupant"),
+        (OCCUPIED, {**OCCUPIED, "units": "{[2,3)}"}, "one_occupant"),
+        (OCCUPIED, {**OCCUPIED, "units": "{[3,4)}"}, None),
+        (OCCUPIED, {"booked": False, "closed_at": NOW}, None),
+    ],
+)
+def test_claims_exclude_each_other(
+    schema: psycopg.Connection[Any], first: Row, second: Row, violated: str | None
+) -> None:
+    """A unit has one right at a time and one occupant, whatever node, tenant and owner the claims name."""
+    assert claims_exclude(schema, first, second) == violated

@@ -1,0 +1,170 @@
+"""One valid row for each table, for tests of the schema's own constraints.
+
+`FIRST` holds the columns that an insert must name, and every column of a unique key. `SECOND` holds another valid value for
+the columns of unique keys. A row that refers to another one refers to its `FIRST` row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+Row = dict[str, Any]
+
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-02T00:00:00Z"
+HASH, OTHER_HASH = b"\x01" * 32, b"\x02" * 32
+
+
+def number(of: int) -> str:
+    """A UUID, the same for the same number."""
+    return f"00000000-0000-7000-8000-{of:012d}"
+
+
+TENANT, NODE, ALLOCATION, RESERVATION, OTHER = (number(n) for n in range(1, 6))
+
+FIRST: dict[str, Row] = {
+    "allocation_absences": {"allocation_id": ALLOCATION, "node_id": NODE, "first_missed": NOW, "last_missed": NOW},
+    "allocation_timeline": {
+        "id": 1, "allocation_id": ALLOCATION, "kind": "transition", "to_state": "requested", "row_version": 1,
+        "actor_kind": "system",
+    },
+    "allocations": {
+        "id": ALLOCATION, "tenant_id": TENANT, "sku": "h100.slice", "shape": "gpu_slice", "gpu_model": "H100", "gpus": 1,
+        "region": "eu-1", "image": "ubuntu", "price_version": 1, "ssh_public_keys": [], "node_id": NODE, "claim_id": 1,
+        "operation_key": "create-1", "operation_fingerprint": HASH, "correlation_id": OTHER,
+        "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
+    },
+    "api_keys": {"id": number(10), "role": "admin", "name": "key", "prefix": "p", "secret_hash": HASH},
+    "audit": {"id": 1, "principal_kind": "admin", "principal_id": "1", "action": "a", "subject": "s"},
+    "balances": {"tenant_id": TENANT},
+    "claims": {
+        "id": 1, "node_id": NODE, "tenant_id": TENANT, "owner_kind": "allocation", "owner_id": ALLOCATION,
+        "units": "{[1,3)}", "during": f"[{NOW},)", "fence": 1,
+    },
+    "consumer_positions": {"consumer": "consumer", "version": 0},
+    "dead_letters": {
+        "id": number(11), "consumer": "consumer", "version": 1, "reason": "refused", "detail": "", "excerpt": "", "tries": 1,
+        "first_at": NOW,
+    },
+    "enrolment_tokens": {
+        "id": number(12), "node_id": NODE, "token_hash": HASH, "created_by": OTHER, "expires_at": LATER,
+    },
+    "images": {"name": "ubuntu", "url": "file:///none", "sha256": "0" * 64, "shapes": ["gpu_slice"]},
+    "kv_keys": {"namespace": OTHER, "key": b"k", "mark": 1, "event_id": OTHER},
+    "kv_namespaces": {"id": OTHER},
+    "ledger": {
+        "id": 1, "tenant_id": TENANT, "kind": "usage", "amount_micro_units": 1, "allocation_id": ALLOCATION,
+        "sku": "h100.slice", "gpus": 1, "price_version": 1, "price_micro_per_gpu_second": 1, "starts_at": NOW, "ends_at": LATER,
+        "gpu_microseconds": 1, "version": 1,
+    },
+    "live_rows": {"kind": "test", "stripe": 0, "number": 0},
+    "log": {
+        "version": 1, "prev_version": 0, "outbox_id": 1, "event_id": OTHER, "event_type": "t", "occurred_at": NOW,
+        "correlation_id": OTHER, "subject": "s", "leader_id": "l", "payload": "{}",
+    },
+    "log_first": {"one": True, "version": 1},
+    "log_head": {"one": True, "version": 0, "leader_id": "l", "partition_versions": 1},
+    "log_stream": {"one": True, "first_version": 1},
+    "log_tenants": {"tenant_id": TENANT, "version": 1},
+    "log_truncation": {"one": True},
+    "metering_intervals": {
+        "allocation_id": ALLOCATION, "tenant_id": TENANT, "sku": "h100.slice", "gpus": 1, "price_version": 1,
+        "price_micro_per_gpu_second": 1, "active_at": NOW, "opened_version": 1,
+    },
+    "node_certificates": {
+        "serial": "01", "node_id": NODE, "node_epoch": 1, "key_sha256": HASH, "not_before": NOW, "not_after": LATER,
+    },
+    "node_orphans": {
+        "id": number(13), "node_id": NODE, "allocation_id": ALLOCATION, "slots": [0], "waits_for": "operator", "waits_since": NOW,
+    },
+    "node_tasks": {
+        "id": number(14), "node_id": NODE, "node_epoch": 1, "type": "slice.vm_provision", "allocation_id": ALLOCATION,
+        "fence": 1, "envelope": "{}", "not_before": NOW, "expires_at": LATER,
+    },
+    "nodes": {
+        "id": NODE, "name": "node-1", "pool_id": 1, "region": "eu-1", "gpu_model": "H100", "shape": "gpu_slice",
+        "slot_count": 8, "half_slots": 4, "unit_base": 1000, "free_mask": 255, "fit_class": 260,
+    },
+    "notification_subscriptions": {
+        "scope": TENANT, "name": "feed", "version": 0, "versions_max": 1, "kept_until": LATER,
+    },
+    "operations": {"scope": TENANT, "key": "key-1", "fingerprint": HASH, "retire_after": LATER},
+    "outbox": {"id": 1, "event_type": "t", "correlation_id": OTHER, "subject": "s", "payload": "{}"},
+    "pools": {"id": 1, "region": "eu-1", "gpu_model": "H100", "shape": "gpu_slice"},
+    "regions": {"name": "eu-1", "display_name": "Europe"},
+    "reservation_watermark": {"one": True},
+    "reservations": {
+        "id": RESERVATION, "position": 1, "tenant_id": TENANT, "holder_id": "holder", "resources": ["seat-0"], "gpus_held": 0,
+        "starts_at": NOW, "hold_until": LATER, "expires_at": LATER, "operation_key": "hold-1", "operation_fingerprint": HASH,
+        "correlation_id": OTHER, "held_at": NOW, "held_event": OTHER, "waits_for": "confirm", "waits_since": NOW,
+        "waits_until": LATER,
+    },
+    "resources": {"id": "seat-0", "unit": 1},
+    "retention_policies": {"scope": TENANT, "policy_id": "policy", "prevent_truncate": 0},
+    "sku_prices": {"sku": "h100.slice", "price_version": 1, "price_micro_per_gpu_second": 1},
+    "skus": {
+        "name": "h100.slice", "shape": "gpu_slice", "gpu_model": "H100", "allowed_counts": [1], "default_image": "ubuntu",
+    },
+    "slots": {"unit": 1000, "node_id": NODE, "slot_index": 0, "numa_half": 0},
+    "ssh_keys": {"id": number(15), "tenant_id": TENANT, "name": "key", "public_key": "k", "fingerprint": "f"},
+    "tenant_quotas": {"tenant_id": TENANT},
+    "tenants": {"id": TENANT, "name": "tenant"},
+    "webhook_deliveries": {
+        "webhook_id": number(16), "number": 1, "event_id": OTHER, "event_type": "t", "next_attempt_at": NOW,
+    },
+    "webhooks": {
+        "id": number(16), "tenant_id": TENANT, "url": "https://receiver.test", "signing": "hmac", "keys": "[]", "position": 0,
+        "versions_max": 1,
+    },
+}  # fmt: skip
+
+SECOND: dict[str, Row] = {
+    "allocation_timeline": {"id": 2, "allocation_id": OTHER, "row_version": 2},
+    "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
+    "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
+    "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
+    "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},
+    "kv_keys": {"namespace": TENANT, "key": b"l"},
+    "ledger": {"id": 2, "allocation_id": OTHER},
+    "live_rows": {"kind": "another", "stripe": 1},
+    "node_orphans": {"id": OTHER, "node_id": OTHER, "allocation_id": OTHER},
+    "node_tasks": {"id": OTHER, "allocation_id": OTHER},
+    "nodes": {"id": OTHER, "name": "node-2", "unit_base": 2000},
+    "notification_subscriptions": {"scope": OTHER, "name": "another"},
+    "operations": {"scope": OTHER, "key": "key-2"},
+    "pools": {"id": 2, "region": "us-1", "gpu_model": "B200", "shape": "baremetal"},
+    "reservations": {"id": OTHER, "position": 2, "tenant_id": OTHER, "operation_key": "hold-2"},
+    "resources": {"id": "seat-1", "unit": 2},
+    "retention_policies": {"scope": OTHER, "policy_id": "another"},
+    "sku_prices": {"sku": "another", "price_version": 2},
+    "slots": {"unit": 1001, "node_id": OTHER, "slot_index": 1},
+    "ssh_keys": {"id": OTHER, "tenant_id": OTHER, "name": "another", "fingerprint": "g"},
+    "tenants": {"id": OTHER, "name": "another"},
+    "webhook_deliveries": {"webhook_id": OTHER, "number": 2},
+}
+
+
+def insert(connection: psycopg.Connection[Any], table: str, **changes: Any) -> None:
+    """Insert the table's first row with `changes`."""
+    row = {**FIRST[table], **changes}
+    connection.execute(
+        sql.SQL("insert into {} ({}) overriding system value values ({})").format(
+            sql.Identifier(table),
+            sql.SQL(", ").join(map(sql.Identifier, row)),
+            sql.SQL(", ").join(sql.Placeholder() * len(row)),
+        ),
+        list(row.values()),
+    )
+
+
+def ignore_triggers(connection: psycopg.Connection[Any]) -> None:
+    """Run neither triggers nor foreign keys in this session; CHECK, UNIQUE and EXCLUDE stay in force."""
+    connection.execute("set session_replication_role = replica")
+
+
+def heed_triggers(connection: psycopg.Connection[Any]) -> None:
+    """Run triggers and foreign keys again."""
+    connection.execute("set session_replication_role = origin")
