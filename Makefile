@@ -12,7 +12,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint docs references bench campaign clean
+.PHONY: help setup demo up test test-full lint docs references bench campaign mutants clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit
 
 campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/campaign.md)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)
+
+mutants: $(STAMP)  ## plant the catalogue of mutants, each of which a test must catch (docs/explanation/mutants.md)
+	$(BIN)/python -m tests.mutants --parallel 2
 
 clean:  ## remove caches and the local state (stop the stack first); keeps .venv
 	rm -rf $(STATE_DIR) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .schemathesis

@@ -20,18 +20,19 @@ from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from orchestrator.database.response_versions import HEAD, ResponseVersion
+from orchestrator.database.sqlstates import (
+    CONNECTION_LOST,
+    LOCK_NOT_AVAILABLE,
+    OPERATIONS_FULL,
+    OUT_OF_RESOURCES,
+    REFUSING_STATES,
+    RETRYABLE_STATES,
+    TIME_OVERFLOWS,
+    sqlstate_of,
+)
 from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
 
-LOCK_NOT_AVAILABLE = "55P03"
-OUT_OF_RESOURCES = "53"
-REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
-"""Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
-RETRYABLE_STATES = frozenset({"40001", "40P01"})
-TIME_OVERFLOWS = frozenset({"22008", "22015"})
-"""A time or an interval beyond what Postgres can represent."""
-OPERATIONS_FULL = "BO001"
-"""Raised by `count_operations` (migrations)."""
 WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
     nullif(current_setting('lock_timeout')::interval, interval '0'), interval '500 ms')))::integer::text, true)"""
 """Short lock timeout for batches: a blocked item is retried alone. Longer than any lock is held under load. Selected by the
@@ -257,7 +258,7 @@ def _meaning(error: Exception, committing: bool) -> Exception:
     if isinstance(error, sqlalchemy.exc.TimeoutError):
         return Overloaded(TOO_MANY)
     assert isinstance(error, sqlalchemy.exc.DBAPIError)
-    state = getattr(error.orig, "sqlstate", None)
+    state = sqlstate_of(error)
     if state in RETRYABLE_STATES:
         return TransactionConflict(state)
     if state == LOCK_NOT_AVAILABLE:
@@ -281,12 +282,7 @@ def _is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
     state = sqlstate_of(error)
     if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
         return True
-    return state is not None and state.startswith(("08", "57P"))
-
-
-def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
-    """Postgres's five-character code of a driver error."""
-    return getattr(error.orig, "sqlstate", None)
+    return state is not None and state.startswith(CONNECTION_LOST)
 
 
 def connect_database(

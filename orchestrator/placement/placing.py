@@ -12,7 +12,8 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.transactions import TransactionConflict, sqlstate_of
+from orchestrator.database.sqlstates import sqlstate_of
+from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
 from orchestrator.operations.outcomes import TryAgain
 from orchestrator.placement.outcomes import Failed, LostRace, PlacementOutcome

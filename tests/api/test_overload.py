@@ -64,7 +64,7 @@ def test_only_what_ends_something_is_never_shed(method: str, path: str, status: 
             assert (await http.get("/api/v1/skus")).status_code == 200, "the bound is free again"
             return answer
 
-    answer = asyncio.run(scene())
+    answer = asyncio.run(asyncio.wait_for(scene(), 10))
     assert answer.status_code == status
     if status == 503:
         assert (answer.json()["code"], answer.json()["outcome"]) == ("overloaded", "not_done")

@@ -101,6 +101,7 @@ def test_everything_an_operator_writes_is_audited(admin: Caller) -> None:
     tenant = admin.make("/admin/tenants", {"name": fresh("tenant")})
     admin.put(f"/admin/tenants/{tenant['id']}/quota", {"gpus_limit": 3})
     admin.call("PATCH", f"/admin/tenants/{tenant['id']}", {"state": "suspended"})
+    admin.make("/admin/tenants", {"name": fresh("another")})
     entries = admin.every("/admin/audit", 500, subject=f"tenants/{tenant['id']}")
     assert [entry["action"] for entry in entries] == ["tenant.create", "tenant.set_quota", "tenant.change_state"]
     assert entries[1]["detail"] == {"gpus_limit": 3}

@@ -192,5 +192,5 @@ def test_a_position_that_somebody_takes_back_is_told(own: Own, change: str) -> N
         yield [event(4)]
 
     with pytest.raises(PositionLost):
-        asyncio.run(run_until(consumer_of(url, name, Scripted(tell)), lambda: False))
+        asyncio.run(asyncio.wait_for(run_until(consumer_of(url, name, Scripted(tell)), lambda: False), 30))
     assert effects(database, name) == [1, 2, 3]

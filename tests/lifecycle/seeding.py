@@ -13,9 +13,9 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from orchestrator.database.sqlstates import QUOTA_MOVED
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.operations.execution import Context, Limits
-from orchestrator.placement.store.placing import QUOTA_MOVED
 from orchestrator.tasks.signing import TaskSigner
 
 REGION = "north"

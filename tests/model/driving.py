@@ -18,9 +18,9 @@ from datetime import datetime, timedelta
 import psycopg
 
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.sqlstates import QUOTA_MOVED
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.placement.store.placing import QUOTA_MOVED
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.cancel import cancel_reservation
 from orchestrator.reservations.commands.consume import Consume, consume_reservation

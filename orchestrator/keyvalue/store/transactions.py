@@ -11,7 +11,8 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.database.transactions import Transaction, sqlstate_of
+from orchestrator.database.sqlstates import LEADER_UNACCEPTED, NAMESPACE_FULL, sqlstate_of
+from orchestrator.database.transactions import Transaction
 from orchestrator.keyvalue.rules import Effect, NamespaceFull, Precondition
 from orchestrator.keyvalue.store.keys import LogPosition
 from orchestrator.log.namespaces import OPERATORS_NAMESPACE
@@ -23,8 +24,6 @@ from orchestrator.problems import Problem
 _COMMIT = "select head, answers from kv_commit(cast(:items as jsonb))"
 _VERSIONS = "select moved, versions from kv_versions(cast(:events as uuid[]), :after, :limit)"
 _FORGET = "select kv_forget(:limit)"
-UNACCEPTED = "BL001"
-FULL = "BK001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +143,12 @@ async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
         return (await tx.execute(statement, values)).one()
     except sqlalchemy.exc.DBAPIError as error:
         state = sqlstate_of(error)
-        if state == UNACCEPTED:
+        if state == LEADER_UNACCEPTED:
             raise LeaderUnaccepted(
                 "the log was written under another PostgreSQL timeline; nothing is committed until an operator accepts this"
                 " one (`berth events rebuild --accept-timeline`)"
             ) from error
-        if state == FULL:
+        if state == NAMESPACE_FULL:
             raise NamespaceFull(
                 "the namespace would exceed its bound on keys or bytes; delete keys, and retry when the log has dropped them"
             ) from error

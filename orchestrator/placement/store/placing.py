@@ -16,7 +16,8 @@ import orjson
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
-from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction, sqlstate_of
+from orchestrator.database.sqlstates import QUOTA_MOVED, sqlstate_of
+from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction
 from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
@@ -24,8 +25,6 @@ from orchestrator.placement.outcomes import LostRace, NoRoom, Placed, PlacementO
 from orchestrator.placement.refusals import quota_exceeded, ssh_key_missing, tenant_suspended
 from orchestrator.placement.windows import Pick
 from orchestrator.reservations.refusals import WindowInvalid
-
-QUOTA_MOVED = "BQ001"
 
 
 class QuotaMoved(Exception):

@@ -17,13 +17,13 @@ import psycopg
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
-from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict, sqlstate_of
+from orchestrator.database.sqlstates import RESERVATION_BOUND_REACHED, RIVAL_STATES, sqlstate_of
+from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.outcomes import NoRoom
 from orchestrator.placement.refusals import quota_exceeded, tenant_suspended
-from orchestrator.placement.store.placing import QUOTA_MOVED
 from orchestrator.placement.windows import Pick
 from orchestrator.problems import Invalid, OperationInProgress
 from orchestrator.reservations.outcomes import Held, HoldOutcome
@@ -37,8 +37,6 @@ from orchestrator.reservations.refusals import (
 )
 from orchestrator.reservations.resource_names import NamedResources
 
-TABLE_FULL = "BF001"
-RIVAL_STATES = frozenset({QUOTA_MOVED, "23P01", "23505"})
 """Another transaction changed the quota, or took the units or the key; call again."""
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that refuse a reservation whose resource names do not fit into its event."""
@@ -164,7 +162,7 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
         state = sqlstate_of(error)
         if state in RIVAL_STATES:
             raise TransactionConflict(state) from error
-        if state == TABLE_FULL:
+        if state == RESERVATION_BOUND_REACHED:
             raise _full(error, bounds) from error
         if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in BOUNDS_OF_ONE:
             message = "these names are too many or too long for one reservation; make several reservations"

@@ -1,0 +1,47 @@
+"""SQLSTATEs that commands act on: the project's own, raised in migrations/functions, and those of PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlalchemy.exc
+
+ILLEGAL_TRANSITION = "BT001"
+"""A trigger refused a state that the state machine does not reach from the row's state."""
+CLAIM_REFUSED = "BC001"
+"""A constraint refused a claim or a key of a placement; caught inside the placement functions."""
+QUOTA_MOVED = "BQ001"
+"""A rival used the tenant's quota between the decision and the lock; the transaction is retried."""
+RESERVATION_BOUND_REACHED = "BF001"
+"""A bound of the reservations is reached; the message names it, `reservations` or `holds`."""
+OPERATIONS_FULL = "BO001"
+"""The bound of the operations table is reached."""
+LEADER_UNACCEPTED = "BL001"
+"""This PostgreSQL is not the server that an operator accepted as the log's writer."""
+NAMESPACE_FULL = "BK001"
+"""A transaction would exceed a bound of its key-value namespace."""
+PRICE_MISSING = "BB001"
+"""A metered interval names a price version that does not exist."""
+LEDGER_IMMUTABLE = "BB002"
+"""A trigger refused a change of a ledger row or a metered interval."""
+
+SERIALIZATION_FAILURE = "40001"
+"""Also raised by `kv_store_operations` if a key was used since it was checked."""
+DEADLOCK_DETECTED = "40P01"
+LOCK_NOT_AVAILABLE = "55P03"
+EXCLUSION_VIOLATION = "23P01"
+UNIQUE_VIOLATION = "23505"
+OUT_OF_RESOURCES = "53"
+"""The class of disk, memory and connections."""
+REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
+"""Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
+RETRYABLE_STATES = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
+RIVAL_STATES = frozenset({QUOTA_MOVED, EXCLUSION_VIOLATION, UNIQUE_VIOLATION})
+"""A rival committed a quota, units or a key that this transaction had found free; the command decides again."""
+TIME_OVERFLOWS = frozenset({"22008", "22015"})
+"""A time or an interval beyond what PostgreSQL can represent."""
+CONNECTION_LOST = ("08", "57P")
+"""Classes of a connection that failed or that the server closed."""
+
+
+def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
+    """The five-character SQLSTATE of a driver error."""
+    return getattr(error.orig, "sqlstate", None)

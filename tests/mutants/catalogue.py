@@ -1,0 +1,21 @@
+"""The catalogue of mutants: all of them, of whichever module."""
+
+from __future__ import annotations
+
+from tests.mutants import (
+    agent,
+    allocations,
+    billing,
+    client,
+    log,
+    nodes,
+    operations,
+    reservations,
+    tenants,
+    webhooks,
+    worker,
+)
+from tests.mutants.mutant import Mutant
+
+MODULES = (allocations, reservations, nodes, tenants, billing, operations, log, webhooks, worker, agent, client)
+MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

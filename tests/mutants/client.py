@@ -1,0 +1,72 @@
+"""Mutants of the noun client."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "an old webhook message is accepted",
+        "client",
+        "berth/client/webhooks.py",
+        "if apart > tolerance_seconds:",
+        "if False:",
+        ("tests/client/test_webhooks.py::test_a_message_too_old_or_from_the_future_is_refused",),
+    ),
+    Mutant(
+        "an unsigned webhook message is accepted",
+        "client",
+        "berth/client/webhooks.py",
+        "if not any(_has_signed(key, signed, given) for key in keys):",
+        "if False:",
+        ("tests/client/test_webhooks.py::test_any_other_message_is_refused",),
+    ),
+    Mutant(
+        "the signature leaves out the time",
+        "client",
+        "berth/client/webhooks.py",
+        'f"{message_id}.{timestamp}."',
+        'f"{message_id}.0."',
+        ("tests/client/test_webhooks.py::test_a_signed_message_is_accepted",),
+    ),
+    Mutant(
+        "a forked process draws the same keys",
+        "client",
+        "berth/client/requests/operation_keys.py",
+        "if self._start.process != os.getpid():",
+        "if False:",
+        ("tests/client/test_operation_keys.py::test_a_restart_and_a_fork_draw_under_another_nonce",),
+    ),
+    Mutant(
+        "a consumer passes over a gap",
+        "client",
+        "berth/client/consumer.py",
+        "if event.prev_version is None or event.prev_version > position:",
+        "if event.prev_version is None:",
+        ("tests/consumers/test_stories.py::test_a_gap_is_asked_for_again_and_never_skipped",),
+    ),
+    Mutant(
+        "a consumer takes events without a chain",
+        "client",
+        "berth/client/consumer.py",
+        "if event.prev_version is None or event.prev_version > position:",
+        "if event.prev_version is not None and event.prev_version > position:",
+        ("tests/consumers/test_stories.py::test_events_without_a_chain_are_taken_for_a_gap",),
+    ),
+    Mutant(
+        "a consumer follows a position that went back",
+        "client",
+        "berth/client/consumer.py",
+        "if self.position is not None and position < self.position:",
+        "if False:",
+        ("tests/consumers/test_stories.py::test_a_position_that_somebody_takes_back_is_told",),
+    ),
+    Mutant(
+        "a consumer takes a stub for its event",
+        "client",
+        "berth/client/consumer.py",
+        "if event.is_stub:",
+        "if False:",
+        ("tests/consumers/test_stories.py::test_a_stub_stops_it_before_anything_is_lost",),
+    ),
+]

@@ -1,0 +1,225 @@
+"""Mutants of these nouns: tenants, catalogue and audit."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.node_ids import check, pages
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "a tenant may name another tenant",
+        "tenants",
+        "orchestrator/allocations/read_endpoints.py",
+        "    if named not in (None, caller.tenant_id):\n",
+        "    if named is not None and False:\n",
+        ("tests/api/test_usage.py::test_pages_and_whose",),
+    ),
+    Mutant(
+        "a list has one page",
+        "tenants",
+        "orchestrator/http/paging.py",
+        "    more = len(found) > limit\n",
+        "    more = False\n",
+        (pages("/api/v1/ssh-keys "),),
+    ),
+    Mutant(
+        "a page begins behind the item that was read ahead",
+        "tenants",
+        "orchestrator/http/paging.py",
+        "cursor_after(kind, place(items[-1]))",
+        "cursor_after(kind, place(found[-1]))",
+        (pages("/api/v1/ssh-keys "),),
+    ),
+    Mutant(
+        "a list by id does not read ahead",
+        "tenants",
+        "orchestrator/http/paging.py",
+        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit + 1",
+        "place_after(query.cursor, kind, UUID, FIRST_ID), query.limit",
+        (pages("/api/v1/ssh-keys "),),
+    ),
+    Mutant(
+        "all callers seal under one key",
+        "tenants",
+        "orchestrator/http/writes.py",
+        "    return Sealer(bearer.strip())\n",
+        '    return Sealer("berth")\n',
+        ("tests/api/test_secrets.py",),
+    ),
+    Mutant(
+        "stored secrets are not sealed",
+        "tenants",
+        "orchestrator/operations/sealing.py",
+        (
+            "        return base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, "
+            "secret.encode(), None)).decode()\n"
+        ),
+        "        return secret\n",
+        ("tests/api/test_secrets.py",),
+    ),
+    Mutant(
+        "every sealer has one key",
+        "tenants",
+        "orchestrator/operations/sealing.py",
+        "derive(bearer.encode()))",
+        'derive(b"berth"))',
+        ("tests/api/test_secrets.py",),
+    ),
+    Mutant(
+        "an API key is written into the audit",
+        "tenants",
+        "orchestrator/tenants/commands/api_keys.py",
+        '"tenant_id": tenant_id, "prefix": prefix}',
+        '"tenant_id": tenant_id, "prefix": key}',
+        ("tests/api/test_secrets.py",),
+    ),
+    Mutant(
+        "a create's key counts for all tenants",
+        "tenants",
+        "migrations/schema/allocations.sql",
+        "creation_runs_once unique (operation_key, tenant_id)",
+        "creation_runs_once unique (operation_key)",
+        (
+            (
+                "tests/schema/test_uniqueness.py::"
+                "test_a_row_that_differs_in_one_column_of_the_key_passes[creation_runs_once]"
+            ),
+        ),
+    ),
+    Mutant(
+        "a list by name does not read ahead",
+        "catalogue",
+        "orchestrator/http/paging.py",
+        'place_after(query.cursor, kind, bounded_text, ""), query.limit + 1',
+        'place_after(query.cursor, kind, bounded_text, ""), query.limit',
+        (pages("/api/v1/skus "),),
+    ),
+    Mutant(
+        "a price is changed",
+        "catalogue",
+        "migrations/schema/catalogue.sql",
+        "before update or delete on sku_prices",
+        "before delete on sku_prices",
+        ("tests/schema/test_triggers.py::test_rows_that_never_change_are_neither_changed_nor_deleted",),
+    ),
+    Mutant(
+        "a new price version is not kept",
+        "catalogue",
+        "migrations/schema/catalogue.sql",
+        "after insert or update of price_version on skus",
+        "after insert on skus",
+        ("tests/schema/test_triggers.py::test_every_price_of_a_sku_is_kept",),
+    ),
+    Mutant(
+        "a forgotten price is zero",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        "price_micro_per_gpu_second = coalesce(cast(:price as bigint), old.price_micro_per_gpu_second),",
+        "price_micro_per_gpu_second = coalesce(cast(:price as bigint), 0),",
+        ("tests/api/test_catalogue.py::test_a_changed_price_is_a_new_version_and_a_forgotten_one_stays",),
+    ),
+    Mutant(
+        "a changed price has no new version",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        (
+            "        + (coalesce(cast(:price as bigint), old.price_micro_per_gpu_second) <> "
+            "old.price_micro_per_gpu_second)::integer,\n"
+        ),
+        "        + 0,\n",
+        ("tests/api/test_catalogue.py::test_a_changed_price_is_a_new_version_and_a_forgotten_one_stays",),
+    ),
+    Mutant(
+        "a default image need not exist",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        "        await _require_image(tx, default_image)\n",
+        "        pass\n",
+        ("tests/api/test_catalogue.py::test_a_sku_must_make_sense",),
+    ),
+    Mutant(
+        "an image's region need not exist",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        "        await require_region(tx, region)\n",
+        "        pass\n",
+        ("tests/api/test_catalogue.py::test_images_are_made_and_retired",),
+    ),
+    Mutant(
+        "an image has any digest",
+        "catalogue",
+        "migrations/schema/catalogue.sql",
+        "check (sha256 ~ '^[0-9a-f]{64}$')",
+        "check (true or sha256 ~ '^[0-9a-f]{64}$')",
+        (check("images_sha256_check"),),
+    ),
+    Mutant(
+        "the audit repeats an entry",
+        "audit",
+        "orchestrator/audit/store.py",
+        "from audit where id > :after and",
+        "from audit where id >= :after and",
+        (pages("/api/v1/admin/audit "),),
+    ),
+    Mutant(
+        "entries about every subject are listed",
+        "audit",
+        "orchestrator/audit/store.py",
+        "(cast(:subject as text) is null or subject = :subject)",
+        "(cast(:subject as text) is null or true)",
+        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+    ),
+    Mutant(
+        "an entry lacks its request",
+        "audit",
+        "orchestrator/audit/store.py",
+        '"request_id": request_id}',
+        '"request_id": None}',
+        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+    ),
+    Mutant(
+        "a new quota leaves no entry",
+        "audit",
+        "orchestrator/tenants/commands/tenants.py",
+        (
+            "        await audit.record(\n"
+            '            tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", {"gpus_limit": '
+            "gpus_limit}, operation.request_id\n"
+            "        )\n"
+        ),
+        "",
+        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+    ),
+    Mutant(
+        "a forgotten consumer leaves no entry",
+        "audit",
+        "orchestrator/log/commands/consumers.py",
+        (
+            '        await audit.record(tx, actor, "consumer.forget", f"consumers/{consumer}", detail, '
+            "operation.request_id)\n"
+        ),
+        "",
+        (("tests/retention/test_consumers.py::test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record"),),
+    ),
+    Mutant(
+        "a retried dead letter leaves no entry",
+        "audit",
+        "orchestrator/log/commands/dead_letters.py",
+        (
+            "        await audit.record(\n"
+            '            tx, actor, "dead_letter.retry", f"dead-letters/{dead_letter_id}", detail, '
+            "operation.request_id\n"
+            "        )\n"
+        ),
+        "",
+        ("tests/api/test_dead_letters.py::test_a_retry_is_asked_for_once_and_written_down",),
+    ),
+    Mutant(
+        "a resource's change of service leaves no entry",
+        "audit",
+        "orchestrator/reservations/store/resource_service.py",
+        '    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)\n',
+        "",
+        ("tests/api/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
+    ),
+]

@@ -1,0 +1,127 @@
+"""Mutants of the noun webhooks."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.node_ids import foreign, pages
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "a webhook is read whatever its tenant",
+        "webhooks",
+        "orchestrator/webhooks/store/webhooks.py",
+        '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and {_OWN}"',
+        '_READ = f"select {_COLUMNS} from webhooks w where w.id = :id and ({_OWN} or true)"',
+        (foreign("GET /api/v1/webhooks/{webhook_id}"),),
+    ),
+    Mutant(
+        "a webhook is changed whatever its tenant",
+        "webhooks",
+        "orchestrator/webhooks/store/webhooks.py",
+        '_LOCK = f"select w.id from webhooks w where w.id = :id and {_OWN} for no key update"',
+        '_LOCK = f"select w.id from webhooks w where w.id = :id and ({_OWN} or true) for no key update"',
+        (foreign("PATCH /api/v1/webhooks/{webhook_id}"),),
+    ),
+    Mutant(
+        "another tenant's webhooks are listed",
+        "webhooks",
+        "orchestrator/webhooks/store/webhooks.py",
+        '_LIST = f"select {_COLUMNS} from webhooks w where {_OWN} and',
+        '_LIST = f"select {_COLUMNS} from webhooks w where ({_OWN} or true) and',
+        (foreign("GET /api/v1/webhooks"),),
+    ),
+    Mutant(
+        "an existing delivery is read without its webhook's tenant",
+        "webhooks",
+        "orchestrator/webhooks/queries.py",
+        (
+            "        await webhooks.read_webhook(reading, tenant_id, webhook_id)\n"
+            "        return await webhook_deliveries.read_delivery("
+        ),
+        "        return await webhook_deliveries.read_delivery(",
+        (foreign("GET /api/v1/webhooks/{webhook_id}/deliveries/{number}"),),
+    ),
+    Mutant(
+        "existing deliveries are listed without their webhook's tenant",
+        "webhooks",
+        "orchestrator/webhooks/queries.py",
+        (
+            "        await webhooks.read_webhook(reading, tenant_id, webhook_id)\n"
+            "        return await webhook_deliveries.list_deliveries("
+        ),
+        "        return await webhook_deliveries.list_deliveries(",
+        (foreign("GET /api/v1/webhooks/{webhook_id}/deliveries"),),
+    ),
+    Mutant(
+        "a delivery is replayed whatever its webhook's tenant",
+        "webhooks",
+        "orchestrator/webhooks/commands/replay.py",
+        ("        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n        again ="),
+        "        again =",
+        (foreign("POST /api/v1/webhooks/{webhook_id}/deliveries/{number}/replay"),),
+    ),
+    Mutant(
+        "failed deliveries are replayed whatever their webhook's tenant",
+        "webhooks",
+        "orchestrator/webhooks/commands/replay.py",
+        ("        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n        replayed ="),
+        "        replayed =",
+        (foreign("POST /api/v1/webhooks/{webhook_id}/replay"),),
+    ),
+    Mutant(
+        "a test message is sent whatever the webhook's tenant",
+        "webhooks",
+        "orchestrator/webhooks/commands/replay.py",
+        ("        await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)\n        added ="),
+        "        added =",
+        (foreign("POST /api/v1/webhooks/{webhook_id}/test"),),
+    ),
+    Mutant(
+        "a webhook's position moves to the head after a full scan",
+        "webhooks",
+        "orchestrator/webhooks/store/dispatch.py",
+        "case when r.events < :batch then r.head else r.last end",
+        "r.head",
+        ("tests/webhooks/test_far_behind.py",),
+    ),
+    Mutant(
+        "a dispatcher's round never has more to write down",
+        "webhooks",
+        "worker/webhooks/dispatching.py",
+        "return advanced.unfinished > 0 or advanced.moved == WEBHOOKS_MAX",
+        "return False",
+        ("tests/webhooks/test_far_behind.py",),
+    ),
+    Mutant(
+        "a dispatcher's round forgets webhooks that it did not reach",
+        "webhooks",
+        "worker/webhooks/dispatching.py",
+        "return advanced.unfinished > 0 or advanced.moved == WEBHOOKS_MAX",
+        "return advanced.unfinished > 0",
+        ("tests/webhooks/test_far_behind.py",),
+    ),
+    Mutant(
+        "deliveries repeat a number",
+        "webhooks",
+        "orchestrator/webhooks/store/deliveries.py",
+        "d.number < :before and",
+        "d.number <= :before and",
+        (pages("/api/v1/webhooks/{webhook_id}/deliveries "),),
+    ),
+    Mutant(
+        "one sweep deletes one batch of deliveries",
+        "webhooks",
+        "worker/sweepers/webhook_deliveries.py",
+        "if deleted < BATCH_MAX:",
+        "if deleted <= BATCH_MAX:",
+        ("tests/worker/test_sweeps_of_many.py::test_one_sweep_forgets_several_batches_of_deliveries",),
+    ),
+    Mutant(
+        "keys of webhooks are sealed under a constant",
+        "webhooks",
+        "orchestrator/webhooks/keys.py",
+        "AESGCM(signer.derive_key(_PURPOSE))",
+        "AESGCM(bytes(32))",
+        ("tests/api/test_secrets.py",),
+    ),
+]

@@ -1,0 +1,224 @@
+"""Mutants of these nouns: worker and relay."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "each round searches lost workflows from the beginning",
+        "worker",
+        "worker/sweepers/lost_workflows.py",
+        "self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else FIRST_POSITION",
+        "self._after = FIRST_POSITION",
+        (
+            (
+                "tests/worker/test_sweeps_of_many.py::"
+                "test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginning_again"
+            ),
+        ),
+    ),
+    Mutant(
+        "lost workflows are never searched from the beginning again",
+        "worker",
+        "worker/sweepers/lost_workflows.py",
+        "        full = len(waiters) == self._limit\n",
+        "        full = len(waiters) > 0\n",
+        (
+            (
+                "tests/worker/test_sweeps_of_many.py::"
+                "test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginning_again"
+            ),
+        ),
+    ),
+    Mutant(
+        "every error of Temporal means that a workflow is absent",
+        "worker",
+        "worker/workflows/starting.py",
+        'if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in',
+        'if "namespace" not in',
+        ("tests/worker/test_sweeps_of_many.py::test_only_not_found_means_that_a_workflow_is_absent",),
+    ),
+    Mutant(
+        "a missing namespace means that a workflow is absent",
+        "worker",
+        "worker/workflows/starting.py",
+        ' and "namespace" not in error.message.lower():',
+        ":",
+        (("tests/worker/test_sweeps_of_many.py::test_a_missing_namespace_does_not_mean_that_a_workflow_is_absent"),),
+    ),
+    Mutant(
+        "every error of Temporal means that a workflow is closed",
+        "worker",
+        "worker/workflows/starting.py",
+        ("            if error.status is RPCStatusCode.NOT_FOUND:\n                return False\n            raise\n"),
+        "            return False\n",
+        ("tests/worker/test_sweeps_of_many.py::test_only_not_found_means_that_a_workflow_is_absent",),
+    ),
+    Mutant(
+        "an event is acknowledged before its effect",
+        "worker",
+        "worker/consumers/consumer.py",
+        "        reach(CrashPoint.EVENT_BEFORE_DISPATCH)\n",
+        ("        await message.ack()\n        reach(CrashPoint.EVENT_BEFORE_DISPATCH)\n"),
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "the position is what was delivered",
+        "worker",
+        "worker/consumers/durable.py",
+        "floor = info.ack_floor.stream_seq if info.ack_floor else 0",
+        "floor = info.delivered.stream_seq if info.delivered else 0",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "the position passes unacknowledged events",
+        "worker",
+        "worker/consumers/durable.py",
+        "if info.num_pending == 0 and info.num_ack_pending == 0:",
+        "if info.num_pending == 0:",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "the position passes events that were not delivered",
+        "worker",
+        "worker/consumers/durable.py",
+        "if info.num_pending == 0 and info.num_ack_pending == 0:",
+        "if info.num_ack_pending == 0:",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a new consumer skips an event",
+        "worker",
+        "worker/consumers/durable.py",
+        "opt_start_seq=position + 1 if position",
+        "opt_start_seq=position + 2 if position",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a new consumer begins at the stream's end",
+        "worker",
+        "worker/consumers/durable.py",
+        "DeliverPolicy.BY_START_SEQUENCE if position else DeliverPolicy.ALL",
+        "DeliverPolicy.NEW",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a message whose burial failed is ended",
+        "worker",
+        "worker/consumers/dead_letters.py",
+        ("            await message.nak(delay=self._pause_seconds)\n            return\n        self._tries"),
+        ("            await message.term()\n            return\n        self._tries"),
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a message is ended before it is buried",
+        "worker",
+        "worker/consumers/dead_letters.py",
+        ("        try:\n            created = await bury_event"),
+        ("        await message.term()\n        try:\n            created = await bury_event"),
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a failed burial forgets its tries",
+        "worker",
+        "worker/consumers/dead_letters.py",
+        "self._track(version, tries - 1, time.monotonic() - trying_seconds)",
+        "self._tries.pop(version, None)",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "a failed burial counts as a try",
+        "worker",
+        "worker/consumers/dead_letters.py",
+        "self._track(version, tries - 1,",
+        "self._track(version, tries,",
+        ("tests/worker/test_saved_positions.py",),
+    ),
+    Mutant(
+        "the relay saves what it sent",
+        "relay",
+        "outbox_relay/publishing.py",
+        "                await self._save_position(stored)",
+        "                await self._save_position(self._feed.cursor)",
+        ("tests/outbox_relay/test_saved_position.py",),
+    ),
+    Mutant(
+        "the relay saves the log's head",
+        "relay",
+        "outbox_relay/publishing.py",
+        "await self._reader.save_position(stored)",
+        "await self._reader.save_position(self._publisher.head.version)",
+        ("tests/outbox_relay/test_saved_position.py",),
+    ),
+    Mutant(
+        "the relay goes on where its position is",
+        "relay",
+        "outbox_relay/publishing.py",
+        "        return found.state.last_seq\n",
+        (
+            "        async with self._reader._connection.cursor() as c:\n"
+            '            await c.execute("select version from consumer_positions where consumer = '
+            "'berth-relay'\")\n"
+            "            row = await c.fetchone()\n"
+            "        return row[0] if row else 0\n"
+        ),
+        ("tests/outbox_relay/test_saved_position.py",),
+    ),
+    Mutant(
+        "a batch names no last sequence",
+        "relay",
+        "outbox_relay/messages.py",
+        "        if number == 1:\n",
+        "        if number == 0:\n",
+        ("tests/outbox_relay/test_messages.py::test_frames_are_one_fenced_batch",),
+    ),
+    Mutant(
+        "a batch is never committed",
+        "relay",
+        "outbox_relay/messages.py",
+        ("            if last > 1:\n                header"),
+        ("            if last > 2:\n                header"),
+        ("tests/outbox_relay/test_messages.py::test_frames_are_one_fenced_batch",),
+    ),
+    Mutant(
+        "the relay publishes behind a stream ahead of the log",
+        "relay",
+        "outbox_relay/stream.py",
+        "if last_published > head:",
+        "if False:",
+        ("tests/outbox_relay/test_stream.py::test_publishing_goes_on_behind_the_stream",),
+    ),
+    Mutant(
+        "the relay publishes behind a gap",
+        "relay",
+        "outbox_relay/stream.py",
+        "lowest_kept > following",
+        "lowest_kept > following + 10",
+        ("tests/outbox_relay/test_stream.py::test_publishing_goes_on_behind_the_stream",),
+    ),
+    Mutant(
+        "a missing version is passed over",
+        "relay",
+        "outbox_relay/feed.py",
+        "if read and read[-1].version != self.cursor + len(read):",
+        "if False:",
+        ("tests/outbox_relay/test_trouble.py::test_hole_in_the_log_stops_publishing",),
+    ),
+    Mutant(
+        "a stream in memory is accepted",
+        "relay",
+        "outbox_relay/stream.py",
+        '        ("storage", found.storage, StorageType.FILE),\n',
+        "",
+        ("tests/outbox_relay/test_stream.py::test_dangerous_configuration_is_refused",),
+    ),
+    Mutant(
+        "a stream that drops events is accepted",
+        "relay",
+        "outbox_relay/stream.py",
+        '        ("max_bytes", found.max_bytes),\n',
+        "",
+        ("tests/outbox_relay/test_stream.py::test_dangerous_configuration_is_refused",),
+    ),
+]

@@ -1,0 +1,54 @@
+"""Every SQLSTATE that a function raises has a name in `orchestrator.database.sqlstates`, and only there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.database import sqlstates
+
+ROOT = Path(__file__).parents[2]
+NAMES = ROOT / "orchestrator" / "database" / "sqlstates.py"
+RAISED = re.compile(r"errcode\s*=\s*'(\w{5})'")
+OWN = re.compile(r"B[A-Z][0-9]{3}")
+
+
+def raised() -> set[str]:
+    """The SQLSTATEs that SQL text in migrations/ raises."""
+    return {state for path in (ROOT / "migrations").rglob("*.sql") for state in RAISED.findall(path.read_text())}
+
+
+def named() -> dict[str, str]:
+    """The constants that are one whole SQLSTATE."""
+    return {name: value for name, value in vars(sqlstates).items() if isinstance(value, str) and len(value) == 5}
+
+
+def test_every_raised_sqlstate_is_named_and_every_own_name_is_raised() -> None:
+    assert raised() - set(named().values()) == set()
+    assert {state for state in named().values() if OWN.fullmatch(state)} - raised() == set()
+
+
+def test_each_sqlstate_has_one_name() -> None:
+    assert len(set(named().values())) == len(named())
+
+
+def literals(path: Path) -> Iterator[tuple[str, int]]:
+    """String constants of a module with their lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, node.lineno
+
+
+def test_no_other_module_writes_a_sqlstate_as_a_literal() -> None:
+    own = set(named().values())
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {value}"
+        for folder in ("orchestrator", "worker", "berth")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != NAMES
+        for value, line in literals(path)
+        if value in own or OWN.fullmatch(value)
+    ]
+    assert found == []
