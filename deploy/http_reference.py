@@ -100,6 +100,11 @@ def _schema(name: str, schema: dict[str, Any]) -> Iterator[str]:
     if properties is None:
         yield f"{type_name(schema)}\n"
         return
+    if "specversion" in properties:
+        # A message to a webhook: only type and data differ, docs/reference/events.md describes the other members.
+        of_type, data = type_name(properties["type"]), type_name(properties["data"])
+        yield f"A [CloudEvents](events.md) document of type {of_type}; its data: {data}.\n"
+        return
     yield "| member | type | required | meaning |\n|---|---|---|---|\n"
     required = schema.get("required", [])
     for member, inner in properties.items():

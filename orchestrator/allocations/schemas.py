@@ -23,6 +23,7 @@ from orchestrator.http.fields import (
     UserData,
 )
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count, Port
 from orchestrator.http.paging import Cursor, PageQuery
 from orchestrator.reservations.schemas import HolderId, StartedAllocation
 
@@ -73,7 +74,7 @@ class CreatedAllocation(BaseModel):
     status: Literal["requested"]
     sku: str
     shape: str
-    gpus: int
+    gpus: Count
     region: str
     image: str
     name: str | None
@@ -88,7 +89,7 @@ class Connection(BaseModel):
     """The SSH endpoint of the allocation."""
 
     host: str
-    port: int
+    port: Port
     user: str
     host_key: str
 
@@ -102,13 +103,13 @@ class Allocation(BaseModel):
     sku: str
     shape: str
     gpu_model: str
-    gpus: int
+    gpus: Count
     region: str
     image: str
     name: str | None
     labels: dict[str, str]
     node: str | None
-    slots: list[int]
+    slots: list[Count]
     connection: Connection | None
     failure: Failure | None
     hard_stopped: bool | None
@@ -117,7 +118,7 @@ class Allocation(BaseModel):
     correlation_id: UUID
     reservation_id: UUID | None
     ends_at: datetime | None
-    row_version: int
+    row_version: BigCount
     requested_at: datetime
     active_at: datetime | None
     releasing_at: datetime | None
@@ -140,7 +141,7 @@ class TimelineEntry(BaseModel):
     detail: str | None
     next_step: str | None
     actor: Actor
-    fence: int | None
+    fence: BigCount | None
 
 
 class AllocationQuery(PageQuery):

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from orchestrator.http.documents import Actor
+from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import PageQuery
 
 
 class AuditEntry(BaseModel):
     """Who did what to what."""
 
-    id: int
+    id: BigCount
     at: datetime
     principal: Actor
     action: str

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from orchestrator.billing.rules import AMOUNT_MAX, Grouping
 from orchestrator.http.fields import WHOLE, Printable, Request
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count, SignedAmount
 from orchestrator.http.paging import PageQuery
 
 Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX), WHOLE]
@@ -43,12 +44,12 @@ class Balance(BaseModel):
 
     tenant_id: UUID
     prepaid: bool
-    settled_micro_units: int = Field(description="payments less the cost of what has ended")
-    accruing_micro_units: int = Field(description="cost so far of what is active")
-    available_micro_units: int = Field(description="settled less accruing")
-    rate_micro_units_per_second: int = Field(description="cost per second of what is active")
+    settled_micro_units: SignedAmount = Field(description="payments less the cost of what has ended")
+    accruing_micro_units: BigCount = Field(description="cost so far of what is active")
+    available_micro_units: SignedAmount = Field(description="settled less accruing")
+    rate_micro_units_per_second: BigCount = Field(description="cost per second of what is active")
     runs_out_at: datetime | None = Field(description="when nothing is left at the present rate; null: never")
-    low_threshold_micro_units: int | None
+    low_threshold_micro_units: SignedAmount | None
     low_told_at: datetime | None = Field(
         description="when `balance.low` was emitted; null while the balance is not low"
     )
@@ -59,10 +60,10 @@ class Balance(BaseModel):
 class Payment(BaseModel):
     """A ledger line of a top-up or a withdrawal."""
 
-    id: int
+    id: BigCount
     tenant_id: UUID
     kind: Literal["top_up", "withdrawal"]
-    amount_micro_units: int
+    amount_micro_units: SignedAmount
     reference: str | None
     actor_id: str
     written_at: datetime
@@ -83,13 +84,13 @@ class UsageItem(BaseModel):
     tenant_id: UUID
     allocation_id: UUID | None = None
     day: date | None = None
-    allocations: int | None = None
+    allocations: Count | None = None
     sku: str | None = None
-    gpus: int | None = None
-    price_version: int | None = None
-    price_micro_per_gpu_second: int | None = None
+    gpus: Count | None = None
+    price_version: Count | None = None
+    price_micro_per_gpu_second: BigCount | None = None
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     is_open: bool = Field(description="some of it is still active and counted up to now")
-    gpu_microseconds: int
-    amount_micro_units: int
+    gpu_microseconds: BigCount
+    amount_micro_units: SignedAmount

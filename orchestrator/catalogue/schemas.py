@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
+from orchestrator.http.numbers import BigCount, Count
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
 COUNTS_MAX = SLOTS_MAX
@@ -60,10 +61,10 @@ class Sku(BaseModel):
     name: str
     shape: Shape
     gpu_model: str
-    allowed_counts: list[int]
+    allowed_counts: list[Count]
     default_image: str | None
-    price_micro_per_gpu_second: int
-    price_version: int
+    price_micro_per_gpu_second: BigCount
+    price_version: Count
     state: OfferState
 
 

@@ -33,6 +33,12 @@ class Nothing(Request):
     """The body of a write that needs none: `{}` or nothing at all."""
 
 
+def describe_map(schema: dict[str, Any]) -> None:
+    """Describe the names of a map by `propertyNames`: client generators ignore `patternProperties` and send nothing."""
+    ((pattern, values),) = schema.pop("patternProperties").items()
+    schema |= {"additionalProperties": values, "propertyNames": {"pattern": pattern}}
+
+
 def _whole(value: Any) -> Any:
     """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -72,8 +78,6 @@ NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
 HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[
-    dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra={"additionalProperties": False})
-]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map)]
 SshKeyIds = Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
 UserData = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)]

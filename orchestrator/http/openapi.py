@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from orchestrator.http.openapi_webhooks import describe_webhooks
 from orchestrator.http.operation_ids import operation_id
 from orchestrator.log import version_parameters
 
@@ -21,7 +22,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "type": {"type": "string", "format": "uri"},
         "title": {"type": "string"},
-        "status": {"type": "integer"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "code": {"type": "string"},
         "detail": {"type": "string"},
         "outcome": {"enum": ["not_done", "in_progress", "unknown"]},
@@ -102,7 +103,7 @@ _TAGS: Final = {
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",
 }
-_OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/api/v1/nodes/enroll"})
+_OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/asyncapi.json", "/api/v1/nodes/enroll"})
 
 
 def install(app: FastAPI) -> None:
@@ -129,6 +130,8 @@ def _complete(document: dict[str, Any]) -> None:
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     components["securitySchemes"] = _SECURITY_SCHEMES
+    if "/api/v1/webhooks" in document["paths"]:
+        describe_webhooks(document)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             operation["operationId"] = operation_id(method, path)

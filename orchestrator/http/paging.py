@@ -25,7 +25,10 @@ Place = TypeVar("Place")
 
 Cursor = Annotated[
     str | None,
-    Field(max_length=CURSOR_LENGTH_MAX, json_schema_extra={"description": "`next_cursor` of the page before"}),
+    Field(
+        max_length=CURSOR_LENGTH_MAX,
+        json_schema_extra={"description": "`next_cursor` of the page before", "pattern": "^[A-Za-z0-9_-]+$"},
+    ),
 ]
 
 

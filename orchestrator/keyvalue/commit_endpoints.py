@@ -55,7 +55,7 @@ router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 strict = APIRouter(route_class=CommitRoute)
 
 
-@strict.post("/commit", response_model=schemas.Outcome)
+@strict.post("/commit", response_model=schemas.CommitOutcome)
 async def commit(body: schemas.CommitTransaction, write: AnyWrite) -> Response:
     """Commit a transaction if its preconditions are satisfied; otherwise return those that are not."""
     return answer_response(await commit_for(write.parts, write.request.scope, write.caller, body, write.key))
@@ -171,7 +171,7 @@ def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
     return first, last
 
 
-@router.get("/status", response_model=schemas.Status)
+@router.get("/status", response_model=schemas.CommitStatus)
 async def status(
     query: Annotated[schemas.StatusQuery, Query()], request: Request, caller: Caller, parts: Parts
 ) -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.http.fields import Request
+from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
 from orchestrator.log.schemas import VERSION_BOUND, LogVersion
 from orchestrator.log.version_parameters import VERSION_MAX
@@ -88,21 +89,21 @@ class CommitTransaction(Request):
     )
 
 
-class Outcome(BaseModel):
+class CommitOutcome(BaseModel):
     """The outcome of a transaction."""
 
     status: Literal["committed", "not_committed"]
     conflicts: list[dict[str, Any]] = Field(description="The preconditions that were not satisfied")
-    version: int = Field(description="The transaction's version; if not committed, a newer version to read at")
+    version: BigCount = Field(description="The transaction's version; if not committed, a newer version to read at")
     leader_id: str
     request_id: str
 
 
-class Status(BaseModel):
+class CommitStatus(BaseModel):
     """The outcome of a request_id that is no longer in progress."""
 
     status: Literal["committed", "id_not_found", "log_truncated"]
-    version: int | None
+    version: BigCount | None
     leader_id: str | None
 
 
@@ -118,15 +119,15 @@ class StatusQuery(BaseModel):
 class KeyValue(BaseModel):
     """A key and its value. `version`: of its last change; null if the log has dropped it."""
 
-    key: str
-    value: str
-    version: int | None
+    key: Key
+    value: Bytes
+    version: BigCount | None
 
 
 class KeyRead(KeyValue):
     """A key and its value, read at a version."""
 
-    read_version: int
+    read_version: BigCount
     leader_id: str
 
 
@@ -146,5 +147,5 @@ class KeyRange(BaseModel):
 
     items: list[KeyValue]
     next_cursor: str | None
-    read_version: int
+    read_version: BigCount
     leader_id: str

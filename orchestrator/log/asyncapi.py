@@ -1,6 +1,7 @@
-"""`GET /asyncapi.json`: an AsyncAPI 3 document of the events on NATS and WebSockets, generated from the table of event types.
+"""`GET /asyncapi.json`: an AsyncAPI 3 document of the events on NATS, the feed, WebSockets and webhooks.
 
-https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages are CloudEvents 1.0 (docs/reference/events.md).
+https://www.asyncapi.com/docs/reference/specification/v3.0.0; messages on NATS and to webhooks are
+CloudEvents 1.0 (docs/reference/events.md). The document is generated from the table of event types.
 """
 
 from __future__ import annotations
@@ -12,61 +13,74 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from orchestrator.http.answers import json_response
-from orchestrator.log.event_types import EVENT_KINDS, ID, TEXT, TIME, EventKind, Visibility
+from orchestrator.log import asyncapi_http as http
+from orchestrator.log.event_messages import CONTENT_TYPE, EVENT_MEMBERS, OPTIONAL_EVENT_MEMBERS, message_schema
+from orchestrator.log.event_types import EVENT_KINDS, TEXT, WHOLE, EventKind, Visibility
 from orchestrator.log.events import EventType
 
 router = APIRouter()
 
 TENANT_ADDRESS = "berth.events.{tenant_id}.{event_type}"
 OPERATOR_ADDRESS = "berth.events.operator.{event_type}"
-_VERSION = {"type": "string", "pattern": "^[0-9]+$", "description": "a position in the log (64 bits), as text"}
-_ATTRIBUTES: dict[str, Any] = {
-    "specversion": {"const": "1.0"}, "id": ID, "source": {"const": "/berth/log"}, "type": TEXT, "subject": TEXT,
-    "time": TIME, "datacontenttype": {"const": "application/json"}, "version": _VERSION, "prevversion": _VERSION,
-    "correlationid": ID, "traceparent": TEXT, "tenantid": ID, "operationkey": TEXT, "requestid": TEXT, "leaderid": TEXT,
-}  # fmt: skip
-_OPTIONAL = frozenset({"tenantid", "operationkey", "requestid"})
 _ALSO_OPERATOR = frozenset({EventType.OPERATION_REFUSED, EventType.OPERATION_COMMITTED})
 """Emitted to the tenant for its writes, and to operators for theirs."""
-
+_TAGS: Final = [
+    {"name": "nats", "description": "Published to NATS JetStream"},
+    {"name": "feed", "description": "Server-sent events of the orchestrator"},
+    {"name": "socket", "description": "WebSocket messages of the orchestrator"},
+    {"name": "webhook", "description": "Requests to the URLs of webhooks, and events about webhooks"},
+]
+_SERVERS: Final[dict[str, Any]] = {
+    "nats": {
+        "host": "{nats_host}",
+        "protocol": "nats",
+        "description": "The NATS cluster of the installation",
+        "variables": {"nats_host": {"description": "host and port", "default": "localhost:4222"}},
+        "security": [{"$ref": "#/components/securitySchemes/nats_user"}],
+    },
+    **http.SERVERS,
+}
+_SECURITY_SCHEMES: Final[dict[str, Any]] = {
+    "nats_user": {"type": "userPassword", "description": "A NATS user whose permissions allow reading its subjects"},
+    **http.SECURITY_SCHEMES,
+}
 
 _SOCKET_NAME: Final = "notifications"
 _SOCKET_ADDRESS: Final = "/api/v1/notifications"
-_SOCKET_VERSION: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
-_OBJECT: Final[dict[str, Any]] = {"type": "object"}
-_TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), "log.version_lost"})}
+_SOCKET_TAGS: Final = [{"name": "socket"}]
 _SOCKET_MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] = {
     "begin": (
         "The first message: events begin after this version.",
-        {"after": _SOCKET_VERSION, "leader_id": TEXT, "subscription": TEXT},
+        {"after": WHOLE, "leader_id": TEXT, "subscription": TEXT},
         frozenset({"subscription"}),
     ),
     "event": (
         "An event, as in the feed.",
-        {
-            "version": _SOCKET_VERSION, "prev_version": _SOCKET_VERSION, "timestamp": TIME, "leader_id": TEXT, "event_id": ID,
-            "event_type": _TYPES, "subject": TEXT, "correlation_id": ID, "tenant_id": ID, "operation_key": TEXT,
-            "request_id": TEXT, "data": _OBJECT,
-        },
-        frozenset({"prev_version", "tenant_id", "operation_key", "request_id", "data"}),
+        EVENT_MEMBERS,
+        OPTIONAL_EVENT_MEMBERS,
     ),
     "checkpoint": (
         "Every event up to `version` was considered.",
-        {"version": _SOCKET_VERSION, "committed_version": _SOCKET_VERSION, "leader_id": TEXT, "scanned_to": _SOCKET_VERSION},
-        frozenset({"scanned_to"}),
+        {"version": WHOLE, "committed_version": WHOLE, "leader_id": TEXT, "scanned_to": WHOLE},
+        frozenset(),
     ),
-    "acked": ("The position up to `version` is stored.", {"version": _SOCKET_VERSION}, frozenset()),
+    "acked": ("The position up to `version` is stored.", {"version": WHOLE}, frozenset()),
     "error": (
         "The last message: why the socket is closed.",
-        {"code": TEXT, "detail": TEXT, "status": {"type": "integer"}, "outcome": TEXT, "version": _SOCKET_VERSION},
+        {"code": TEXT, "detail": TEXT, "status": {"type": "integer"}, "outcome": TEXT, "version": WHOLE},
         frozenset({"status", "outcome", "version"}),
     ),
-    "ack": ("The client has processed everything up to `version`.", {"version": _SOCKET_VERSION}, frozenset()),
+    "ack": ("The client has processed everything up to `version`.", {"version": WHOLE}, frozenset()),
 }  # fmt: skip
 _FROM_CLIENT: Final = "ack"
 
 
-@router.get("/asyncapi.json", include_in_schema=False)
+_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "AsyncAPI 3 document", "content": {"application/json": {"schema": {"type": "object"}}}}
+}
+
+
+@router.get("/asyncapi.json", tags=["log"], responses=_RESPONSE, response_class=Response)
 async def asyncapi() -> Response:
     """Return the AsyncAPI document, from which consumers can be generated."""
     return json_response(document())
@@ -81,8 +95,11 @@ def document() -> dict[str, Any]:
             "title": "Berth events",
             "version": "1",
             "description": "Every change, in one gapless order. A message's JetStream sequence is its version.",
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+            "tags": _TAGS,
         },
-        "defaultContentType": "application/cloudevents+json",
+        "servers": _SERVERS,
+        "defaultContentType": CONTENT_TYPE,
         "channels": {
             "tenant": _channel(
                 TENANT_ADDRESS,
@@ -97,13 +114,21 @@ def document() -> dict[str, Any]:
                 {},
             ),
             "notifications": notifications_channel(),
+            "feed": http.feed_channel(),
+            "webhooks": http.webhook_channel(),
         },
         "operations": {
-            f"publish_{name}_events": {"action": "send", "channel": {"$ref": f"#/channels/{name}"}}
+            f"publish_{name}_events": {
+                "action": "send",
+                "channel": {"$ref": f"#/channels/{name}"},
+                "tags": [{"name": "nats"}],
+            }
             for name in ("tenant", "operator")
         }
-        | _notifications_operations(),
+        | _notifications_operations()
+        | http.operations(),
         "components": {
+            "securitySchemes": _SECURITY_SCHEMES,
             "messages": {event.value: _message(event, kind) for event, kind in EVENT_KINDS.items()},
             "schemas": {event.value: kind.schema() for event, kind in EVENT_KINDS.items()},
         },
@@ -114,32 +139,32 @@ def _channel(address: str, description: str, events: list[EventType], parameters
     return {
         "address": address,
         "description": description,
+        "servers": [{"$ref": "#/servers/nats"}],
+        "tags": [{"name": "nats"}],
         "messages": {event.value: {"$ref": f"#/components/messages/{event.value}"} for event in events},
         "parameters": {**parameters, "event_type": {"description": "with its dots", "enum": [e.value for e in events]}},
     }
 
 
 def _message(event: EventType, kind: EventKind) -> dict[str, Any]:
-    properties = {**_ATTRIBUTES, "type": {"const": f"berth.{event}"}}
     return {
         "name": event.value,
         "title": event.value,
         "summary": kind.summary,
-        "contentType": "application/cloudevents+json",
-        "payload": {
-            "type": "object",
-            "properties": {**properties, "data": {"$ref": f"#/components/schemas/{event.value}"}},
-            "required": [*(name for name in properties if name not in _OPTIONAL), "data"],
-        },
+        "tags": [{"name": event.partition(".")[0]}],
+        "contentType": CONTENT_TYPE,
+        "payload": message_schema(event, {"$ref": f"#/components/schemas/{event.value}"}),
     }
 
 
 def notifications_channel() -> dict[str, Any]:
     """Return the channel of the notification socket (docs/reference/notifications.md)."""
-    query = {"subscription": TEXT, "after": _SOCKET_VERSION, "types": TEXT, "subject": TEXT}
+    query = {"subscription": TEXT, "after": WHOLE, "types": TEXT, "subject": TEXT}
     return {
         "address": _SOCKET_ADDRESS,
         "description": "A tenant's events as they commit; an operator's key gets all of them.",
+        "servers": [{"$ref": "#/servers/sockets"}],
+        "tags": _SOCKET_TAGS,
         "messages": {kind: _socket_message(kind, *parts) for kind, parts in _SOCKET_MESSAGES.items()},
         "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": query}}},
     }
@@ -154,8 +179,13 @@ def _notifications_operations() -> dict[str, Any]:
     channel = {"$ref": f"#/channels/{_SOCKET_NAME}"}
     sent = [kind for kind in _SOCKET_MESSAGES if kind != _FROM_CLIENT]
     return {
-        "send_notifications": {"action": "send", "channel": channel, "messages": refer(sent)},
-        "receive_acknowledgements": {"action": "receive", "channel": channel, "messages": refer([_FROM_CLIENT])},
+        "send_notifications": {"action": "send", "channel": channel, "messages": refer(sent), "tags": _SOCKET_TAGS},
+        "receive_acknowledgements": {
+            "action": "receive",
+            "channel": channel,
+            "messages": refer([_FROM_CLIENT]),
+            "tags": _SOCKET_TAGS,
+        },
     }
 
 

@@ -19,14 +19,14 @@ from orchestrator.http.writes import AnyWrite
 from orchestrator.log.commands import put_retention_policy, remove_retention_policy
 from orchestrator.log.namespaces import namespace_of
 from orchestrator.log.queries import find_policy, list_policies
-from orchestrator.log.schemas import PutRetentionPolicy, RetentionPolicy, Version
+from orchestrator.log.schemas import LogHead, PutRetentionPolicy, RetentionPolicy
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 PolicyPath = Annotated[str, Path(pattern=NAME_PATTERN)]
 _CREATED: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "description": "The policy was created"}}
 
 
-@router.get("/version", response_model=Version)
+@router.get("/version", response_model=LogHead)
 async def version(caller: Caller, parts: Parts) -> Response:
     """Return the newest version and the leader, for externally consistent reads. Sequences waiting events first."""
     head = await parts.log_head.fresh()

@@ -26,9 +26,10 @@ class Visibility(StrEnum):
 ID: Schema = {"type": "string", "format": "uuid"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer"}
+WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+AMOUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 FENCE: Schema = {
-    "type": "integer",
+    **WHOLE,
     "description": "of two events about a claim, the one with the higher fence is newer",
 }
 FLAG: Schema = {"type": "boolean"}
@@ -89,8 +90,8 @@ _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 
 _BALANCE: Mapping[str, Schema] = {
-    "settled_micro_units": WHOLE, "accruing_micro_units": WHOLE, "available_micro_units": WHOLE,
-    "low_threshold_micro_units": nullable(WHOLE), "rate_micro_units_per_second": WHOLE, "runs_out_at": nullable(TIME),
+    "settled_micro_units": AMOUNT, "accruing_micro_units": WHOLE, "available_micro_units": AMOUNT,
+    "low_threshold_micro_units": nullable(AMOUNT), "rate_micro_units_per_second": WHOLE, "runs_out_at": nullable(TIME),
     "judged_at": TIME,
 }  # fmt: skip
 

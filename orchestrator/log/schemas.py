@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.log.version_parameters import VERSION_MAX
 
@@ -18,10 +19,10 @@ VERSION_BOUND: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
 LogVersion = Annotated[int, Field(ge=0, le=VERSION_MAX, json_schema_extra=VERSION_BOUND), WHOLE]
 
 
-class Version(BaseModel):
+class LogHead(BaseModel):
     """The head of the log."""
 
-    version: int = Field(description="At least as new as every write that was acknowledged before the request")
+    version: BigCount = Field(description="At least as new as every write that was acknowledged before the request")
     leader_id: str = Field(description="Which PostgreSQL answers: its system identifier and timeline")
 
 
@@ -29,7 +30,9 @@ class LogConsumer(BaseModel):
     """A consumer that stores its log offset in PostgreSQL."""
 
     consumer: str
-    version: int = Field(description="Its offset: everything up to it is processed; later versions are kept for it")
+    version: BigCount = Field(
+        description="Its offset: everything up to it is processed; later versions are kept for it"
+    )
     updated_at: datetime = Field(description="When it reached that version")
 
 
@@ -52,19 +55,19 @@ class DeadLetter(BaseModel):
 
     id: UUID
     consumer: str
-    version: int
+    version: BigCount
     event_id: UUID | None
     event_type: str | None
     reason: str
     detail: str
     excerpt: str
-    tries: int
+    tries: Count
     state: DeadLetterState
     first_at: datetime
     last_at: datetime
     retry_asked_at: datetime | None
     settled_at: datetime | None
-    row_version: int
+    row_version: BigCount
 
 
 class DeadLetterQuery(PageQuery):
@@ -90,8 +93,8 @@ class RetentionPolicy(BaseModel):
     """A retention policy."""
 
     policy_id: str
-    prevent_truncate: int = Field(description="The version as it was set")
-    kept_from: int = Field(
+    prevent_truncate: BigCount = Field(description="The version as it was set")
+    kept_from: BigCount = Field(
         description="The lowest version that it keeps: a tenant's policy keeps a bounded number of versions"
     )
     created_at: datetime

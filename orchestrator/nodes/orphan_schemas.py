@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from orchestrator.http.documents import Failure, Waits
 from orchestrator.http.fields import Id, Request, Sentence
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.nodes.orphan_states import OrphanState
 
@@ -19,8 +20,8 @@ class Orphan(BaseModel):
     id: UUID
     node_id: UUID
     allocation_id: UUID
-    slots: list[int]
-    fence: int | None
+    slots: list[Count]
+    fence: BigCount | None
     state: OrphanState
     first_seen_at: datetime
     last_seen_at: datetime
@@ -28,11 +29,11 @@ class Orphan(BaseModel):
     decided_at: datetime | None
     reason: str | None
     adopted_for: UUID | None
-    attempts: int
+    attempts: Count
     failure: Failure | None
     destroyed_at: datetime | None
     waits: Waits | None
-    row_version: int
+    row_version: BigCount
 
 
 class OrphanQuery(PageQuery):

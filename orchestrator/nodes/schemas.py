@@ -11,19 +11,21 @@ from pydantic import BaseModel, Field, model_validator
 from node_agent.protocol import EnrolRequest
 from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
 from orchestrator.catalogue.shapes import Shape
-from orchestrator.http.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence
+from orchestrator.http.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence, describe_map
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.nodes.states import NodeState, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
+CSR_PATTERN = (
+    r"^\s*-----BEGIN (NEW )?CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END (NEW )?CERTIFICATE REQUEST-----\s*$"
+)
 
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
 
-Faults = Annotated[
-    dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra={"additionalProperties": False})
-]
+Faults = Annotated[dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra=describe_map)]
 
 
 class CreateNode(Request):
@@ -68,7 +70,9 @@ class Enrol(EnrolRequest):
     """`EnrolRequest` with a hardware id that can be stored."""
 
     hardware_id: HardwareId
-    csr_pem: Annotated[str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem"})]
+    csr_pem: Annotated[
+        str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
+    ]
 
 
 class EnrolmentToken(BaseModel):
@@ -84,9 +88,9 @@ class Slot(BaseModel):
     `reason` says why a slot is `out_of_service`.
     """
 
-    index: int
-    unit: int
-    numa_half: int
+    index: Count
+    unit: Count
+    numa_half: Count
     state: SlotState
     reason: str | None
     holder: UUID | None
@@ -101,21 +105,21 @@ class ListedNode(BaseModel):
     region: str
     gpu_model: str
     shape: Shape
-    slot_count: int
-    half_slots: int
+    slot_count: Count
+    half_slots: Count
     state: NodeState
     online: bool
-    free_slots: int
-    cleanup_blocked_slots: int
+    free_slots: Count
+    cleanup_blocked_slots: Count
     drained: bool
-    epoch: int
+    epoch: BigCount
     hardware_id: str | None
     address: str
     faults: dict[str, str]
     enrolled_at: datetime | None
     last_seen_at: datetime | None
     agent_version: str | None
-    row_version: int
+    row_version: BigCount
 
 
 class Node(ListedNode):

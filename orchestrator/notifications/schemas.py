@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.http.numbers import BigCount
 from orchestrator.log.version_parameters import VERSION_MAX
 
 SUBSCRIPTION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -29,7 +30,7 @@ class NotificationSubscription(BaseModel):
     """A named subscription."""
 
     name: str
-    version: int = Field(description="Its offset: everything up to it is acknowledged")
+    version: BigCount = Field(description="Its offset: everything up to it is acknowledged")
     kept_until: datetime = Field(description="Until when its offset is kept if nothing more is acknowledged")
     created_at: datetime
     updated_at: datetime

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
+from orchestrator.http.numbers import HttpStatus
 from orchestrator.operations.states import OperationState
 
 
@@ -38,7 +39,7 @@ class Operation(BaseModel):
     state: OperationState
     definite: bool
     detail: str
-    status: int | None
+    status: HttpStatus | None
     code: str | None
     result: Any
     subject_id: UUID | None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from orchestrator.catalogue.schemas import GPUS_MAX
 from orchestrator.http.fields import Printable
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.reservations.resource_names import RESOURCES_MAX
 
@@ -19,9 +20,9 @@ class Availability(BaseModel):
 
     sku: str
     region: str
-    free_gpus: int
-    largest_now: int
-    total_gpus: int
+    free_gpus: Count
+    largest_now: Count
+    total_gpus: Count
 
 
 class WindowAvailability(Availability):
@@ -30,11 +31,11 @@ class WindowAvailability(Availability):
     `reason`: why there is no `earliest_at`.
     """
 
-    gpus: int
-    count: int
+    gpus: Count
+    count: Count
     starts_at: datetime
     ends_at: datetime | None
-    available: int
+    available: Count
     earliest_at: datetime | None
     reason: Literal["too_few_nodes", "busy_until_horizon"] | None
 

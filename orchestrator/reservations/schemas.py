@@ -21,11 +21,14 @@ from orchestrator.http.fields import (
     UserData,
 )
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
 from orchestrator.reservations.states import ReservationState, ResourceState
 
 TTL_SECONDS_DEFAULT = 900
+TTL_SECONDS_MAX = 3_600
+"""The upper bound of BERTH_HOLD_SECONDS_MAX."""
 HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
 ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]
@@ -37,6 +40,7 @@ class _Hold(Request):
     ends_at: Moment | None = Field(None, description="default: open-ended")
     ttl_seconds: Annotated[int, WHOLE] = Field(
         TTL_SECONDS_DEFAULT,
+        json_schema_extra={"minimum": 1, "maximum": TTL_SECONDS_MAX},  # refused as `ttl_out_of_range`, not `invalid`
         description="seconds until the hold expires unless confirmed; at most BERTH_HOLD_SECONDS_MAX, also by default",
     )
     name: Printable | None = None
@@ -109,10 +113,10 @@ class Reservation(BaseModel):
     )
     resources: list[str]
     sku: str | None
-    gpus: int | None
+    gpus: Count | None
     region: str | None
-    count: int | None
-    gpus_held: int
+    count: Count | None
+    gpus_held: Count
     starts_at: datetime
     ends_at: datetime | None
     expires_at: datetime | None
@@ -120,14 +124,14 @@ class Reservation(BaseModel):
     confirmed_at: datetime | None
     ended_at: datetime | None
     retire_after: datetime | None
-    created_version: int | None
-    released_version: int | None
+    created_version: BigCount | None
+    released_version: BigCount | None
     waits: Waits | None
     failure: ReservationFailure | None
     allocation: dict[str, Any] | None
     name: str | None
     correlation_id: UUID
-    row_version: int
+    row_version: BigCount
 
 
 class ReservationQuery(PageQuery):
@@ -145,7 +149,7 @@ class Resource(BaseModel):
     state: ResourceState
     reason: str | None
     reservation_id: UUID | None = Field(description="the caller's reservation whose window covers now")
-    row_version: int
+    row_version: BigCount
 
 
 class ResourceQuery(PageQuery):

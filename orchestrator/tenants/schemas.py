@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
@@ -40,10 +41,10 @@ class Tenant(BaseModel):
     id: UUID
     name: str
     state: TenantState
-    gpus_limit: int | None
-    gpus_used: int
+    gpus_limit: Count | None
+    gpus_used: Count
     created_at: datetime
-    row_version: int
+    row_version: BigCount
 
 
 class AccountTenant(BaseModel):
@@ -57,12 +58,12 @@ class AccountTenant(BaseModel):
 class AccountLimits(BaseModel):
     """Bounds of a tenant; `gpus_limit` null: none."""
 
-    gpus_limit: int | None
-    gpus_used: int
-    subscribers_max: int
-    webhooks_max: int
-    hold_seconds_max: float
-    window_seconds_max: float
+    gpus_limit: Count | None
+    gpus_used: Count
+    subscribers_max: Count
+    webhooks_max: Count
+    hold_seconds_max: Annotated[float, Field(ge=1, le=3_600)]
+    window_seconds_max: Annotated[float, Field(ge=60)]
 
 
 class Account(BaseModel):

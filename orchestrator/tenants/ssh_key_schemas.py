@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.http.fields import Printable, Request
-from orchestrator.tenants.ssh_key_format import LINE_LENGTH_MAX, read_ssh_public_key
+from orchestrator.tenants.ssh_key_format import LINE_LENGTH_MAX, TYPES, read_ssh_public_key
 
 
 def _one_key(line: str) -> str:
@@ -17,9 +17,16 @@ def _one_key(line: str) -> str:
     return read_ssh_public_key(line).line
 
 
+LINE_PATTERN = rf"^\s*({'|'.join(sorted(TYPES))})\s+[A-Za-z0-9+/]+=*(\s[^\x00-\x1f\x7f]*)?\s*$"
+
+
 OpenSshKey = Annotated[
     str,
-    Field(min_length=1, max_length=LINE_LENGTH_MAX, json_schema_extra={"format": "openssh-public-key"}),
+    Field(
+        min_length=1,
+        max_length=LINE_LENGTH_MAX,
+        json_schema_extra={"format": "openssh-public-key", "pattern": LINE_PATTERN},
+    ),
     AfterValidator(_one_key),
 ]
 

@@ -118,7 +118,7 @@ async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = No
     )
 
 
-@router.post("/{webhook_id}/replay", status_code=202, response_model=schemas.Replayed)
+@router.post("/{webhook_id}/replay", status_code=202, response_model=schemas.ReplayCounts)
 async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write: AnyWrite) -> Response:
     """Send the deliveries that failed since a time again."""
     return answer_response(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from orchestrator.log.event_messages import TEST_TYPE
 from orchestrator.problems import Problem
 
 SCHEDULE_SECONDS: Final = (0.0, 5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
@@ -17,8 +18,6 @@ RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
 """Longest `Retry-After` that is honoured."""
 EXCERPT_LENGTH_MAX: Final = 1_000
 GONE: Final = 410
-TEST_TYPE: Final = "webhook.test"
-"""The type of a test message, which is not an event of the log."""
 
 
 @dataclass(frozen=True, slots=True)

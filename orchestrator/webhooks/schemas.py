@@ -10,12 +10,15 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.moments import Moment
+from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.log.events import EventType
 from orchestrator.log.store.feed import TRANSACTION
 from orchestrator.webhooks.addresses import URL_LENGTH_MAX, read_webhook_url
 
 TYPES_MAX = 50
+URL_PATTERN = r"^[hH][tT][tT][pP][sS]?://[!\"$&-.0->A-\[\]-~]+([/?][!\"$-\[\]-~]*)?$"
+"""Visible ASCII without fragment, user and backslash; the host is read by `read_webhook_url`."""
 OVERLAP_SECONDS_MAX = 30 * 86_400
 OVERLAP_SECONDS_DEFAULT = 86_400
 _TYPES = sorted({*(kind.value for kind in EventType), TRANSACTION})
@@ -37,7 +40,7 @@ def _known(name: str) -> str:
 
 Url = Annotated[
     str,
-    Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url"}),
+    Field(min_length=1, max_length=URL_LENGTH_MAX, json_schema_extra={"format": "webhook-url", "pattern": URL_PATTERN}),
     AfterValidator(_parseable),
 ]
 TypeName = Annotated[
@@ -93,8 +96,8 @@ class Webhook(BaseModel):
     disabled_reason: Literal["requested", "gone", "failing"] | None
     disabled_at: datetime | None
     failing_since: datetime | None = Field(description="Since when every attempt has failed")
-    position: int
-    missed_before: int | None = Field(
+    position: BigCount
+    missed_before: BigCount | None = Field(
         description="Events before this version were truncated before the webhook reached them"
     )
     created_at: datetime
@@ -110,16 +113,16 @@ class WebhookWithSecret(Webhook):
 class Delivery(BaseModel):
     """A message to a webhook, identified by `number`. `version` is null for a test message."""
 
-    number: int
-    version: int | None
+    number: BigCount
+    version: BigCount | None
     event_id: UUID
     event_type: str
     state: Literal["pending", "succeeded", "failed"]
-    attempts: int
+    attempts: Count
     next_attempt_at: datetime | None
     attempted_at: datetime | None
-    duration_ms: int | None
-    response_status: int | None
+    duration_ms: Count | None
+    response_status: Annotated[int, Field(ge=100, le=999)] | None
     response_excerpt: str | None
     error: str | None
     history: list[dict[str, Any]]
@@ -133,9 +136,9 @@ class DeliveryQuery(PageQuery):
     state: Literal["pending", "succeeded", "failed"] | None = None
 
 
-class Replayed(BaseModel):
+class ReplayCounts(BaseModel):
     """How many deliveries are sent again, how many are left for another call, and of how many the event was truncated."""
 
-    replayed: int
-    left: int
-    truncated: int
+    replayed: Count
+    left: Count
+    truncated: Count

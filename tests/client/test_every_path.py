@@ -46,7 +46,7 @@ MODULES: tuple[ModuleType, ...] = (
     usage,
     webhooks,
 )
-NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|v1/subscribe|api/v1/nodes/enroll)")
+NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/nodes/enroll)")
 """Health, the feed, which is no call but `events`, and what agents call."""
 
 

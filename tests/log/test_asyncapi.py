@@ -79,3 +79,19 @@ def test_the_page_tells_the_same_fields(document: dict[str, Any]) -> None:
         if "the same" not in rows[event.value]:
             untold = [name for name in kind.required if f"`{name}`" not in rows[event.value]]
             assert untold == [], event
+
+
+def test_every_channel_names_its_servers_and_tags(document: dict[str, Any]) -> None:
+    """Servers have a security scheme; the five channels cover NATS, the feed, the socket and webhooks."""
+    assert set(document["channels"]) == {"tenant", "operator", "notifications", "feed", "webhooks"}
+    assert {of["protocol"] for of in document["servers"].values()} == {"nats", "https", "wss"}
+    assert all(of["security"] for of in document["servers"].values())
+    declared = {tag["name"] for tag in document["info"]["tags"]}
+    for channel in document["channels"].values():
+        assert channel["servers"]
+        assert {tag["name"] for tag in channel["tags"]} <= declared
+    used = {operation["channel"]["$ref"].rpartition("/")[2] for operation in document["operations"].values()}
+    assert used == set(document["channels"])
+    assert all(operation["tags"] for operation in document["operations"].values())
+    told = set(document["channels"]["webhooks"]["messages"])
+    assert told == {*(event.value for event in EventType), "webhook.test"}

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
+from httpx_sse import connect_sse
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
@@ -189,7 +191,8 @@ def test_without_durability_checkpoints_come_beside_the_chain(feed: Feed) -> Non
                 assert one.data["prev_version"] == previous == one.version - 1
                 told, previous = one, one.version
                 continue
-            assert one.data == {"committed_version": previous, "leader_id": told.data["leader_id"]}
+            leader_id = told.data["leader_id"]
+            assert one.data == {"committed_version": previous, "leader_id": leader_id, "scanned_to": previous}
             if previous == head:
                 break
 
@@ -197,6 +200,20 @@ def test_without_durability_checkpoints_come_beside_the_chain(feed: Feed) -> Non
 def test_silence_has_signs_of_life(feed: Feed) -> None:
     with subscribed(new_tenant(feed.admin)) as stream:
         assert [next(stream), next(stream)] == ["keepalive", "keepalive"]
+
+
+def test_httpx_sse_dispatches_no_empty_event(feed: Feed) -> None:
+    tenant = new_tenant(feed.admin)
+    sent = {"authorization": f"Bearer {tenant.key}"}
+    with connect_sse(tenant.http, "GET", "/v1/subscribe", headers=sent, timeout=30) as source:
+        events = source.iter_sse()
+        found = []
+        for _ in range(2):
+            sleep(2.5)  # at least one keepalive comes before the event
+            leave(feed.database, tenant, 1)
+            found.append(next(events))
+    assert [event.json()["version"] for event in found] == [int(event.id) for event in found]
+    assert [event.retry for event in found] == [1000, None]
 
 
 def test_bad_questions_are_refused_before_a_stream_begins(feed: Feed) -> None:

@@ -11,8 +11,9 @@ import orjson
 
 from orchestrator.log.store.feed import ALL, FeedEvent, Filter
 
-PRELUDE: Final = b"retry: 1000\n\n"
-KEEPALIVE: Final = b": keepalive\n\n"
+# Neither ends with an empty line: some clients dispatch an empty event for a block without data.
+PRELUDE: Final = b"retry: 1000\n"
+KEEPALIVE: Final = b": keepalive\n"
 NOTHING: Final = b""
 """WebSockets have ping frames."""
 
@@ -56,9 +57,7 @@ class Audience:
 
     def checkpoint(self, version: int, leader_id: str) -> bytes:
         """Encode a checkpoint: everything up to `version` is durable and was considered."""
-        members: dict[str, object] = {"committed_version": version, "leader_id": leader_id}
-        if not self.chosen.takes_all:
-            members["scanned_to"] = version
+        members: dict[str, object] = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
         if self.on_socket:
             return orjson.dumps({"type": "checkpoint", "version": version, **members}) + b"\n"
         return b"id: %d\nevent: checkpoint\ndata: %b\n\n" % (version, orjson.dumps(members))
