@@ -52,7 +52,7 @@ def require_bounds(hold: Hold, limits: Limits) -> None:
         raise SlotOverflow(f"a deadline or retirement would be after {MOMENT_MAX:%Y-%m-%d}; send earlier times")
     if not 1 <= hold.ttl_seconds <= limits.hold_seconds_max:
         raise TtlOutOfRange(
-            f"ttl_seconds is {hold.ttl_seconds:g}; it must be from 1 to {limits.hold_seconds_max:g}",
+            f"ttl_seconds must be from 1 to {limits.hold_seconds_max:g}; send a value in that range",
             ttl_seconds_max=limits.hold_seconds_max,
         )
 

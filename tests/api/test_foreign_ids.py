@@ -58,6 +58,8 @@ NOT_SECRET = frozenset({"node_id", "number"})
 NOT_CALLED = {
     "GET /v1/subscribe": "endless; test_filtered_streams.py",
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
+    "GET /api/v1/me": "the caller itself, whichever id is sent; test_browsers_and_heads.py",
+    "GET /asyncapi.json": "open",
     "GET /ok": "open",
     "GET /metrics": "open",
 }

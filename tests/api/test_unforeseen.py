@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import orchestrator.operations.execution
-from orchestrator.allocations.commands import create as create_allocations
 from orchestrator.crash_points import CrashPoint
 from orchestrator.keyvalue import commands as commit_transactions
+from orchestrator.placement import placing
 from orchestrator.reservations.commands import confirm as confirm_reservation
 from orchestrator.reservations.commands import hold as hold_resources
 from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, problem, ssh_key
@@ -52,7 +52,7 @@ def test_a_create_that_was_committed(
     api: PublicApi, tenant: Caller, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = one_gpu(tenant, place)
-    monkeypatch.setattr(create_allocations, "reach", fail_after_commit)
+    monkeypatch.setattr(placing, "reach", fail_after_commit)
     open_then_done(tenant, "POST", "/allocations", body, monkeypatch)
 
 

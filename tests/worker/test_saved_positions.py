@@ -45,7 +45,7 @@ class Effects:
         self.blocked: set[str] = set()
         self.refused: set[str] = set()
 
-    async def wake(self, workflow_id: str, task_id: uuid.UUID) -> bool:
+    async def signal_task_finished(self, workflow_id: str, task_id: uuid.UUID) -> bool:
         """The effect of `task.finished`."""
         self.tried.append(workflow_id)
         while workflow_id in self.blocked:
