@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from orchestrator.http.services import Services
 from tests.api.calling import Caller
 
 _numbers = itertools.count(1)
@@ -133,3 +134,12 @@ class Keys:
     def version(self) -> int:
         """The log's version."""
         return int(self.send("GET", "/version").json()["version"])
+
+
+def services_of(keys: Keys) -> Services:
+    """The parts of the application that a tenant calls."""
+    layer: Any = keys.caller.http
+    while not hasattr(layer, "_services"):
+        layer = getattr(layer, "app", None) or layer._app
+    found: Services = layer._services
+    return found

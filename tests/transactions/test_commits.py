@@ -10,7 +10,6 @@ import pytest
 from psycopg.types.json import Jsonb
 from starlette.testclient import TestClient
 
-from orchestrator.http.services import Services
 from tests.api.calling import new_tenant, problem
 from tests.api.conftest import PublicApi
 from tests.api.processes import wait_for
@@ -21,6 +20,7 @@ from tests.transactions.committing import (
     delete,
     new_request_id,
     put,
+    services_of,
     unchanged,
     unchanged_range,
 )
@@ -212,15 +212,6 @@ def test_what_the_log_no_longer_tells_is_told_as_such(api: PublicApi, keys: Keys
         api.database.execute(missing)
         api.database.execute("update log_first set version = %s", first)
         api.database.execute("drop table kept")
-
-
-def services_of(keys: Keys) -> Services:
-    """The parts of the application that a tenant calls."""
-    layer: Any = keys.caller.http
-    while not hasattr(layer, "_services"):
-        layer = getattr(layer, "app", None) or layer._app
-    found: Services = layer._services
-    return found
 
 
 def counted(api: PublicApi, keys: Keys) -> tuple[object, ...]:
