@@ -41,7 +41,7 @@ def test_an_attached_stream_receives_more_events_than_one_read_returns(
         leave(listener.database, tenant, 1)
         (first,) = versions(messages, 0)
         leave(listener.database, tenant, EVENTS)  # one transaction: all of them between two ticks
-        time.sleep(0.5)  # in a tick of its own, so that a stream that skipped events does not wait for ever
+        time.sleep(0.5)  # in a separate tick, so that a stream that skipped events does not wait for ever
         leave(listener.database, tenant, 1)
         last = first + EVENTS + 1
         assert versions(messages, last) == list(range(first + 1, last + 1))

@@ -54,7 +54,7 @@ def report(fence: int, ok: bool = True) -> ResultReport:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[AnyRecord]:
-    """Lives of a few tasks, each up to some point, in order of time."""
+    """Lifecycles of a few tasks, each up to some point, in order of time."""
     records: list[AnyRecord] = []
     for number in range(1, draw(st.integers(1, 6)) + 1):
         task = body(number, number * 10, slots=(draw(st.integers(0, 3)),), allocation=draw(st.integers(1, 3)))
@@ -372,7 +372,7 @@ def test_a_fence_is_refused_when_older_or_already_completed(tmp_path: Path) -> N
     assert "already used" in str(state.fence_objection(body(2, fence=10))), "one that is running"
     assert state.fence_objection(body(1, fence=10)) is None, "itself"
     state.apply(Finished(task_id=uuid.UUID(int=1), report=report(10, ok=False)))
-    assert state.fence_objection(body(2, fence=10)) is None, "it came to nothing, so its fence may be used once more"
+    assert state.fence_objection(body(2, fence=10)) is None, "it had no effect, so its fence may be used once more"
     state.apply(accepted(body(2, fence=10)))
     state.apply(Finished(task_id=uuid.UUID(int=2), report=report(10)))
     assert "already used" in str(state.fence_objection(body(3, fence=10))), "one effect completes per fence"

@@ -55,7 +55,7 @@ def unchanged_range(begin: bytes, end: bytes, version: int | None = None) -> Mem
 
 
 def new_request_id() -> str:
-    """A request_id that nobody used."""
+    """A new request_id."""
     return f"request-{next(_numbers)}-{uuid.uuid4().hex}"
 
 
