@@ -94,7 +94,7 @@ def _result(known: Known, position: OperationPosition | None, sealer: Sealer) ->
     """The first response. A secret in it is shown under the credential that it was sealed for, and otherwise left out."""
     result = orjson.loads(known.body) if known.body else None
     if known.code in VERSIONED_CODES and position is not None:
-        result |= {"version": position.version, "leader_id": position.leader_id}
+        result = (result or {}) | {"version": position.version, "leader_id": position.leader_id}
     if isinstance(result, dict):
         for member in SEALED_MEMBERS:
             if isinstance(result.get(member), str):
