@@ -9,7 +9,7 @@ LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 
 
 class Metrics:
-    """One process's metrics, in a registry of their own."""
+    """One process's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""`GET /api/v1/operations/{key}`: what became of a write, for its tenant or, of an operator's own writes, for him (P12)."""
+"""`GET /api/v1/operations/{key}`: the outcome of a write, for its tenant, or for the operator that sent it (P12)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DETAILS = {
     OperationState.REJECTED: "it was refused, and changed nothing; this is what it was answered",
     OperationState.UNKNOWN: "no request with this key was done within the retention window, and none will be from now on:"
     " a late one is refused (operation_fenced)",
-    OperationState.RETIRED: "it was begun before the retention window; nobody can say any more whether it was done",
+    OperationState.RETIRED: "it was begun before the retention window; whether it was done is no longer known",
 }
 OperationKeyPath = Annotated[
     str,
@@ -82,7 +82,7 @@ def _document(key: str, outcome: OperationOutcome, sealer: Sealer) -> dict[str, 
 
 
 def _result(body: str, sealer: Sealer) -> Any:
-    """The stored body. A secret in it is outcome to whom it was outcome before, and left out for anybody else."""
+    """The stored body. A secret in it is shown to the caller that first received it, and left out for any other."""
     result = orjson.loads(body) if body else None
     if isinstance(result, dict):
         for member in SEALED_MEMBERS:

@@ -213,7 +213,7 @@ def test_times_are_held_against_the_servers_clock(tenant: Caller) -> None:
     assert ahead["errors"] == [{"field": "since", "message": "it lies in the future"}]
     past = told(tenant, "past", since=(now - timedelta(days=2)).isoformat())
     assert (past["state"], past["definite"], past["result"]) == ("retired", False, None)
-    assert "nobody can say" in past["detail"]
+    assert "is no longer known" in past["detail"]
     assert add_key(tenant, "past").status_code == 201, "what was begun before the window is not fenced"
     assert told(tenant, "lately", since=(now - timedelta(hours=1)).isoformat())["state"] == "unknown"
     ancient = told(tenant, "ancient", since="0001-01-01T00:00:00+14:00")
