@@ -1,7 +1,7 @@
 -- Drops the oldest partition if it is no part of the newest `p_versions_min` versions, all of it is older than
--- `p_age_seconds`, and nobody needs it. `outcome`: dropped; kept (nothing is old enough); held (somebody needs it); busy
--- (readers or writers were not to be waited for); elsewhere (another session is at it). `first`: the lowest version kept.
--- A waiting DROP keeps everybody else waiting: never for longer than 50 ms.
+-- `p_age_seconds`, and no consumer needs it. `outcome`: dropped; kept (nothing is old enough); held (a consumer needs it);
+-- busy (readers or writers hold the lock); elsewhere (another session truncates). `first`: the lowest version kept.
+-- A waiting DROP blocks all other sessions: never for longer than 50 ms.
 create or replace function log_truncate(p_age_seconds float8, p_versions_min bigint, out outcome text, out first bigint)
 language plpgsql as $$
 declare
