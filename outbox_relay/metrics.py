@@ -19,7 +19,9 @@ class Metrics:
             prefix + "outbox_depth", "Events waiting for their version (counted up to 100,000)", registry=registry
         )
         self.outbox_oldest_seconds = Gauge(
-            prefix + "outbox_oldest_seconds", "Age of the first event waiting for its version", registry=registry
+            prefix + "outbox_oldest_seconds",
+            "Age in seconds of the oldest event waiting for its version",
+            registry=registry,
         )
         self.head_version = Gauge(prefix + "head_version", "Newest version of the log", registry=registry)
         self.published_version = Gauge(
@@ -41,32 +43,35 @@ class Metrics:
         self.sequenced = Counter(prefix + "sequenced", "Events given a version by this relay", registry=registry)
         self.published = Counter(prefix + "published", "Events stored by NATS for this relay", registry=registry)
         self.sequence_batch_events = Histogram(
-            prefix + "sequence_batch_events", "Events sequenced at once", buckets=BATCH_BUCKETS, registry=registry
+            prefix + "sequence_batch_events", "Events per sequenced batch", buckets=BATCH_BUCKETS, registry=registry
         )
         self.publish_batch_events = Histogram(
-            prefix + "publish_batch_events", "Events published at once", buckets=BATCH_BUCKETS, registry=registry
+            prefix + "publish_batch_events", "Events per published batch", buckets=BATCH_BUCKETS, registry=registry
         )
         self.sequence_seconds = Histogram(
-            prefix + "sequence_seconds", "Time to sequence a batch", buckets=LATENCY_BUCKETS, registry=registry
+            prefix + "sequence_seconds", "Seconds to sequence a batch", buckets=LATENCY_BUCKETS, registry=registry
         )
         self.publish_seconds = Histogram(
-            prefix + "publish_seconds", "Time until NATS has stored a batch", buckets=LATENCY_BUCKETS, registry=registry
+            prefix + "publish_seconds",
+            "Seconds until NATS has stored a batch",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
         )
         self.event_age_seconds = Histogram(
             prefix + "event_age_seconds",
-            "Age of a batch's first event when NATS has stored it (two clocks: Postgres's and the relay's)",
+            "Seconds from a batch's first event to its storage in NATS (clocks of Postgres and the relay)",
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.refused_batches = Counter(
-            prefix + "refused_batches", "Publishes that NATS refused", ["reason"], registry=registry
+            prefix + "refused_batches", "Batches that NATS refused", ["reason"], registry=registry
         )
-        self.stubs = Counter(prefix + "stubs", "Events that went out as a stub", ["reason"], registry=registry)
+        self.stubs = Counter(prefix + "stubs", "Events published as a stub", ["reason"], registry=registry)
         self.reconnects = Counter(
-            prefix + "reconnects", "Connections lost or not made", ["server", "step"], registry=registry
+            prefix + "reconnects", "Lost or failed connections", ["server", "step"], registry=registry
         )
         self.stopped = Counter(
-            prefix + "publishing_stopped", "Times publishing ended for good", ["reason"], registry=registry
+            prefix + "publishing_stopped", "Permanent stops of publishing", ["reason"], registry=registry
         )
 
     def stub_count(self) -> int:
