@@ -19,9 +19,7 @@ class Metrics:
             prefix + "outbox_depth", "Events waiting for their version (counted up to 100,000)", registry=registry
         )
         self.outbox_oldest_seconds = Gauge(
-            prefix + "outbox_oldest_seconds",
-            "Age in seconds of the oldest event waiting for its version",
-            registry=registry,
+            prefix + "outbox_oldest_seconds", "Age of the first event waiting for its version", registry=registry
         )
         self.head_version = Gauge(prefix + "head_version", "Newest version of the log", registry=registry)
         self.published_version = Gauge(
@@ -59,7 +57,7 @@ class Metrics:
         )
         self.event_age_seconds = Histogram(
             prefix + "event_age_seconds",
-            "Seconds from a batch's first event to its storage in NATS (clocks of Postgres and the relay)",
+            "Age of a batch's first event when NATS has stored it (two clocks: Postgres's and the relay's)",
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
