@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 SWEPT_MAX = 1_024
-"""Most answers that one sweep looks at, so that no request pays for many others."""
+"""Most answers that one sweep checks, so that no request pays for many others."""
 
 Key = TypeVar("Key", bound=Hashable)
 Owner = TypeVar("Owner")

@@ -12,7 +12,7 @@ from orchestrator.operations.execution import Context
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Of some nodes, the last of which is `last_node`; None when there are no more nodes."""
+    """Differences of some nodes, up to `last_node`; None when there are no more nodes."""
 
     last_node: UUID | None
     unexplained: list[Unexplained]

@@ -68,5 +68,5 @@ async def report_progress(task_id: UUID, report: ProgressReport, caller: NodeCal
 
 @router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, caller: NodeCaller, parts: Parts) -> HeartbeatAnswer:
-    """That the node lives, and what it holds."""
+    """Record the node's heartbeat, and the inventory that it reports."""
     return await record_heartbeat(parts.context, caller.node_id, body)

@@ -103,6 +103,6 @@ def check_reserved_together(connection: Connection, bounds: Bounds) -> Verdict:
         "reservation {0} has no operation record (key {1})",
         retention_seconds=bounds.operation_retention_seconds,
     )
-    verdict.scan(connection, UNTOLD, "reservation {0} has no event {1} of its own", spread_seconds=LOG_SPREAD_SECONDS)
-    verdict.scan(connection, TOLD_OF_NOTHING, "version {0} tells that {1} was held; it neither exists nor is retired")
+    verdict.scan(connection, UNTOLD, "reservation {0} has no event {1}", spread_seconds=LOG_SPREAD_SECONDS)
+    verdict.scan(connection, TOLD_OF_NOTHING, "version {0} says that {1} was held; it neither exists nor is retired")
     return verdict

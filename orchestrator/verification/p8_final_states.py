@@ -17,7 +17,7 @@ legal (came, went, actors) as (values
     ('release_failed', 'releasing', '{tenant,admin}')
 )
 """
-"""The transitions of DESIGN §4 and who may cause them, written down a second time: a check must not trust the checked."""
+"""The transitions of DESIGN §4 and their actors, written down a second time: a check must not trust the checked."""
 
 STEPS: LiteralString = (
     "with "
@@ -71,7 +71,7 @@ where (a.requested_at, a.active_at, a.releasing_at, a.release_failed_at, a.relea
 
 
 def check_final_states(connection: Connection, _: Bounds) -> Verdict:
-    """Every step of every timeline is legal, by who may take it, and later than the one before; the last is the row's."""
+    """Every step of every timeline is legal for its actor, and later than the one before; the last is the row's."""
     verdict = Verdict("P8", "final states are final and every path is legal")
     verdict.count(connection, "select count(*) from allocation_timeline where kind = 'transition'")
     verdict.scan(connection, STEPS, "allocation {0} {1}")

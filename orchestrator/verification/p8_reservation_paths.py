@@ -1,4 +1,4 @@
-"""P8 for reservations: every one's events are a legal path (DESIGN §4) that ends where the row is; ids never come twice."""
+"""P8 for reservations: the events of each form a legal path (DESIGN §4) that ends where the row is; ids never repeat."""
 
 from __future__ import annotations
 

@@ -62,5 +62,5 @@ def admin(api: PublicApi) -> Caller:
 
 @pytest.fixture
 def nobody(api: PublicApi) -> Caller:
-    """Somebody without a key."""
+    """A client without a key."""
     return Caller(api.admin.http, None)

@@ -192,7 +192,7 @@ moved as (
     where a.id = :id and a.state = :from_state and a.row_version = :row_version
     returning a.id, a.row_version, a.tenant_id, a.correlation_id,
               case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
-), told as (
+), noted as (
     insert into allocation_timeline
         (allocation_id, at, kind, from_state, to_state, row_version, code, detail, actor_kind, actor_id, fence)
     select m.id, at.now, 'transition', :from_state, :to_state, m.row_version, :code, :detail, :actor_kind, :actor_id,

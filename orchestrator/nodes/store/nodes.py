@@ -177,7 +177,7 @@ async def list_nodes(reading: Reading, *, state: str | None, region: str | None,
 
 
 async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
-    """The node's slots by index, and who holds each now."""
+    """The node's slots by index, and the holder of each now."""
     return [Slot(**row._mapping) for row in await reading.execute(_SLOTS, {"node_id": node_id})]
 
 

@@ -1,4 +1,4 @@
-"""Orphans of nodes: recorded, decided about, destroyed. Whoever changes one holds its node's row, so its slots too."""
+"""Orphans of nodes: recorded, decided about, destroyed. A change holds the lock of the node's row, so of its slots too."""
 
 from __future__ import annotations
 

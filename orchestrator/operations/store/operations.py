@@ -105,7 +105,7 @@ def stored_answer(
     """The first answer, for the same content only; a tombstone (no fingerprint) refuses whatever comes."""
     if fingerprint is None:
         raise OperationFenced(
-            f"somebody asked about the key {operation.key!r} before this request came and was told that nobody had used it;"
+            f"the key {operation.key!r} was fenced by a status query before this request came, which found it unused;"
             " so it was not done and never will be: use another key"
         )
     if bytes(fingerprint) != operation.fingerprint:

@@ -108,7 +108,7 @@ async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, r
 
 
 async def expire_task(context: Context, task_id: UUID) -> bool:
-    """Expire it if it is live still and overdue, judged after the locks; whether it was. Its event wakes who waits."""
+    """Expire it if it is live still and overdue, judged after the locks; whether it was. Its event wakes the workflow."""
 
     async def work(tx: Transaction) -> bool:
         allocation_id = await find_allocation_of_task(tx, task_id)

@@ -57,7 +57,7 @@ async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_
 
 
 async def read_ssh_key(reading: Reading, tenant_id: UUID, key_id: UUID) -> SshKey:
-    """The tenant's key. Raises `NotFound`, also for somebody else's."""
+    """The tenant's key. Raises `NotFound`, also for another tenant's."""
     row = (
         await reading.execute(
             f"select {_COLUMNS} from ssh_keys where id = :id and tenant_id = :tenant_id",
@@ -87,7 +87,7 @@ async def list_ssh_keys(reading: Reading, tenant_id: UUID, after: UUID, limit: i
 
 
 async def delete_ssh_key(tx: Transaction, tenant_id: UUID, key_id: UUID) -> None:
-    """The key is gone; allocations keep their own copy. Raises `NotFound`, also for somebody else's."""
+    """Delete the key; allocations keep their own copy. Raises `NotFound`, also for another tenant's."""
     done = await tx.execute(
         "delete from ssh_keys where id = :id and tenant_id = :tenant_id", {"id": key_id, "tenant_id": tenant_id}
     )

@@ -13,7 +13,7 @@ from orchestrator.problems import AlreadyExists, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who rents."""
+    """A tenant: a customer that rents."""
 
     id: UUID
     name: str
@@ -90,5 +90,5 @@ select tenant_id from tenant_quotas where tenant_id = any (:ids) and tenant_id n
 
 
 async def find_locked_quotas(tx: Transaction, tenant_ids: Collection[UUID]) -> set[UUID]:
-    """Whose quota somebody has locked at this moment. To be asked in a transaction of its own, which locks the others."""
+    """The tenants whose quota is locked at this moment. Call it in a separate transaction: it locks the other quotas."""
     return set((await tx.execute(_LOCKED, {"ids": list(tenant_ids)})).scalars())
