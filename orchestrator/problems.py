@@ -209,3 +209,9 @@ class Overloaded(Problem):
 
     status, code, title = 503, "overloaded", "Overloaded"
     retry_after_seconds = 1
+
+
+class SlotOverflow(Problem):
+    """A deadline or retirement would exceed the representable range of times."""
+
+    status, code, title, business = 422, "slot_overflow", "Deadline beyond the representable range", True

@@ -24,6 +24,7 @@ class _Entry(Generic[Concluded]):
     expires_at: float
 
 
+# Not cachetools.TTLCache: each response has its own deadline, entries in flight are never evicted, and a sweep is bounded.
 class GateEntries(Generic[Key, Owner, Concluded]):
     """At most `entries_max` of both kinds together. Times are of one monotonic clock, in seconds."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from orchestrator.nodes.store import absences, inventories, orphans
+from orchestrator.allocations.store import absences
+from orchestrator.nodes.store import inventories, orphans
 from orchestrator.nodes.store.inventories import Unexplained
 from orchestrator.operations.execution import Context
 

@@ -66,8 +66,11 @@ _CONCLUDE = """
 update operations set status = :status, code = :code, body = :body, subject_id = :subject, event_id = :event
 where scope = :scope and key = :key
 """
-_CONCLUDE_AND_TELL = f"""
-with stored as ({_CONCLUDE} returning scope, key, status, code)
+_CONCLUDE_AND_TELL = """
+with stored as (
+    update operations set status = :status, code = :code, body = :body, subject_id = :subject
+    where scope = :scope and key = :key returning scope, key, status, code
+)
 select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
 """
 _LET_GO = "delete from operations where scope = :scope and key = :key and status is null"

@@ -15,8 +15,9 @@ from node_agent.protocol import (
     ResultReport,
     TaskType,
 )
-from orchestrator.allocations.store.advance import Subject, lock_allocation
+from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
+from orchestrator.allocations.subject import Subject
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
