@@ -17,7 +17,7 @@ CHARACTERS_MIN = 16
 
 def kept_secrets(state: Path) -> dict[str, str]:
     """Every password, token and private key in the stack's files, by what it is."""
-    found = {}
+    found: dict[str, str] = {}
     for file in (path for path in state.rglob("*") if path.is_file() and path.suffix not in (".img", ".log")):
         if file.parent.name != "secrets" and file.suffix not in (".pem", ".key", ".token"):
             continue
