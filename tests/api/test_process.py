@@ -254,6 +254,8 @@ def test_a_control_character_in_a_key_gets_a_problem_document(byte: bytes) -> No
 async def answers_hello(scope: Scope, receive: Receive, send: Send) -> None:
     """The smallest application; it takes longer over an answer than heads may take."""
     if scope["type"] == "http":
-        await asyncio.sleep(2 * listeners.HEAD_SECONDS_MAX)
+        await asyncio.sleep(
+            2 * listeners.HEAD_SECONDS_MAX
+        )  # the duration itself is tested; nothing waits for an effect
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})

@@ -15,6 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from berth.cli import session
 from berth.cli.main import app
 from berth.local.servers import LocalPostgres, free_port
 from tests.api.calling import insert_admin_key, ssh_key
@@ -139,7 +140,10 @@ def test_an_unreachable_database(line: str, code: int) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_refusal_of_the_api_has_an_exit_code(reply: Reply, exit_code: int, code: str) -> None:
+def test_each_refusal_of_the_api_has_an_exit_code(
+    reply: Reply, exit_code: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "RETRY_SECONDS", 0.3)  # the lost response is retried for that long, twice
     with ScriptedServer([reply]) as server:
         text = against(server.address, "tenant create acme")
         as_json = against(server.address, "tenant create acme --output json")

@@ -95,7 +95,7 @@ class Injurer:
             except Exception:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.3)
+                time.sleep(0.3)  # between two attempts
             else:
                 return
 

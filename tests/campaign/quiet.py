@@ -36,7 +36,7 @@ async def online(admin: AsyncClient) -> list[str]:
             ]
         if not missing or time.monotonic() > gives_up:
             return missing
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # between two requests for the nodes
 
 
 class QuietClient(ReservingClient):

@@ -87,6 +87,7 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
     try:
         await asyncio.to_thread(hurting.join)
         await heal(stage)
+        # The load goes on for the chosen duration.
         await asyncio.sleep(max(CALM_SECONDS, history.began + options.seconds - time.monotonic()))
         stopping.set()
         for client in clients:
@@ -102,7 +103,7 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
 async def _look_at_nodes(watch: NodeWatch) -> None:
     while True:
         await to_thread_whole(watch.look)
-        await asyncio.sleep(NODE_LOOK_SECONDS)
+        await asyncio.sleep(NODE_LOOK_SECONDS)  # the pace of the observations
 
 
 async def _judge_workflows(stage: Stage, history: History) -> list[Violation]:
@@ -115,7 +116,7 @@ async def _judge_workflows(stage: Stage, history: History) -> list[Violation]:
             found = [Violation("event led on", f"Temporal cannot be asked: {error}")]
         if not found or time.monotonic() > until:
             return found
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # between two questions to Temporal
 
 
 def _judge_servers(stage: Stage) -> list[Violation]:

@@ -65,7 +65,7 @@ class Settler:
                 stuck = [f"{a.allocation_id} is {a.status}, waits for {a.waits and a.waits.for_}" for a in waiting]
                 return stuck + live
             await asyncio.gather(*(self._give_back(allocation) for allocation in waiting))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)  # between two rounds of reads and releases
 
     async def _cancel_live(self, tenant: AsyncClient) -> list[str]:
         """Cancel what the tenant holds; a sentence for each, or for not knowing."""
@@ -109,4 +109,4 @@ async def catch_up(database_url: str, subscriber: Subscriber, seconds: float = 2
             return None
         if time.monotonic() > until:
             return f"{waiting} events wait for a version, the log ends at {head}, the subscriber at {subscriber.cursor}"
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # between two reads of the log's head and the cursor

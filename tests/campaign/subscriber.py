@@ -34,7 +34,7 @@ class Subscriber:
         while True:
             with suppress(*LOST):
                 await self._session()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # between two attempts to connect
 
     async def _session(self) -> None:
         async def quiet(_: Exception) -> None:

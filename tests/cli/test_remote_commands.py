@@ -103,9 +103,10 @@ RUN_EACH = """
 import json, sys
 from typer.testing import CliRunner
 from berth.cli import session
+from berth.cli.commands import waiting
 from berth.cli.main import app
 commands, unwanted = json.loads(sys.argv[1])
-session.RETRY_SECONDS = 0.0
+session.RETRY_SECONDS = waiting.RETRY_SECONDS = 0.0
 def loaded():
     return sorted(name for name in sys.modules if any(name == of or name.startswith(of + ".") for of in unwanted))
 report = {"import": [None, loaded()]}

@@ -19,7 +19,7 @@ API, NODE_API, RELAY, WORKER = "api", "node-api", "relay", "worker"
 class Scenario:
     """`process` dies when `point` is reached for the `number`-th time during `play`.
 
-    `seed`: one for each meeting point, also in the ordinary run.
+    `seed`: also in `make test`, with one for each process at least; all others run in `make test-full`.
     """
 
     point: StrEnum
@@ -53,7 +53,7 @@ SCENARIOS = [
     Scenario(ControlPoint.CONFIRM_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.CONFIRM_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.COMMIT_TRANSACTIONS_BEFORE_COMMIT, API, committing.a_transaction),
-    Scenario(ControlPoint.COMMIT_TRANSACTIONS_AFTER_COMMIT, API, committing.a_transaction, seed=True),
+    Scenario(ControlPoint.COMMIT_TRANSACTIONS_AFTER_COMMIT, API, committing.a_transaction),
     Scenario(ControlPoint.CANCEL_RESERVATION_BEFORE_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.CANCEL_RESERVATION_AFTER_COMMIT, API, reserving.a_reservation),
     Scenario(ControlPoint.EXPIRE_RESERVATION_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
@@ -63,7 +63,7 @@ SCENARIOS = [
     Scenario(ControlPoint.RETIRE_RESERVATIONS_BEFORE_COMMIT, WORKER, reserving.ends_by_themselves),
     Scenario(ControlPoint.RETIRE_RESERVATIONS_AFTER_COMMIT, WORKER, reserving.ends_by_themselves),
     Scenario(ControlPoint.CONSUME_RESERVATION_BEFORE_COMMIT, API, turning.a_reservation_used),
-    Scenario(ControlPoint.CONSUME_RESERVATION_AFTER_COMMIT, API, turning.a_reservation_used, seed=True),
+    Scenario(ControlPoint.CONSUME_RESERVATION_AFTER_COMMIT, API, turning.a_reservation_used),
     Scenario(ControlPoint.START_RESERVATION_BEFORE_COMMIT, WORKER, turning.begins_and_ends_by_itself, seed=True),
     Scenario(ControlPoint.START_RESERVATION_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
     Scenario(ControlPoint.MOVE_RESERVATION_BEFORE_COMMIT, WORKER, turning.moved_at_the_start),
@@ -87,7 +87,7 @@ SCENARIOS = [
     Scenario(ControlPoint.ACCEPT_TASK_RESULT_AFTER_COMMIT, NODE_API, plays.one_life, number=2),
     # PostgreSQL, the relay and NATS.
     Scenario(RelayPoint.STREAM_AFTER_MADE, RELAY, plays.a_lost_stream),
-    Scenario(RelayPoint.SEQUENCING_AFTER_COMMIT, RELAY, plays.one_life, seed=True),
+    Scenario(RelayPoint.SEQUENCING_AFTER_COMMIT, RELAY, plays.one_life),
     Scenario(RelayPoint.SEQUENCING_AFTER_COMMIT, RELAY, plays.one_life, number=4),
     Scenario(RelayPoint.PUBLISHING_BEFORE_SEND, RELAY, plays.one_life),
     Scenario(RelayPoint.PUBLISHING_AFTER_SEND, RELAY, plays.one_life, seed=True),
@@ -111,15 +111,15 @@ SCENARIOS = [
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.LEASE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.LEASE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook, seed=True),
+    Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
     Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
     # Billing.
     Scenario(ControlPoint.METERING_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.METERING_AFTER_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.TOP_UP_BALANCE_BEFORE_COMMIT, API, billing.a_balance_is_used_up),
-    Scenario(ControlPoint.TOP_UP_BALANCE_AFTER_COMMIT, API, billing.a_balance_is_used_up, seed=True),
+    Scenario(ControlPoint.TOP_UP_BALANCE_AFTER_COMMIT, API, billing.a_balance_is_used_up),
     Scenario(ControlPoint.EVALUATE_BALANCE_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
-    Scenario(ControlPoint.EVALUATE_BALANCE_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up, seed=True),
+    Scenario(ControlPoint.EVALUATE_BALANCE_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up),
     Scenario(ControlPoint.RELEASE_FOR_BILLING_BEFORE_COMMIT, WORKER, billing.a_balance_is_used_up),
     Scenario(ControlPoint.RELEASE_FOR_BILLING_AFTER_COMMIT, WORKER, billing.a_balance_is_used_up),
     # Temporal, the worker and PostgreSQL.
@@ -133,7 +133,7 @@ SCENARIOS = [
     Scenario(ControlPoint.FINISH_RELEASE_AFTER_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.FINISH_RELEASE_AFTER_COMMIT, WORKER, plays.an_end_by_force),
     # The rescuer.
-    Scenario(ControlPoint.RESCUE_BEFORE_START, WORKER, plays.a_start_that_never_came, seed=True),
+    Scenario(ControlPoint.RESCUE_BEFORE_START, WORKER, plays.a_start_that_never_came),
     Scenario(ControlPoint.RESCUE_AFTER_START, WORKER, plays.a_start_that_never_came),
     Scenario(ControlPoint.FAIL_UNSTARTED_BEFORE_COMMIT, WORKER, plays.a_start_that_never_came),
     Scenario(ControlPoint.FAIL_UNSTARTED_AFTER_COMMIT, WORKER, plays.a_start_that_never_came),

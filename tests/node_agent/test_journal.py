@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import sqlite3
 import stat
 import subprocess
@@ -11,121 +10,29 @@ import sys
 import tempfile
 import uuid
 import zlib
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent import journal as journal_module
 from node_agent import journal_file
 from node_agent.journal import Journal
 from node_agent.journal_file import JournalFile, read_journal
-from node_agent.journal_records import Accepted, AnyRecord, Finished, Reported, Started, find_rows
-from node_agent.journal_state import JournalState
+from node_agent.journal_records import AnyRecord, Started, find_rows
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import JournalUnwritable
-from node_agent.protocol import FailureCode, ResultReport, TaskBody, TaskType, sign_task
-from node_agent.reporter import completed, failed
-
-KEY = Ed25519PrivateKey.generate()
-NODE, WHEN = uuid.UUID(int=1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-def body(number: int, fence: int, slots: tuple[int, ...] = (0,), allocation: int = 7) -> TaskBody:
-    return TaskBody(
-        task_id=uuid.UUID(int=number), type=TaskType.VM_PROVISION, node_id=NODE, node_epoch=1,
-        allocation_id=uuid.UUID(int=allocation), fence=fence, parameters={"slots": list(slots)},
-        not_before=WHEN, expires_at=WHEN + dt.timedelta(hours=1), key_id="k",
-    )  # fmt: skip
-
-
-def accepted(task: TaskBody) -> Accepted:
-    return Accepted(envelope=sign_task(task, KEY))
-
-
-def report(fence: int, ok: bool = True) -> ResultReport:
-    return completed(fence, {"proof": fence}) if ok else failed(fence, FailureCode.INTERRUPTED, "because")
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[AnyRecord]:
-    """Lifecycles of a few tasks, each up to some point, in order of time."""
-    records: list[AnyRecord] = []
-    for number in range(1, draw(st.integers(1, 6)) + 1):
-        task = body(number, number * 10, slots=(draw(st.integers(0, 3)),), allocation=draw(st.integers(1, 3)))
-        life: list[AnyRecord] = [
-            accepted(task),
-            Started(task_id=task.task_id),
-            Finished(task_id=task.task_id, report=report(task.fence, draw(st.booleans()))),
-            Reported(task_id=task.task_id),
-        ]
-        records += life[: draw(st.integers(1, 4))]
-    return records
-
-
-def folded(records: list[AnyRecord]) -> JournalState:
-    state = JournalState()
-    for record in records:
-        state.apply(record)
-    return state
-
-
-def meaning(state: JournalState) -> object:
-    return dict(state.tasks), dict(state.newest)
-
-
-@dataclass(frozen=True)
-class Files:
-    """The raw files of a journal as a crash would leave them."""
-
-    main: bytes
-    wal: bytes
-
-    def put(self, directory: Path) -> Path:
-        (directory / "journal").write_bytes(self.main)
-        (directory / "journal-wal").write_bytes(self.wal)
-        return directory / "journal"
-
-
-def written(records: Sequence[AnyRecord], checkpointed: int = 0) -> tuple[Files, list[int]]:
-    """Commit each record alone, the first `checkpointed` of them moved into the database file.
-
-    Return the files and the size of the WAL after each of the other commits.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "journal"
-        file = JournalFile(path)
-        file._connection.execute("PRAGMA synchronous = OFF")  # the same bytes, sooner
-        for record in records[:checkpointed]:
-            file.append([record])
-        if checkpointed:
-            file.close()
-            file = JournalFile(path)
-            file._connection.execute("PRAGMA synchronous = OFF")
-        sizes = []
-        for record in records[checkpointed:]:
-            file.append([record])
-            sizes.append(wal_size(path))
-        wal = path.with_name("journal-wal")
-        files = Files(path.read_bytes(), wal.read_bytes() if wal.exists() else b"")
-        file.close()
-        return files, sizes
-
-
-def wal_size(path: Path) -> int:
-    return path.with_name("journal-wal").stat().st_size
-
-
-def records_of(path: Path) -> list[AnyRecord]:
-    """Open and close a journal that no process uses."""
-    file = JournalFile(path)
-    file.close()
-    return [row.record for row in file.found.rows]
+from tests.support.journals import (
+    Files,
+    accepted,
+    body,
+    folded,
+    histories,
+    meaning,
+    records_of,
+    written,
+)
 
 
 @settings(max_examples=25, deadline=None)
@@ -327,76 +234,3 @@ def test_a_journal_that_another_process_has_locked_is_refused(tmp_path: Path, mo
             Journal(path, AgentMetrics())
     assert not list(tmp_path.glob("*.corrupt-*")), "a lock is no damage"
     assert records_of(path) == [Started(task_id=uuid.UUID(int=1))]
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories())
-def test_compaction_keeps_the_journals_state(records: list[AnyRecord]) -> None:
-    state = folded(records)
-    assert meaning(folded(list(state.snapshot()))) == meaning(state)
-
-
-def test_compaction_bounds_the_journal_and_keeps_live_tasks_and_fences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_module, "COMPACT_RECORDS", 50)
-    monkeypatch.setattr("node_agent.journal_state.REPORTED_KEPT", 3)
-
-    async def many_tasks() -> None:
-        journal = Journal(tmp_path / "journal", AgentMetrics())
-        journal.append(accepted(body(1, fence=1, slots=(5,), allocation=1)))
-        for number in range(2, 200):
-            task = body(number, fence=number, allocation=number)
-            journal.append(accepted(task))
-            journal.append(Started(task_id=task.task_id))
-            journal.append(Finished(task_id=task.task_id, report=report(task.fence)))
-            journal.append(Reported(task_id=task.task_id))
-            await journal.sync()
-        journal.close()
-
-    asyncio.run(many_tasks())
-    journal = Journal(tmp_path / "journal", AgentMetrics())
-    assert journal.entries < 600, "four records a task would be 800"
-    assert [task.task_id for task in journal.state.live()] == [uuid.UUID(int=1)]
-    assert journal.state.fence_objection(body(500, fence=198, allocation=500)) is not None
-    assert journal.state.fence_objection(body(500, fence=200, allocation=500)) is None
-    journal.close()
-
-
-def test_a_fence_is_refused_when_older_or_already_completed(tmp_path: Path) -> None:
-    state = folded([accepted(body(1, fence=10)), Started(task_id=uuid.UUID(int=1))])
-    assert "older" in str(state.fence_objection(body(2, fence=9))), "same slot, same allocation"
-    assert "older" in str(state.fence_objection(body(2, fence=9, allocation=8))), "same slot"
-    assert "older" in str(state.fence_objection(body(2, fence=9, slots=(3,)))), "same allocation"
-    assert state.fence_objection(body(2, fence=9, slots=(3,), allocation=8)) is None
-    assert "already used" in str(state.fence_objection(body(2, fence=10))), "one that is running"
-    assert state.fence_objection(body(1, fence=10)) is None, "itself"
-    state.apply(Finished(task_id=uuid.UUID(int=1), report=report(10, ok=False)))
-    assert state.fence_objection(body(2, fence=10)) is None, "it had no effect, so its fence may be used once more"
-    state.apply(accepted(body(2, fence=10)))
-    state.apply(Finished(task_id=uuid.UUID(int=2), report=report(10)))
-    assert "already used" in str(state.fence_objection(body(3, fence=10))), "one effect completes per fence"
-
-
-def test_one_commit_serves_all_concurrent_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commits: list[int] = []
-    real = JournalFile.append
-
-    def counted(file: JournalFile, records: Sequence[AnyRecord]) -> None:
-        commits.append(len(records))
-        real(file, records)
-
-    monkeypatch.setattr(JournalFile, "append", counted)
-
-    async def write(journal: Journal, number: int) -> None:
-        journal.append(accepted(body(number, fence=number)))
-        await journal.sync()
-
-    async def together() -> None:
-        journal = Journal(tmp_path / "journal", AgentMetrics())
-        await asyncio.gather(*(write(journal, number) for number in range(1, 41)))
-        assert 1 <= len(commits) <= 3
-        assert sum(commits) == len(read_journal(tmp_path / "journal")) == 40
-        journal.close()
-
-    asyncio.run(together())

@@ -87,6 +87,8 @@ def free_slots(whole: Whole) -> int:
     return whole.admin.get_node(NODE).free_slots
 
 
+# tests/node_agent/test_paused.py pauses the agent in `make test`; the two tests below bring one back.
+@pytest.mark.full
 def test_force_released_and_given_up_on_it_changes_nothing_when_it_comes_back(whole: Whole, tenant: Tenant) -> None:
     free = free_slots(whole)
     made = stopped_in_the_middle(whole, tenant)

@@ -58,6 +58,8 @@ def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
     require_all_well(troubled)
 
 
+# tests/outbox_relay/test_rebuilding.py rebuilds a lost stream in `make test`.
+@pytest.mark.full
 def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) -> None:
     with Load(troubled) as load:
         pause(1)
@@ -79,6 +81,8 @@ def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) ->
     require_all_well(troubled)
 
 
+# tests/worker/test_rescue.py recovers from a wiped Temporal in `make test`.
+@pytest.mark.full
 def test_temporal_loses_every_workflow(troubled: Whole) -> None:
     with Load(troubled) as load:
         pause(1)

@@ -154,7 +154,7 @@ async def _read_while_events_come(database: psycopg.Connection, nats_url: str, h
             until = time.monotonic() + SECONDS_MAX
             while subscriber.cursor < time_ * EVENTS_EACH_TIME and not list(check_order(history)):
                 assert time.monotonic() < until, "the relays publish"
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # between two reads of the cursor
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
@@ -213,7 +213,7 @@ def _judge_processes(processes: Processes) -> list[Violation]:
         found = asyncio.run(judge_workflows(processes.temporal_address, history))
         if found or time.monotonic() > until:
             return found
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two questions: a violation must be absent for the whole time
 
 
 def _stream_holds_events(server: LocalNats) -> bool:
@@ -249,4 +249,4 @@ def _until(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while not holds():
         assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two evaluations of the condition
