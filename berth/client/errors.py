@@ -8,6 +8,7 @@ rest to `BerthError`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 
@@ -132,9 +133,22 @@ class ReservationRetired(Refused):
 
 
 class ResourceBusy(Refused):
-    """A unit is claimed in that window; `conflicts` names those claims that belong to the caller."""
+    """A unit is claimed in that window; `conflicts` names those claims that belong to the caller.
+
+    `waits_for` is `cleanup` if nothing else keeps the units, and `since` says when that wait began.
+    """
 
     codes = ("resource_busy",)
+
+    @property
+    def waits_for(self) -> str | None:
+        """`cleanup`, or None if an owner has a right to the units in that window."""
+        return str(self.extra["waits_for"]) if "waits_for" in self.extra else None
+
+    @property
+    def since(self) -> datetime | None:
+        """When the wait for cleanup began."""
+        return datetime.fromisoformat(str(self.extra["since"])) if self.waits_for else None
 
     @property
     def conflicts(self) -> list[str]:

@@ -27,6 +27,8 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         "detail": {"type": "string"},
         "outcome": {"enum": ["not_done", "in_progress", "unknown"]},
         "server_time": {"type": "string", "format": "date-time"},
+        "waits_for": {"enum": ["cleanup"], "description": "Of `resource_busy`: only cleanup keeps the units"},
+        "since": {"type": "string", "format": "date-time", "description": "Of `waits_for`: when the wait began"},
         "errors": {
             "type": "array",
             "items": {
@@ -129,7 +131,6 @@ def _complete(document: dict[str, Any]) -> None:
     schemas["Problem"] = PROBLEM_SCHEMA
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    components["securitySchemes"] = _SECURITY_SCHEMES
     if "/api/v1/webhooks" in document["paths"]:
         describe_webhooks(document)
     for path, operations in document["paths"].items():
@@ -144,6 +145,8 @@ def _complete(document: dict[str, Any]) -> None:
                 parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:
                 operation["responses"][str(status)] = _problem(status)
+    required = {name for path in document["paths"] for scheme in _security(path) for name in scheme}
+    components["securitySchemes"] = {name: scheme for name, scheme in _SECURITY_SCHEMES.items() if name in required}
 
 
 def _schema_of(parameter: dict[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,10 @@ _SOCKET_MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] =
     "ack": ("The client has processed everything up to `version`.", {"version": WHOLE}, frozenset()),
 }  # fmt: skip
 _FROM_CLIENT: Final = "ack"
+_PUBLISHED: Final = {
+    "tenant": "Publish each event of a tenant once it has a version, in the order of versions.",
+    "operator": "Publish each event that only operators may read once it has a version, in the order of versions.",
+}
 
 
 _RESPONSE: dict[int | str, dict[str, Any]] = {
@@ -95,6 +99,7 @@ def document() -> dict[str, Any]:
             "title": "Berth events",
             "version": "1",
             "description": "Every change, in one gapless order. A message's JetStream sequence is its version.",
+            "contact": {"name": "The operators of this installation"},
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
             "tags": _TAGS,
         },
@@ -121,9 +126,10 @@ def document() -> dict[str, Any]:
             f"publish_{name}_events": {
                 "action": "send",
                 "channel": {"$ref": f"#/channels/{name}"},
+                "description": description,
                 "tags": [{"name": "nats"}],
             }
-            for name in ("tenant", "operator")
+            for name, description in _PUBLISHED.items()
         }
         | _notifications_operations()
         | http.operations(),
@@ -179,10 +185,17 @@ def _notifications_operations() -> dict[str, Any]:
     channel = {"$ref": f"#/channels/{_SOCKET_NAME}"}
     sent = [kind for kind in _SOCKET_MESSAGES if kind != _FROM_CLIENT]
     return {
-        "send_notifications": {"action": "send", "channel": channel, "messages": refer(sent), "tags": _SOCKET_TAGS},
+        "send_notifications": {
+            "action": "send",
+            "channel": channel,
+            "description": "Send events and checkpoints from the requested version on, in order.",
+            "messages": refer(sent),
+            "tags": _SOCKET_TAGS,
+        },
         "receive_acknowledgements": {
             "action": "receive",
             "channel": channel,
+            "description": "Store the client's position, so that it resumes after it.",
             "messages": refer([_FROM_CLIENT]),
             "tags": _SOCKET_TAGS,
         },

@@ -98,12 +98,14 @@ def operations() -> dict[str, Any]:
         "send_feed_events": {
             "action": "send",
             "channel": {"$ref": "#/channels/feed"},
+            "description": "Send the events after the requested version as server-sent events, in order.",
             "tags": [{"name": "feed"}],
             "bindings": {"http": {"method": "GET", "query": _feed_query(), "bindingVersion": "0.3.0"}},
         },
         "send_webhook_messages": {
             "action": "send",
             "channel": {"$ref": "#/channels/webhooks"},
+            "description": "Send each event that a webhook subscribes to, signed, until its server accepts it.",
             "tags": [{"name": "webhook"}],
             "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
         },

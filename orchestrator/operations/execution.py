@@ -105,15 +105,23 @@ class Context:
 class Done:
     """What an effect leaves for its client: status, JSON body, and the object it is about.
 
+    `body`: text is stored and sent as it is, so that PostgreSQL can write the same bytes again from the row.
     `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client gets instead, although the
     effect commits (a hold that is found past its deadline expires, and its confirm is refused).
     """
 
     status: int
-    body: dict[str, Any] | None
+    body: dict[str, Any] | str | None
     subject: UUID | None = None
     code: str = "ok"
     refusal: Problem | None = None
+
+    @property
+    def text(self) -> str:
+        """The body as it is stored and sent; empty if there is none."""
+        if self.body is None or isinstance(self.body, str):
+            return self.body or ""
+        return json.dumps(self.body, default=json_value)
 
     @classmethod
     def refusing(cls, refusal: Problem, subject: UUID) -> Done:
@@ -173,9 +181,8 @@ async def _attempt(context: Context, operation: Operation, effect: Effect, tenan
         if done.refusal is not None:
             answer = await refusals.conclude_refused(tx, Refused(operation, done.refusal, tenant_id), done.subject)
         else:
-            body = "" if done.body is None else json.dumps(done.body, default=json_value)
             answer = await operations.conclude(
-                tx, operation, status=done.status, code=done.code, body=body, subject=done.subject
+                tx, operation, status=done.status, code=done.code, body=done.text, subject=done.subject
             )
         reach_commit(effect, "before_commit")
     reach_commit(effect, "after_commit")

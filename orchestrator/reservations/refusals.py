@@ -23,13 +23,23 @@ class ResourceNotFound(Problem):
 
 
 class ResourceBusy(Problem):
-    """Another claim has one of the units in that window; `conflicts` lists those of the caller's tenant."""
+    """Another claim has one of the units in that window; `conflicts` lists those of the caller's tenant.
+
+    If nothing but cleanup keeps the units, `waits_for` is `cleanup` and `since` says when that wait began.
+    """
 
     status, code, title, business = 409, "resource_busy", "Resource busy", True
 
     @classmethod
-    def in_window(cls, conflicts: Sequence[str]) -> Self:
-        """The refusal for a window that overlaps other claims."""
+    def in_window(cls, conflicts: Sequence[str], cleanup_since: str | None = None) -> Self:
+        """The refusal for a window that overlaps other claims; `cleanup_since` if all of these wait for cleanup."""
+        if cleanup_since is not None:
+            return cls(
+                f"these units wait for cleanup since {cleanup_since}; retry when it is done, or choose other units",
+                conflicts=list(conflicts),
+                waits_for="cleanup",
+                since=cleanup_since,
+            )
         return cls(
             "at least one of these units is claimed in this window; choose other units or another window",
             conflicts=list(conflicts),

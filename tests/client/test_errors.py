@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -12,6 +13,7 @@ import orchestrator
 from berth import client as berth
 from berth.client.problems import BY_CODE, error_from_problem
 from orchestrator.problems import Problem
+from orchestrator.reservations.refusals import ResourceBusy
 
 OWN = {
     "log_gap",
@@ -71,3 +73,13 @@ def test_a_code_of_a_newer_server_settles_nothing() -> None:
     assert isinstance(error, berth.NotFound)
     assert not error.settles
     assert error_from_problem(404, {"code": "not_found"}, None).settles
+
+
+def test_a_busy_resource_says_whether_it_waits_for_cleanup_and_since_when() -> None:
+    since = "2026-01-01T00:00:00.000000Z"
+    waiting = error_from_problem(409, ResourceBusy.in_window([], since).document(), None)
+    assert isinstance(waiting, berth.ResourceBusy)
+    assert (waiting.conflicts, waiting.waits_for, waiting.since) == ([], "cleanup", datetime.fromisoformat(since))
+    taken = error_from_problem(409, ResourceBusy.in_window(["allocations/1"]).document(), None)
+    assert isinstance(taken, berth.ResourceBusy)
+    assert (taken.conflicts, taken.waits_for, taken.since) == (["allocations/1"], None, None)

@@ -168,4 +168,38 @@ MUTANTS: list[Mutant] = [
         "perform from resources r where r.id = any (p_resources) order by random() for",
         ("tests/placement/test_lock_order.py::test_bundles_in_opposite_orders_never_deadlock[resources]",),
     ),
+    Mutant(
+        "a consume is written in other bytes than its repetition",
+        "reservations",
+        "orchestrator/reservations/commands/consume.py",
+        "return Done(201, body, allocation_id)",
+        'return Done(201, body.replace(" : ", ": "), allocation_id)',
+        ("tests/turning_over/test_consuming.py::test_a_repetition_gets_the_first_answer_and_never_runs_twice",),
+    ),
+    Mutant(
+        "one claim under cleanup hides a right",
+        "reservations",
+        "migrations/functions/allocations/cleanup_awaited.sql",
+        "select case when bool_and(",
+        "select case when bool_or(",
+        ("tests/reservations/test_busy_with_cleanup.py::test_a_right_in_the_way_hides_the_cleanup_beside_it",),
+    ),
+    Mutant(
+        "an overdue hold counts as a right beside cleanup",
+        "reservations",
+        "migrations/functions/allocations/cleanup_awaited.sql",
+        "\n      and not coalesce(r.state = 'hold' and r.expires_at <= p_now, false)",
+        "",
+        ("tests/reservations/test_busy_with_cleanup.py::test_a_right_in_the_way_hides_the_cleanup_beside_it",),
+    ),
+    Mutant(
+        "a release does not count as cleanup",
+        "reservations",
+        "migrations/functions/allocations/cleanup_awaited.sql",
+        " or coalesce(a.state in ('releasing', 'release_failed'), false)",
+        "",
+        (
+            "tests/reservations/test_busy_with_cleanup.py::test_a_hold_that_only_cleanup_prevents_says_so_and_since_when",
+        ),
+    ),
 ]

@@ -139,6 +139,20 @@ def test_a_commit_is_returned_as_it_was_with_version_and_leader(api: PublicApi, 
         assert operation["version"] == answer["version"]
 
 
+def test_no_version_is_returned_while_the_leader_is_not_accepted(api: PublicApi, tenant: Caller) -> None:
+    """After a failover the log's end may still move to other versions."""
+    key = uuid.uuid4().hex
+    assert tenant.call("POST", "/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()}, key=key).status_code == 201
+    version = asked(tenant, key)["version"]
+    api.database.execute("update log_head set leader_id = '1-00000001'")
+    try:
+        operation = asked(tenant, key)
+    finally:
+        api.database.execute("update log_head set leader_id = postgres_leader_id()")
+    assert (operation["state"], operation["version"]) == ("committed", None)
+    assert asked(tenant, key)["version"] == version
+
+
 def test_a_response_to_a_commit_carries_its_version(tenant: Caller) -> None:
     body = {"operations": [put(b"k", b"1")], "request_id": uuid.uuid4().hex}
     for _ in range(2):

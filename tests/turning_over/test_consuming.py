@@ -69,7 +69,7 @@ def test_a_repetition_gets_the_first_answer_and_never_runs_twice(database_url: s
         with connect(database_url) as connection:
             connection.execute("delete from operations where key = 'same'")
         late = await consume(desk, held, key="same")
-        assert (late.replayed, json.loads(late.body)) == (True, json.loads(answers[0].body))
+        assert (late.replayed, late.body) == (True, answers[0].body), "the same bytes, also without the record"
         assert json.loads(late.body)["reservation_id"] == str(held)
 
     at_desk(database_url, seeded, way)

@@ -1,4 +1,5 @@
--- Decide whether rivals leave the wanted units free: `answer` is `busy` with the tenant's own owners in `conflicts`, or
+-- Decide whether rivals leave the wanted units free: `answer` is `busy` with the tenant's own owners in `conflicts` and
+-- what `cleanup_awaited` returns, or
 -- `again`, or null. `due`: overdue holds that must end first. `lock_nodes`, `lock_resources`: what is to be locked, the
 -- claims of those holds included. `p_overdue`, if not null: this is locked; a due hold outside of it is `again`.
 -- Runs under the planner settings of `hold_once`: setting them again costs more than the call.
@@ -17,7 +18,8 @@ begin
     into rivals from rivals_for(p_nodes, p_seats, p_wanted, p_during, p_now) r;
     due := rivals.due;
     if rivals.busy then
-        answer := jsonb_build_object('outcome', 'busy', 'conflicts', rivals.conflicts);
+        answer := jsonb_build_object('outcome', 'busy', 'conflicts', rivals.conflicts)
+                  || coalesce(cleanup_awaited(p_nodes, p_seats, p_wanted, p_during, p_now), '{}');
     elsif p_overdue is null then
         lock_nodes := p_nodes;
         lock_resources := p_seats;

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import assert_never
 from uuid import UUID
 
-import orjson
-
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, Done, run_once
@@ -157,7 +155,7 @@ async def _turn_over(
         case TurnedOver(allocation_id, body, last):
             if last:
                 await consume_with_last_claim(tx, subject, consume.start, limits.reservation_retention_seconds, actor)
-            return Done(201, orjson.loads(body), allocation_id)
+            return Done(201, body, allocation_id)
         case StaleCatalogue():
             raise _CatalogueMoved
         case Problem():

@@ -135,7 +135,7 @@ def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
         case "again":
             return TryAgain()
         case "busy":
-            return ResourceBusy.in_window(outcome["conflicts"])
+            return ResourceBusy.in_window(outcome["conflicts"], outcome.get("since"))
         case "not_found":
             return ResourceNotFound.named(outcome["names"])
         case "out_of_service":
