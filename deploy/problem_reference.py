@@ -140,7 +140,7 @@ ADVICE: dict[str, tuple[str, str]] = {
     "issuer_unavailable": ("orchestrator/http/oidc/issuer_keys.py", WAIT),
     "leader_unaccepted": (
         "require_accepted_leader; orchestrator/log/feed_endpoints.py",
-        "an operator runs `berth events rebuild`",
+        "an operator runs `berth events rebuild --accept-timeline`",
     ),
     "operation_table_full": ("count_operations", WAIT),
     "outcome_unknown": (
