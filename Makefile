@@ -43,7 +43,7 @@ docs: $(STAMP)  ## build the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 references: $(STAMP)  ## write the generated pages of docs/reference
-	@for page in environment failure event http; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
+	@for page in environment failure problem event http sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
 	$(BIN)/pytest -n 3 --dist loadfile -m "not full"
@@ -54,7 +54,7 @@ test-full: lint  ## everything, the long tests included
 bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit and ratio
 	$(BIN)/python -m benchmarks
 
-campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/campaign.md)
+campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/explanation/campaign.md)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)
 
 mutants: $(STAMP)  ## plant the catalogue of mutants, each of which a test must catch (docs/explanation/mutants.md)

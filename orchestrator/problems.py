@@ -1,8 +1,9 @@
-"""Every way in which a request can be refused, as named situations with a stable code (docs/reference/http-api.md).
+"""Refusals that several nouns share, each with a stable code, and their base class `Problem`.
 
-A `Problem` is raised wherever the situation is noticed and becomes an RFC 9457 document at the edge. `business` separates the
-definite outcomes of a well-formed request, which are remembered with its operation key (DESIGN §6), from malformed,
-unauthorised, overload and internal trouble, which are not.
+A noun's own refusals are in its `refusals.py` or `rules.py`, those of tokens in `orchestrator/http/oidc/token_refusals.py`.
+docs/reference/http-api.md lists all of them, with the places that decide each. A `Problem` becomes an RFC 9457 document at
+the edge. `business` marks the definite outcomes of a well-formed request, which are stored with its operation key
+(DESIGN §6); malformed and unauthorised requests, overload and internal errors are not stored.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Malformed(Problem):
 
 
 class InvalidCursor(Problem):
-    """The cursor is not one of ours."""
+    """The cursor is not one that this list has returned."""
 
     status, code, title = 400, "invalid_cursor", "Invalid cursor"
 
@@ -84,7 +85,7 @@ class Forbidden(Problem):
 
 
 class NotFound(Problem):
-    """No such object, or another tenant's."""
+    """There is no such object, or it belongs to another tenant."""
 
     status, code, title, business = 404, "not_found", "Not found", True
 
@@ -134,7 +135,7 @@ class SkuUnavailable(Problem):
 
 
 class QuotaExceeded(Problem):
-    """The tenant's limit would be passed."""
+    """The tenant's limit would be exceeded; for GPUs with `gpus_used` and `gpus_limit`."""
 
     status, code, title, business = 409, "quota_exceeded", "Quota exceeded", True
 
@@ -164,7 +165,7 @@ class OperationConflict(Problem):
 
 
 class OperationFenced(Problem):
-    """The key was fenced by an earlier status query, which found it unused; a later request never runs."""
+    """An earlier status query fenced the key: it returned that no request had used it."""
 
     status, code, title = 409, "operation_fenced", "Operation fenced"
 
@@ -178,7 +179,7 @@ class OperationInProgress(Problem):
 
 
 class RequestTimeout(Problem):
-    """The body did not come whole in time."""
+    """The body did not arrive completely in time."""
 
     status, code, title = 408, "request_timeout", "Request timeout"
 
@@ -190,7 +191,7 @@ class TooLarge(Problem):
 
 
 class DatabaseUnavailable(Problem):
-    """The database could not be asked; nothing was done."""
+    """The database could not be queried; nothing was done."""
 
     status, code, title = 503, "database_unavailable", "Database unavailable"
     retry_after_seconds = 1

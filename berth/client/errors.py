@@ -73,9 +73,23 @@ class SkuUnavailable(Refused):
 
 
 class QuotaExceeded(Refused):
-    """The tenant's own limit is reached."""
+    """The tenant's limit would be exceeded: of GPUs, or of SSH keys, where the numbers are None."""
 
     codes = ("quota_exceeded",)
+
+    @property
+    def gpus_used(self) -> int | None:
+        """GPUs that count in the quota."""
+        return self._number("gpus_used")
+
+    @property
+    def gpus_limit(self) -> int | None:
+        """The tenant's quota."""
+        return self._number("gpus_limit")
+
+    def _number(self, name: str) -> int | None:
+        value = self.extra.get(name)
+        return value if isinstance(value, int) else None
 
 
 class BalanceDepleted(Refused):

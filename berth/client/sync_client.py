@@ -14,7 +14,9 @@ import httpx
 
 from berth.client.calls import (
     administration,
+    allocations,
     balances,
+    catalogue,
     keyvalue,
     log,
     operations,
@@ -233,20 +235,20 @@ class Client:
                 return found
             time.sleep(pause)
 
-    create_allocation = _now(tenants.create_allocation)
-    list_allocations = _now(tenants.list_allocations)
-    iterate_allocations = _each(tenants.list_allocations)
-    get_allocation = _now(tenants.get_allocation)
-    get_timeline = _now(tenants.get_timeline)
-    iterate_timeline = _each(tenants.get_timeline)
-    release_allocation = _now(tenants.release_allocation)
+    create_allocation = _now(allocations.create_allocation)
+    list_allocations = _now(allocations.list_allocations)
+    iterate_allocations = _each(allocations.list_allocations)
+    get_allocation = _now(allocations.get_allocation)
+    get_timeline = _now(allocations.get_timeline)
+    iterate_timeline = _each(allocations.get_timeline)
+    release_allocation = _now(allocations.release_allocation)
     me = _now(tenants.me)
-    list_skus = _now(tenants.list_skus)
-    iterate_skus = _each(tenants.list_skus)
-    list_regions = _now(tenants.list_regions)
-    iterate_regions = _each(tenants.list_regions)
-    list_images = _now(tenants.list_images)
-    iterate_images = _each(tenants.list_images)
+    list_skus = _now(catalogue.list_skus)
+    iterate_skus = _each(catalogue.list_skus)
+    list_regions = _now(catalogue.list_regions)
+    iterate_regions = _each(catalogue.list_regions)
+    list_images = _now(catalogue.list_images)
+    iterate_images = _each(catalogue.list_images)
     add_ssh_key = _now(tenants.add_ssh_key)
     list_ssh_keys = _now(tenants.list_ssh_keys)
     iterate_ssh_keys = _each(tenants.list_ssh_keys)

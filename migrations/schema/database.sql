@@ -10,7 +10,7 @@ create table sql_functions (
     deprecated_in integer,
     constraint deprecation_is_whole check ((deprecated_at is null) = (deprecated_in is null))
 );
-comment on table sql_functions is 'The functions that the loader applied (docs/reference/sql-functions.md).';
+comment on table sql_functions is 'The functions that the loader applied (docs/explanation/sql-functions.md).';
 comment on column sql_functions.arguments is 'Argument types, as pg_get_function_identity_arguments returns them.';
 comment on column sql_functions.sha256 is 'Digest of the file that was applied.';
 comment on column sql_functions.generation is 'Generation of the function files that this text was applied from.';

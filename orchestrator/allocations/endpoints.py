@@ -71,7 +71,7 @@ async def place_create(
     correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
-        operation=operation_in(scope, caller, key, body.content(), retention_seconds),
+        operation=operation_in(scope, caller, key, body, retention_seconds),
         tenant_id=caller.tenant_id,
         actor_id=str(caller.id),
         sku=body.sku,
@@ -106,7 +106,7 @@ async def consume(
     _require_permitted_labels(parts, body)
     correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
-    operation = operation_in(scope, caller, key, body.model_dump(mode="json"), retention_seconds)
+    operation = operation_in(scope, caller, key, body, retention_seconds)
     wanted = Consume(
         body.reservation_id,
         body.holder_id,

@@ -43,10 +43,6 @@ class CreateAllocation(Request):
     user_data: UserData | None = None
     ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
 
-    def content(self) -> dict[str, Any]:
-        """The content that the fingerprint covers. Newer members are left out if absent, so that a key survives an upgrade."""
-        return self.model_dump(mode="json", exclude={"ends_at"} if self.ends_at is None else None)
-
 
 class ConsumeReservation(StartedAllocation):
     """A request to turn one claim of a reservation into an allocation. `sku` is required if the reservation names resources."""

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import MutableMapping
 from typing import Annotated, Any
 
-from fastapi import Header, Request
+from fastapi import Header
 from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
@@ -29,22 +29,18 @@ IdempotencyKey = Annotated[
 ]
 
 
-def operation_of(
-    request: Request, principal: Principal, key: str | None, content: Any, retention_seconds: float
-) -> Operation:
-    """The operation record's identity. `content` is the parsed body; None for an empty one.
-
-    Without a key we draw one, so that every write has its record. Raises `Malformed` for an unusable key.
-    """
-    scope = {"method": request.method, "path": request.url.path, "state": request.scope["state"]}
-    return operation_in(scope, principal, key, content, retention_seconds)
-
-
 def operation_in(
-    scope: MutableMapping[str, Any], principal: Principal, key: str | None, content: Any, retention_seconds: float
+    scope: MutableMapping[str, Any],
+    principal: Principal,
+    key: str | None,
+    body: BaseModel | None,
+    retention_seconds: float,
 ) -> Operation:
-    """As `operation_of`, from the ASGI scope of a request."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    """The identity of a write's operation record, from the ASGI scope and the parsed body of its request.
+
+    Without a key the server draws one, so that every write has its record. Raises `Malformed` for an unusable key.
+    """
+    canonical = json.dumps(_content(scope, body), sort_keys=True, separators=(",", ":"))
     written = "\n".join((scope["method"], scope["path"], canonical))
     used = f"auto:{uuid.uuid4()}" if key is None else usable_key(key)
     scope["state"] |= {"operation_key": used, "principal_id": str(principal.id)}
@@ -61,9 +57,13 @@ def operation_in(
     )
 
 
-def content_of(scope: MutableMapping[str, Any], body: BaseModel | None) -> Any:
-    """What a write's fingerprint is made of: left out and null members have one meaning, and query parameters count."""
-    document = None if body is None else body.model_dump(mode="json")
+def _content(scope: MutableMapping[str, Any], body: BaseModel | None) -> Any:
+    """The content that every fingerprint covers: the body without the members that have their default, and the query.
+
+    So an absent member and an explicit default are the same content, and a new optional member leaves the fingerprint of
+    every earlier request as it was: a retry across an upgrade finds its record.
+    """
+    document = None if body is None else body.model_dump(mode="json", exclude_defaults=True)
     query = dict(QueryParams(scope["query_string"])) if scope["query_string"] else {}
     return {"body": document, "query": query} if query else document
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from orchestrator import tracing
 from orchestrator.http.authentication import authenticate, require_admin, require_tenant
-from orchestrator.http.operation_keys import IdempotencyKey, answer_response, content_of, operation_of
+from orchestrator.http.operation_keys import IdempotencyKey, answer_response, operation_in
 from orchestrator.http.services import Parts, Services
 from orchestrator.operations.execution import Context
 from orchestrator.operations.rules import SecretNotShownAgain
@@ -45,13 +45,9 @@ class Write:
         return self.caller.actor
 
     def operation(self, content: BaseModel | None = None) -> Operation:
-        """The operation of this write. Left out and null members have one meaning, hence one fingerprint."""
-        return operation_of(
-            self.request,
-            self.caller,
-            self.key,
-            content_of(self.request.scope, content),
-            self.parts.settings.operation_retention_seconds,
+        """The operation of this write, with the fingerprint of its content."""
+        return operation_in(
+            self.request.scope, self.caller, self.key, content, self.parts.settings.operation_retention_seconds
         )
 
     async def traced(self, name: str, answering: Awaitable[Answer]) -> Answer:

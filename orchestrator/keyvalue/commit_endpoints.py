@@ -84,7 +84,7 @@ async def commit_for(
     if key is not None:
         usable_key(key)
     operation = operation_in(
-        scope, caller, request_id or key or str(uuid.uuid4()), body.model_dump(mode="json", exclude={"request_id"}),
+        scope, caller, request_id or key or str(uuid.uuid4()), body.model_copy(update={"request_id": None}),
         settings.operation_retention_seconds,
     )  # fmt: skip
     requested = _commit_of(body, caller, settings, operation)

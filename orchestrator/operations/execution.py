@@ -174,7 +174,7 @@ async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]
 
 async def _attempt(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
     async with context.database.transaction() as tx:
-        stored = await operations.claim_key(tx, operation)
+        stored = await operations.reserve_key(tx, operation)
         if stored is not None:
             return stored
         done = await effect(tx)

@@ -14,7 +14,7 @@ from orchestrator.allocations.rules import fault_labels
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.operation_keys import answer_response, content_of, operation_in
+from orchestrator.http.operation_keys import answer_response, operation_in
 from orchestrator.http.paging import Page, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
@@ -53,9 +53,7 @@ async def hold_for(
     """The response to a tenant's hold. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
     held = Hold(
-        operation=operation_in(
-            scope, caller, key, body.model_dump(mode="json"), parts.settings.operation_retention_seconds
-        ),
+        operation=operation_in(scope, caller, key, body, parts.settings.operation_retention_seconds),
         tenant_id=caller.tenant_id,
         holder_id=body.holder_id,
         starts_at=body.starts_at,
@@ -142,7 +140,7 @@ async def confirm_held(
     key: str | None,
 ) -> Answer:
     """The response to a confirm of the tenant's reservation. Raises a `Problem` for what is not stored."""
-    operation = operation_in(scope, caller, key, content_of(scope, body), parts.settings.operation_retention_seconds)
+    operation = operation_in(scope, caller, key, body, parts.settings.operation_retention_seconds)
     if caller.tenant_id is None:
         return await confirm_for_tenant(
             parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id

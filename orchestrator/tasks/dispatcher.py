@@ -17,7 +17,7 @@ from orchestrator.database.transactions import TransactionConflict
 from orchestrator.http.metrics import NODES_WAITING, TASK_WAIT_SECONDS, TASKS_DISPATCHED
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Overloaded, Problem
-from orchestrator.tasks.commands.lease import claim_tasks
+from orchestrator.tasks.commands.lease import lease_tasks
 from orchestrator.tasks.store.dispatch import Dispatched
 
 log = structlog.get_logger("orchestrator.node")
@@ -102,9 +102,9 @@ class Dispatcher:
 
     async def _tick(self) -> bool:
         waiting = [(node_id, serial) for node_id, (serial, _) in self._waiters.items()]
-        claimed = await claim_tasks(self._context, waiting, batch_max=self._batch_max)
+        leased = await lease_tasks(self._context, waiting, batch_max=self._batch_max)
         by_node: dict[UUID, list[Dispatched]] = {}
-        for task in claimed:
+        for task in leased:
             by_node.setdefault(task.node_id, []).append(task)
             TASK_WAIT_SECONDS.observe(task.waited_seconds)
         for node_id, tasks in by_node.items():
@@ -113,4 +113,4 @@ class Dispatcher:
             if waiter is not None and not waiter[1].done():
                 waiter[1].set_result(tasks)
         NODES_WAITING.set(len(self._waiters))
-        return len(claimed) >= self._batch_max
+        return len(leased) >= self._batch_max

@@ -104,6 +104,17 @@ def test_a_definite_refusal_is_not_repeated(code: str) -> None:
     assert len(server.asked) == 1
 
 
+def test_a_refusal_for_quota_has_its_numbers_where_they_are_of_gpus() -> None:
+    gpus = problem(409, "quota_exceeded", gpus_used=6, gpus_limit=8)
+    with connected(gpus, problem(409, "quota_exceeded")) as (_, client):
+        with pytest.raises(berth.QuotaExceeded) as raised:
+            create(client)
+        assert (raised.value.gpus_used, raised.value.gpus_limit) == (6, 8)
+        with pytest.raises(berth.QuotaExceeded) as raised:
+            create(client)
+        assert (raised.value.gpus_used, raised.value.gpus_limit) == (None, None)
+
+
 def test_retry_after_is_obeyed_or_the_request_given_up() -> None:
     answer = Reply(503, {"code": "overloaded", "outcome": "not_done"}, {"Retry-After": "3600"})
     with connected(answer) as (server, client), pytest.raises(berth.Overloaded) as raised:

@@ -15,7 +15,9 @@ import pytest
 
 from berth.client.calls import (
     administration,
+    allocations,
     balances,
+    catalogue,
     keyvalue,
     log,
     operations,
@@ -34,7 +36,9 @@ from tests.api.processes import public_process
 
 MODULES: tuple[ModuleType, ...] = (
     administration,
+    allocations,
     balances,
+    catalogue,
     keyvalue,
     log,
     subscriptions,

@@ -79,9 +79,9 @@ SCENARIOS = [
     Scenario(ControlPoint.OTHER_COMMAND_BEFORE_COMMIT, API, plays.a_tenant_is_made),
     Scenario(ControlPoint.OTHER_COMMAND_AFTER_COMMIT, API, plays.a_tenant_is_made),
     # Node and API.
-    Scenario(ControlPoint.CLAIM_TASKS_BEFORE_COMMIT, NODE_API, plays.one_life),
-    Scenario(ControlPoint.CLAIM_TASKS_AFTER_COMMIT, NODE_API, plays.one_life),
-    Scenario(ControlPoint.CLAIM_TASKS_AFTER_COMMIT, NODE_API, plays.one_life, number=2),
+    Scenario(ControlPoint.LEASE_TASKS_BEFORE_COMMIT, NODE_API, plays.one_life),
+    Scenario(ControlPoint.LEASE_TASKS_AFTER_COMMIT, NODE_API, plays.one_life),
+    Scenario(ControlPoint.LEASE_TASKS_AFTER_COMMIT, NODE_API, plays.one_life, number=2),
     Scenario(ControlPoint.ACCEPT_TASK_RESULT_BEFORE_COMMIT, NODE_API, plays.one_life, seed=True),
     Scenario(ControlPoint.ACCEPT_TASK_RESULT_AFTER_COMMIT, NODE_API, plays.one_life),
     Scenario(ControlPoint.ACCEPT_TASK_RESULT_AFTER_COMMIT, NODE_API, plays.one_life, number=2),

@@ -17,6 +17,7 @@ REFERENCE = ROOT / "docs" / "reference"
         ("environment_reference.py", "configuration.md"),
         ("event_reference.py", "event-types.md"),
         ("http_reference.py", "http-paths.md"),
+        ("sql_function_reference.py", "sql-function-catalogue.md"),
     ],
 )
 def test_a_generated_page_is_what_its_generator_writes(generator: str, page: str) -> None:
@@ -24,11 +25,14 @@ def test_a_generated_page_is_what_its_generator_writes(generator: str, page: str
     assert written == runpy.run_path(str(DEPLOY / generator))["page"](), f"run `make references` ({generator})"
 
 
-def test_the_table_of_failures_is_what_its_generator_writes() -> None:
-    written = (REFERENCE / "failures.md").read_text()
-    generator = runpy.run_path(str(DEPLOY / "failure_reference.py"))
-    assert written == generator["page_with_table"](written), "run `make references` (failure_reference.py)"
-    assert generator["table"]() in written
+@pytest.mark.parametrize(
+    ("generator", "page"), [("failure_reference.py", "failures.md"), ("problem_reference.py", "http-api.md")]
+)
+def test_a_generated_table_is_what_its_generator_writes(generator: str, page: str) -> None:
+    written = (REFERENCE / page).read_text()
+    names = runpy.run_path(str(DEPLOY / generator))
+    assert written == names["page_with_table"](written), f"run `make references` ({generator})"
+    assert names["table"]() in written
 
 
 def test_every_path_and_schema_of_the_api_has_its_row() -> None:

@@ -6,14 +6,13 @@ import asyncio
 import copy
 import json
 import uuid
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import RootModel
 
-from orchestrator.http.operation_keys import operation_of, usable_key
+from orchestrator.http.operation_keys import operation_in, usable_key
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationInProgress
 from orchestrator.tenants.principals import Principal
@@ -29,8 +28,8 @@ JSON = st.recursive(
 
 def fingerprint(content: Any, method: str = "POST", path: str = "/api/v1/allocations") -> bytes:
     """The fingerprint that a request with this body gets."""
-    request = SimpleNamespace(method=method, url=SimpleNamespace(path=path), scope={"state": {"request_id": "r"}})
-    return operation_of(cast(Request, request), CALLER, "k", content, 60.0).fingerprint
+    scope = {"method": method, "path": path, "query_string": b"", "state": {"request_id": "r"}}
+    return operation_in(scope, CALLER, "k", RootModel[Any](content), 60.0).fingerprint
 
 
 @given(JSON, JSON)

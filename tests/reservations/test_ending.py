@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from orchestrator.operations.execution import Limits
+from orchestrator.operations.store.operations import Answer
+from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.expire import end_window, expire_reservation
 from orchestrator.reservations.queries import find_reservation
@@ -17,7 +20,8 @@ from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationN
 from orchestrator.reservations.states import reservation_id
 from orchestrator.verification import run_checks
 from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import add_tenant, connect
+from tests.lifecycle.seeding import REGION, SLICE_SKU, add_tenant, connect
+from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 
@@ -209,6 +213,34 @@ def test_a_quota_that_overdue_holds_use_up_is_freed_first(database_url: str) -> 
 
     at_desk(database_url, seeded, way)
     assert violations(database_url) == []
+
+
+def test_a_create_is_not_refused_for_a_quota_that_overdue_holds_use_up(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=2, gpus_limit=4)
+
+    async def way(desk: Desk) -> None:
+        late = await desk.held(*[desk.slot(n) for n in range(4)])
+        assert await _codes(desk, 1) == ["quota_exceeded"]
+        desk.set_deadline(late, -1)
+        assert sorted(await _codes(desk, 5)) == ["ok"] * 4 + ["quota_exceeded"]
+        assert desk.state(late) == "expired"
+
+    at_desk(database_url, seeded, way)
+    assert violations(database_url) == []
+
+
+async def _codes(desk: Desk, creates: int) -> list[str]:
+    """Codes of the answers to so many creates of one GPU in one list."""
+    answers = await create_all(desk.context, desk.catalogue, [_create_of(desk) for _ in range(creates)])
+    return [json.loads(one.body).get("code", "ok") if isinstance(one, Answer) else one.code for one in answers]
+
+
+def _create_of(desk: Desk) -> Create:
+    return Create(
+        operation=desk.operation(desk.seeded.tenant_id), tenant_id=desk.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
+        gpus=1, region=REGION, image=None, ssh_key_ids=(desk.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
+        correlation_id=uuid.uuid4(),
+    )  # fmt: skip
 
 
 def test_a_confirm_past_the_deadline_ends_the_hold_and_is_remembered_in_one_transaction(database_url: str) -> None:

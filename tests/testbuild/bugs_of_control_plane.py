@@ -80,7 +80,7 @@ def commit_key_apart() -> None:
             done = await effect(tx)
         body = "" if done.body is None else json.dumps(done.body, default=execution.json_value)
         async with context.database.transaction() as tx:
-            first = await operations.claim_key(tx, operation)
+            first = await operations.reserve_key(tx, operation)
             if first is not None:
                 return first
             return await operations.conclude(

@@ -64,7 +64,7 @@ def gpus(count: int = 1, each: int = 1, *, starts: bool = False) -> GpuRequest:
 
 async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool = True, **times: Any) -> UUID:
     """A reservation that starts its allocation by itself once it is confirmed."""
-    template = {
+    template = times.get("template") or {
         "image": None, "ssh_key_ids": [str(desk.seeded.ssh_key_id)], "name": "by itself", "labels": {"a": "b"},
         "user_data": None,
     }  # fmt: skip

@@ -9,11 +9,12 @@ from typing import Any
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.commands.start import Started, start_reservation
 from orchestrator.reservations.hold_requests import HoldRequest
 from orchestrator.reservations.store.holding import Hold
 from tests.lifecycle.driving import rows_of
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats
-from tests.turning_over.desk import code_of, gpus
+from tests.turning_over.desk import code_of, gpus, starting
 
 
 def test_a_template_is_checked_among_others(database_url: str) -> None:
@@ -38,3 +39,16 @@ def test_a_template_is_checked_among_others(database_url: str) -> None:
 
     at_desk(database_url, seeded, way)
     assert rows_of(database_url, "select count(*) from reservations") == [(3,)]
+
+
+def test_a_template_stored_before_a_member_existed_starts(database_url: str) -> None:
+    """Templates are stored as they were sent: an earlier version's lacks what this one has added."""
+    seeded = seed_with_seats(database_url)
+
+    async def way(desk: Desk) -> None:
+        made = await starting(desk, template={"ssh_key_ids": [str(seeded.ssh_key_id)]})
+        assert await start_reservation(desk.context, desk.catalogue, made) is Started.LAST
+
+    at_desk(database_url, seeded, way)
+    found = rows_of(database_url, "select name, labels, user_data from allocations")
+    assert found == [(None, {}, None)]

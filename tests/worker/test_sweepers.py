@@ -126,9 +126,22 @@ def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_pat
         temporal_address="127.0.0.1:1", task_signing_key_file=write_signing_key(tmp_path / "key.pem"),
     )  # fmt: skip
     sweepers = make_sweepers(make_context(settings.database_url), None, settings)  # type: ignore[arg-type]
-    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s[^|]*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s[^|]*\| ([^|]*) \|[^|]*\|[^|]*\|$", PAGE.read_text(), re.MULTILINE)
     assert rows == [(sweeper.name, f"{sweeper.interval_seconds:g}", sweeper.ends) for sweeper in sweepers]
     assert len({sweeper.name for sweeper in sweepers}) == len(sweepers)
     for sweeper in sweepers:
         SweepRunner([sweeper], 1)
         assert REGISTRY.get_sample_value("berth_worker_sweep_failures_total", {"sweeper": sweeper.name}) is not None
+
+
+def test_the_page_names_the_queries_and_commands_of_the_sweepers() -> None:
+    root = PAGE.parents[2]
+    named = re.findall(r"`((?:orchestrator|worker)/[\w/]+\.py)`((?:,? `\w+`)*)", PAGE.read_text())
+    assert len(named) > 30
+    for path, functions in named:
+        text = (root / path).read_text()
+        for function in re.findall(r"\w+", functions):
+            assert f"def {function}(" in text, f"{path} has no {function}"
+    for functions in re.findall(r"\(SQL ([^)]*)\)", PAGE.read_text()):
+        for function in re.findall(r"`(\w+)`", functions):
+            assert list((root / "migrations" / "functions").glob(f"*/{function}.sql")), function

@@ -1,123 +1,18 @@
-"""The tenant's part of the API, one function per path (docs/reference/http-api.md). `tenant_id` is for admin keys only."""
+"""The caller's account and its SSH keys, one function per path (docs/reference/http-api.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, remove, write, written
-from berth.client.models import (
-    Account,
-    Allocation,
-    CreatedAllocation,
-    Image,
-    Page,
-    Region,
-    Sku,
-    SshKey,
-    TimelineEntry,
-)
+from berth.client.calls.call import Call, read, read_page, remove, write
+from berth.client.models import Account, Page, SshKey
 
 API = "/api/v1"
-
-
-def _text(value: UUID | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def create_allocation(
-    *,
-    sku: str | None = None,
-    gpus: int | None = None,
-    region: str | None = None,
-    ssh_key_ids: Sequence[UUID],
-    reservation_id: UUID | None = None,
-    holder_id: str | None = None,
-    ends_at: datetime | None = None,
-    image: str | None = None,
-    name: str | None = None,
-    labels: Mapping[str, str] | None = None,
-    user_data: str | None = None,
-    idempotency_key: str | None = None,
-) -> Call[CreatedAllocation]:
-    """Ask for `gpus` GPUs on one node, or, with `reservation_id` and `holder_id`, for what a reservation holds.
-
-    At `ends_at` it is released by itself. Raises `SkuUnavailable` or `QuotaExceeded` when they cannot be had,
-    `HolderMismatch`, `InvalidState`, `ReservationNotFound` or `ReservationRetired` for a reservation.
-    """
-    body = {
-        "sku": sku, "gpus": gpus, "region": region, "ssh_key_ids": [str(key) for key in ssh_key_ids], "image": image,
-        "name": name, "labels": dict(labels) if labels else None, "user_data": user_data,
-        "reservation_id": _text(reservation_id), "holder_id": holder_id, "ends_at": written(ends_at),
-    }  # fmt: skip
-    return write("POST", f"{API}/allocations", CreatedAllocation, body, idempotency_key)
-
-
-def list_allocations(
-    *,
-    state: str | None = None,
-    label: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-    tenant_id: UUID | None = None,
-) -> Call[Page[Allocation]]:
-    """The tenant's allocations, newest last; `label` is `key=value`."""
-    return read_page(
-        f"{API}/allocations",
-        Allocation,
-        state=state,
-        label=label,
-        limit=limit,
-        cursor=cursor,
-        tenant_id=_text(tenant_id),
-    )
-
-
-def get_allocation(allocation_id: UUID, *, tenant_id: UUID | None = None) -> Call[Allocation]:
-    """One allocation. Raises `NotFound`."""
-    return read(f"{API}/allocations/{allocation_id}", Allocation, tenant_id=_text(tenant_id))
-
-
-def get_timeline(
-    allocation_id: UUID, *, limit: int | None = None, cursor: str | None = None, tenant_id: UUID | None = None
-) -> Call[Page[TimelineEntry]]:
-    """What happened to an allocation, oldest first."""
-    return read_page(
-        f"{API}/allocations/{allocation_id}/timeline",
-        TimelineEntry,
-        limit=limit,
-        cursor=cursor,
-        tenant_id=_text(tenant_id),
-    )
-
-
-def release_allocation(
-    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
-) -> Call[Allocation]:
-    """Ask for the release (or the cancel) of an allocation; repeating it is harmless. Raises `InvalidState`."""
-    path = f"{API}/allocations/{allocation_id}/release"
-    return write("POST", path, Allocation, None, idempotency_key, tenant_id=_text(tenant_id))
 
 
 def me() -> Call[Account]:
     """Principal, role, tenant and limits of the caller."""
     return read(f"{API}/me", Account)
-
-
-def list_skus(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Sku]]:
-    """What is sold, by name."""
-    return read_page(f"{API}/skus", Sku, limit=limit, cursor=cursor)
-
-
-def list_regions(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Region]]:
-    """The regions, by name."""
-    return read_page(f"{API}/regions", Region, limit=limit, cursor=cursor)
-
-
-def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Image]]:
-    """The images, by name."""
-    return read_page(f"{API}/images", Image, limit=limit, cursor=cursor)
 
 
 def add_ssh_key(*, name: str, public_key: str, idempotency_key: str | None = None) -> Call[SshKey]:

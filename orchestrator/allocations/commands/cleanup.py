@@ -19,7 +19,13 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
-from orchestrator.tasks.store.tasks import RELEASE_TYPES, expire_task, issue_task, read_instructions, release_parameters
+from orchestrator.tasks.store.tasks import (
+    RELEASE_TYPES,
+    issue_task,
+    mark_task_expired,
+    read_instructions,
+    release_parameters,
+)
 from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
@@ -107,7 +113,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify
         seconds_left = subject.seconds_until(task.expires_at)
         if seconds_left > 0:
             return Waiting(seconds_left)
-        await expire_task(tx, task.id)
+        await mark_task_expired(tx, task.id)
     if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
         return await _conclude(context, tx, subject, task)
     retries = context.limits.release_retries

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
+from uuid import UUID
 
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, store_refusals_of
@@ -22,7 +23,8 @@ from orchestrator.placement.placing import place
 from orchestrator.placement.refusals import contended, no_room, no_room_in_window
 from orchestrator.placement.store.placing import Create, PlacementRequest, Room, find_free_capacity
 from orchestrator.placement.window_placing import place_in_windows
-from orchestrator.problems import Problem
+from orchestrator.problems import Problem, QuotaExceeded
+from orchestrator.reservations.overdue import expire_overdue_holds
 
 Results = dict[int, Result | Deferred]
 
@@ -38,8 +40,9 @@ async def create_allocations(
     results: Results = {}
     open_items = dict(enumerate(creates))
     waiting: set[int] = set()
+    expired: set[UUID] = set()
     for _ in range(TRIES_MAX):
-        attempt = _Attempt(context, catalogue, open_items, waiting, results)
+        attempt = _Attempt(context, catalogue, open_items, waiting, expired, results)
         try:
             open_items = await attempt.run()
         except Problem as problem:
@@ -56,12 +59,16 @@ async def create_allocations(
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt at the open items. `waiting`: those that wait for locked nodes. `results` is filled as soon as known."""
+    """One attempt at the open items. `waiting`: those that wait for locked nodes. `results` is filled as soon as known.
+
+    `expired`: tenants over their quota whose overdue holds have expired, once in all attempts.
+    """
 
     context: Context
     catalogue: CatalogueCache
     creates: dict[int, Create]
     waiting: set[int]
+    expired: set[UUID]
     results: Results
     requests: dict[int, PlacementRequest] = field(default_factory=dict)
     refusals: dict[int, Problem] = field(default_factory=dict)
@@ -76,8 +83,11 @@ class _Attempt:
         without_room = {index: self.requests[index] for index, room in rooms.items() if not room.fits}
         in_window = await place_in_windows(self.context, without_room)
         self._settle(in_window)
+        freed = await self._expire_holds_over_quota(outcomes | in_window)
         for index, outcome in (outcomes | in_window).items():
-            if index not in self.results:
+            if isinstance(outcome, QuotaExceeded) and self.creates[index].tenant_id in freed:
+                self.again[index] = self.creates[index]
+            elif index not in self.results:
                 self._decide(index, outcome, rooms.get(index))
         self.results |= await _refuse(self.context, self.creates, self.refusals)
         return self.again
@@ -131,6 +141,13 @@ class _Attempt:
                     found[shape] = await find_free_capacity(reading, admitted)
                 rooms[index] = found[shape]
         return rooms
+
+    async def _expire_holds_over_quota(self, outcomes: Mapping[int, PlacementOutcome]) -> set[UUID]:
+        """Expire overdue holds of the tenants over their quota; return the tenants that have quota back."""
+        over = {self.creates[index].tenant_id for index, one in outcomes.items() if isinstance(one, QuotaExceeded)}
+        new = over - self.expired
+        self.expired |= new
+        return {tenant_id for tenant_id in new if await expire_overdue_holds(self.context, tenant_id=tenant_id)}
 
     def _decide(self, index: int, outcome: PlacementOutcome, room: Room | None) -> None:
         """Try again, defer, or refuse."""

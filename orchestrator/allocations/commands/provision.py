@@ -20,8 +20,8 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
-    expire_task,
     issue_task,
+    mark_task_expired,
     provision_parameters,
     read_instructions,
 )
@@ -116,7 +116,7 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID) -> Out
         seconds_left = subject.seconds_until(task.expires_at)
         if seconds_left > 0:
             return Waiting(seconds_left)
-        await expire_task(tx, task.id)
+        await mark_task_expired(tx, task.id)
         return await _fail(context, tx, subject, *silence(subject.node_online))
     if task.failure_code is None:
         return await _fail(context, tx, subject, *silence(subject.node_online))

@@ -15,13 +15,13 @@ class TokenRefused(Problem):
 
 
 class TokenInvalid(TokenRefused):
-    """Not a token of our issuer for us, or one that says too little, too much or nonsense."""
+    """The token is not from this issuer for this audience, or its claims are incomplete or contradictory."""
 
     code, title = "token_invalid", "Token invalid"
 
 
 class TokenExpired(TokenRefused):
-    """The token was good until its `exp`."""
+    """The token's `exp` has passed."""
 
     code, title = "token_expired", "Token expired"
 
@@ -39,7 +39,7 @@ class TenantNotActive(TokenRefused):
 
 
 class IssuerUnavailable(Problem):
-    """The issuer's keys could not be fetched, so the token could not be verified; nothing was done."""
+    """The issuer's keys could not be fetched, so the token cannot be verified; nothing was done."""
 
     status, code, title = 503, "issuer_unavailable", "Issuer unavailable"
     retry_after_seconds = 2

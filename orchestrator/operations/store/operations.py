@@ -76,7 +76,7 @@ select tell_committed(scope, key, status, code, cast(:request_id as text)) from 
 _LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
 
 
-async def claim_key(tx: Transaction, operation: Operation) -> Answer | None:
+async def reserve_key(tx: Transaction, operation: Operation) -> Answer | None:
     """Reserve the key for this transaction, or return the answer to its first use.
 
     Raises `OperationConflict` if the key was used with other content, also long ago by a creation whose row still exists;

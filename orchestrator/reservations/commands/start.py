@@ -83,7 +83,7 @@ async def _start(
     assert subject.sku is not None, "only reservations of a SKU have a template"
     assert subject.template is not None, "the caller checked it"
     try:
-        admitted = admit_use(offered, subject.sku, claim, subject.template["image"], sold=True)
+        admitted = admit_use(offered, subject.sku, claim, subject.template.get("image"), sold=True)
     except Problem as refusal:
         return await _fail(context, tx, subject, refusal)
     limits = context.limits
@@ -107,15 +107,16 @@ async def _start(
 def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:
     template = subject.template
     assert template is not None
+    # A stored template may lack members that this version has: only `ssh_key_ids` is required in each of them.
     return Start(
         key=None,
         fingerprint=hashlib.sha256(f"{subject.name}/claims/{claim.id}".encode()).digest(),
         request_id=None,
         correlation_id=uuid4(),
         ssh_key_ids=tuple(dict.fromkeys(UUID(key) for key in template["ssh_key_ids"])),
-        name=template["name"],
-        labels=template["labels"],
-        user_data=template["user_data"],
+        name=template.get("name"),
+        labels=template.get("labels", {}),
+        user_data=template.get("user_data"),
     )
 
 

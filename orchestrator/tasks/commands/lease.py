@@ -7,12 +7,12 @@ from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.operations.execution import Context
-from orchestrator.tasks.store.dispatch import Dispatched, claim_queued_tasks, hand_out_again, nodes_with_queued_tasks
+from orchestrator.tasks.store.dispatch import Dispatched, hand_out_again, lease_queued_tasks, nodes_with_queued_tasks
 
 NODES_LOOKED_AT_MAX = 1_000
 
 
-async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, batch_max: int) -> list[Dispatched]:
+async def lease_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, batch_max: int) -> list[Dispatched]:
     """Flip queued tasks of these (node, certificate serial) pairs to dispatched and answer them, oldest first.
 
     Most of the time nothing is queued for most nodes, and naming hundreds of them in a statement costs milliseconds: a
@@ -25,9 +25,9 @@ async def claim_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, 
     if not waiting:
         return []
     async with context.database.autocommit() as tx:
-        reach(CrashPoint.CLAIM_TASKS_BEFORE_COMMIT)
-        dispatched = await claim_queued_tasks(tx, waiting, batch_max=batch_max)
-    reach(CrashPoint.CLAIM_TASKS_AFTER_COMMIT)
+        reach(CrashPoint.LEASE_TASKS_BEFORE_COMMIT)
+        dispatched = await lease_queued_tasks(tx, waiting, batch_max=batch_max)
+    reach(CrashPoint.LEASE_TASKS_AFTER_COMMIT)
     return dispatched
 
 

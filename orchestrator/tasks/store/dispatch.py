@@ -58,7 +58,7 @@ async def nodes_with_queued_tasks(reading: Reading, *, nodes_max: int) -> set[UU
     return set((await reading.execute(_QUEUED, {"nodes_max": nodes_max})).scalars())
 
 
-async def claim_queued_tasks(
+async def lease_queued_tasks(
     tx: Transaction, waiting: Sequence[tuple[UUID, str]], *, batch_max: int
 ) -> list[Dispatched]:
     """Flip up to `batch_max` queued tasks of the waiting (node, certificate serial) pairs to dispatched, oldest first."""

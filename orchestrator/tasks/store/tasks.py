@@ -162,8 +162,8 @@ async def supersede_live_tasks(tx: Transaction, allocation_id: UUID) -> None:
     await tx.execute(_SUPERSEDE, {"allocation_id": allocation_id})
 
 
-async def expire_task(tx: Transaction, task_id: UUID) -> None:
-    """End a task whose time is up."""
+async def mark_task_expired(tx: Transaction, task_id: UUID) -> None:
+    """Mark a task whose time is up as expired. It writes no event: the caller continues with the task's allocation."""
     await tx.execute(_EXPIRE, {"id": task_id})
 
 

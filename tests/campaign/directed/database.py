@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pydantic import RootModel
 
 from orchestrator.allocations.commands import release as releasing
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
@@ -167,8 +168,13 @@ def one_key_two_contents(scene: Scene) -> None:
     async def play(context: Context) -> None:
         for gpus in (1, 2):
             content = {"gpus": gpus, "labels": {"nested": str(gpus)}}
-            scope = {"method": "POST", "path": "/api/v1/allocations", "state": {"request_id": None}}
-            asked = operation_in(scope, principal, "one-key", content, 3600.0)
+            scope = {
+                "method": "POST",
+                "path": "/api/v1/allocations",
+                "query_string": b"",
+                "state": {"request_id": None},
+            }
+            asked = operation_in(scope, principal, "one-key", RootModel[Any](content), 3600.0)
 
             async def make(_: object) -> Done:
                 return Done(200, {})

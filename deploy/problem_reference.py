@@ -1,0 +1,251 @@
+"""Writes the table of problem codes of docs/reference/http-api.md from the classes of refusals; `--check` only compares."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import orchestrator
+from orchestrator.problems import Problem, Unforeseen
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "http-api.md"
+BEGIN, END = "<!-- problems: begin -->\n", "<!-- problems: end -->\n"
+HEAD = (
+    "| status | code | meaning | decided in | members | stored | what to do |\n"
+    "|---|---|---|---|---|---|---|\n"
+)  # fmt: skip
+WAIT = "retry after `Retry-After`"
+FIX = "correct the request"
+SOCKET = "open a new socket"
+OPERATOR = "ask the operator for a higher bound"
+REMOVE = "remove one that is no longer used"
+ADVICE: dict[str, tuple[str, str]] = {
+    "malformed": ("orchestrator/http/problem_documents.py, orchestrator/http/operation_keys.py", FIX),
+    "invalid_cursor": ("orchestrator/http/paging.py", "start the list again without `cursor`"),
+    "message_refused": ("orchestrator/notifications/messages.py", f"correct the message; {SOCKET}"),
+    "range_invalid": ("orchestrator/keyvalue/commit_endpoints.py, orchestrator/billing/queries.py", FIX),
+    "version_in_future": ("orchestrator/log/feed_endpoints.py, kv_commit", "use a version that the API has returned"),
+    "version_missing": (
+        "orchestrator/keyvalue/commit_endpoints.py",
+        "send `read_version`, or a version for each precondition",
+    ),
+    "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
+    "token_expired": ("orchestrator/http/oidc/tokens.py", "get a new token; the same idempotency key may be used"),
+    "token_invalid": (
+        "orchestrator/http/oidc/tokens.py, orchestrator/http/oidc/token_principals.py",
+        "get a token of this issuer and audience",
+    ),
+    "token_not_yet_valid": ("orchestrator/http/oidc/tokens.py", "check the issuer's clock"),
+    "unauthenticated": (
+        "orchestrator/http/authentication.py, orchestrator/nodes/certificates.py",
+        "send a valid API key, token or certificate",
+    ),
+    "forbidden": (
+        "orchestrator/http/authentication.py, orchestrator/http/tenant_scope.py; suspended tenant: judge_creates, refuse_window",
+        "use a key of the right role; suspended: ask the operator",
+    ),
+    "not_found": ("queries and stores of each noun", "check the id and the tenant"),
+    "reservation_not_found": ("orchestrator/reservations/store/rows.py", "check the id and the tenant"),
+    "resource_not_found": (
+        "select_named; orchestrator/reservations/store/resources.py",
+        "take ids from `GET /api/v1/resources`",
+    ),
+    "method_not_allowed": ("orchestrator/http/problem_documents.py", FIX),
+    "request_timeout": ("orchestrator/edge/edge.py", "send the body faster; same key"),
+    "already_exists": ("stores of tenants, nodes, SSH keys and resources", "use the existing object, or another name"),
+    "balance_depleted": ("judge_creates, refuse_window, turn_over_claim", "top up the balance, then send a new key"),
+    "balance_insufficient": ("orchestrator/billing/commands.py", "top up first"),
+    "balance_out_of_bounds": ("orchestrator/billing/store/payments.py", "a smaller amount"),
+    "holder_mismatch": (
+        "confirm_once; orchestrator/reservations/commands/cancel.py, orchestrator/reservations/commands/consume.py",
+        "send the `holder_id` of the hold",
+    ),
+    "invalid_state": (
+        "commands of each noun, after their locks; confirm_once",
+        "read the object: `state` allows something else, or nothing more",
+    ),
+    "namespace_full": ("kv_commit", "delete keys, or ask the operator"),
+    "node_in_use": ("orchestrator/nodes/store/open_claims.py", "end each of `claims` by its `next_step`"),
+    "operation_fenced": ("orchestrator/operations/store/operations.py", "send the request again with a new key"),
+    "operation_in_progress": (
+        "orchestrator/operations/store/operations.py, orchestrator/edge/gate.py",
+        "retry with the same key after `Retry-After`",
+    ),
+    "quota_exceeded": (
+        "judge_creates, place_together, refuse_quota, change_quotas; for SSH keys orchestrator/tenants/store/ssh_keys.py",
+        "release allocations, cancel holds, or ask the operator for a higher quota; then send a new key",
+    ),
+    "resource_busy": (
+        "judge_rivals; orchestrator/reservations/store/holding.py",
+        "another window or other resources, with a new key",
+    ),
+    "resource_not_allocatable": (
+        "orchestrator/reservations/commands/consume.py",
+        "consume a reservation of GPUs or slots",
+    ),
+    "resource_out_of_service": (
+        "select_named; orchestrator/reservations/commands/consume.py",
+        "other resources, or wait until it is in service; new key",
+    ),
+    "retention_out_of_bounds": ("orchestrator/log/store/retention.py", "a version of at least `prevent_truncate_min`"),
+    "retention_policies_full": ("orchestrator/log/store/retention.py", REMOVE),
+    "secret_not_shown_again": ("orchestrator/http/writes.py", "create another secret and revoke the first"),
+    "sku_unavailable": (
+        "orchestrator/placement/admission.py, orchestrator/placement/refusals.py; no room: place_together, choose_by_mask",
+        "by `reason`, see below; then send a new key",
+    ),
+    "subscriptions_full": ("orchestrator/notifications/store.py", REMOVE),
+    "version_not_reached": ("orchestrator/log/head.py", WAIT),
+    "webhook_busy": ("orchestrator/webhooks/store/deliveries.py", "wait until deliveries are done"),
+    "webhook_keys_full": ("orchestrator/webhooks/store/webhooks.py", "wait until an overlap is over"),
+    "webhooks_full": ("orchestrator/webhooks/store/webhooks.py", REMOVE),
+    "log_truncated": (
+        "orchestrator/log/feed_endpoints.py, orchestrator/notifications/store.py",
+        "read the state from the API, then continue from `first_version`",
+    ),
+    "reservation_retired": ("orchestrator/reservations/store/rows.py", "nothing: it ended long ago"),
+    "too_large": ("orchestrator/edge/edge.py, orchestrator/keyvalue/commit_endpoints.py", "split the request"),
+    "image_unavailable": (
+        "orchestrator/placement/admission.py",
+        "take an image of `GET /api/v1/images` that fits; new key",
+    ),
+    "invalid": ("schemas of each noun, orchestrator/http/problem_documents.py", "correct the fields of `errors`"),
+    "operation_conflict": ("orchestrator/operations/store/operations.py", "send the changed request with a new key"),
+    "slot_overflow": (
+        "orchestrator/reservations/hold_requests.py, orchestrator/database/transactions.py",
+        "an earlier end: no deadline or retirement may be after the year 9999 (AllocDB's slots of time)",
+    ),
+    "ssh_key_not_found": (
+        "judge_creates, turn_over_claim; orchestrator/tenants/store/ssh_keys.py",
+        "take ids from `GET /api/v1/ssh-keys`; new key",
+    ),
+    "ttl_out_of_range": ("orchestrator/reservations/hold_requests.py", "1 to `ttl_seconds_max`; new key"),
+    "webhook_url_refused": ("orchestrator/webhooks/endpoints.py", "an https URL with a public address"),
+    "window_invalid": ("refuse_window, judge_creates; orchestrator/reservations/rules.py", "another window; new key"),
+    "upgrade_required": ("orchestrator/notifications/endpoints.py", "open a WebSocket"),
+    "too_many_messages": ("orchestrator/notifications/sockets.py", f"{SOCKET} and send fewer messages"),
+    "internal": ("any process; it is logged with the request id", "repeat with the same key; report it"),
+    "database_unavailable": ("orchestrator/database/transactions.py", WAIT),
+    "expiration_index_full": (
+        "room_left; orchestrator/reservations/store/holding.py",
+        f"{WAIT}: `BERTH_HOLDS_MAX` holds wait for their deadline (AllocDB's expiration index)",
+    ),
+    "issuer_unavailable": ("orchestrator/http/oidc/issuer_keys.py", WAIT),
+    "leader_unaccepted": (
+        "require_accepted_leader; orchestrator/log/feed_endpoints.py",
+        "an operator runs `berth events rebuild --accept-timeline`",
+    ),
+    "operation_table_full": ("count_operations", WAIT),
+    "outcome_unknown": (
+        "orchestrator/database/transactions.py",
+        "repeat with the same key, or read `GET /api/v1/operations/{key}`",
+    ),
+    "overloaded": (
+        "orchestrator/edge/edge.py, orchestrator/edge/batching.py, orchestrator/database/transactions.py",
+        WAIT,
+    ),
+    "reservation_table_full": (
+        "room_left; orchestrator/reservations/store/holding.py",
+        f"{WAIT}; {OPERATOR} (`BERTH_RESERVATIONS_MAX`)",
+    ),
+    "resource_table_full": (
+        "room_left; orchestrator/database/table_bounds.py",
+        f"{WAIT}; {OPERATOR} (`BERTH_RESOURCES_MAX`)",
+    ),
+    "webhooks_unavailable": (
+        "orchestrator/webhooks/endpoints.py",
+        "the operator gives the process its task signing key",
+    ),
+}
+"""By code: modules and SQL functions that decide it, and what the client does."""
+_PATH = re.compile(r"orchestrator/[\w/]+\.py")
+_SQL = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+
+
+def problems() -> list[type[Problem]]:
+    """The classes of refusals that clients receive, by status and code; `Unforeseen` is `internal`."""
+    for found in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    own = [kind for kind in _below(Problem) if "code" in vars(kind)]
+    return sorted([*own, Unforeseen], key=lambda kind: (kind.status, kind.code))
+
+
+def _below(kind: type[Problem]) -> Iterator[type[Problem]]:
+    for below in kind.__subclasses__():
+        if below.__module__.startswith("orchestrator."):
+            yield below
+            yield from _below(below)
+
+
+def members() -> dict[str, set[str]]:
+    """Members beyond the common ones, by class: the keyword arguments of the calls that construct it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted((ROOT / "orchestrator").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            for node in ast.walk(kind):  # classmethods construct `cls`
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "cls":
+                    found[kind.name].update(one.arg for one in node.keywords if one.arg)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                found[node.func.id].update(one.arg for one in node.keywords if one.arg)
+    return found
+
+
+def _where(code: str) -> str:
+    """The places of a code, each in backticks. Raises `ValueError` for a module or SQL function that does not exist."""
+    where = ADVICE[code][0]
+    names = {path.stem for path in (ROOT / "migrations" / "functions").glob("*/*.sql")}
+    if missing := [path for path in _PATH.findall(where) if not (ROOT / path).is_file()]:
+        raise ValueError(f"{code}: there is no {missing[0]}")
+    bare = _PATH.sub("", where)
+    if unknown := [name for name in _SQL.findall(bare) if name not in names]:
+        raise ValueError(f"{code}: there is no SQL function {unknown[0]}")
+    return re.sub(rf"{_PATH.pattern}|{_SQL.pattern}", lambda match: f"`{match.group(0)}`", where)
+
+
+def table() -> str:
+    """The table in Markdown, a row for each code. Raises `ValueError` if `ADVICE` has codes that no class has."""
+    kinds, extra = problems(), members()
+    if unused := ADVICE.keys() - {kind.code for kind in kinds}:
+        raise ValueError(f"no refusal has the code {min(unused)}")
+    return HEAD + "".join(_row(kind, extra[kind.__name__]) for kind in kinds)
+
+
+def _row(kind: type[Problem], extra: set[str]) -> str:
+    meaning = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+    shown = [f"`{name}`" for name in sorted(extra)] + (["`Retry-After`"] if kind.retry_after_seconds else [])
+    cells = (
+        str(kind.status), f"`{kind.code}`", meaning, _where(kind.code), ", ".join(shown) or "-",
+        "yes" if kind.business else "no", ADVICE[kind.code][1],
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |\n"
+
+
+def page_with_table(page: str) -> str:
+    """The page with the table as it should be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+def main() -> int:
+    """Write the page, or with `--check` return 1 if it differs."""
+    page = PAGE.read_text()
+    wanted = page_with_table(page)
+    if "--check" in sys.argv[1:]:
+        return int(page != wanted)
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The fingerprint of each kind of request is recorded: a retry across an upgrade must find the record of its key (P4)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, RootModel
+
+import orchestrator
+from orchestrator.allocations.schemas import ConsumeReservation, CreateAllocation
+from orchestrator.http.fields import Request
+from orchestrator.http.operation_keys import operation_in
+from orchestrator.reservations.schemas import HoldGpus, HoldNamed
+from orchestrator.tenants.principals import Principal
+
+CALLER = Principal("tenant", uuid.UUID(int=1), uuid.UUID(int=2))
+ID = "00000000-0000-4000-8000-00000000000a"
+TIME = "2030-01-02T03:04:05Z"
+SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"
+WHY = {"reason": "maintenance"}
+PLACE: dict[str, Any] = {"sku": "h100.slice", "gpus": 2, "region": "eu-1"}
+TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a": "b"}, "user_data": "#!"}
+HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
+PARTS = {
+    "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
+}  # fmt: skip
+"""Parts of bodies, and the body without members."""
+
+MINIMAL: list[tuple[str, dict[str, Any], str]] = [
+    ("CreateAllocation", {**PLACE, "ssh_key_ids": [ID]}, "7ceabadc72a32267"),
+    ("ConsumeReservation", {"reservation_id": ID, "holder_id": "h", "ssh_key_ids": [ID]}, "7f6e3a6c1078aaf0"),
+    ("HoldNamed", {"holder_id": "h", "resources": ["seat-1"]}, "b6f0fe4686c1dce0"),
+    ("HoldGpus", {"holder_id": "h", **PLACE, "allocation": {"ssh_key_ids": [ID]}}, "271b49bf2ce60fa7"),
+    ("ByHolder", {"holder_id": "h"}, "2f6a876e85c88676"),
+    ("ForceCleanup", {"runtime_verified_absent": True, **WHY}, "9d533226402a4b2a"),
+    ("ForceRelease", WHY, "66e3cabea70efb7d"),
+    ("CreateResource", {"id": "seat-1"}, "dbd9d56e8230c933"),
+    ("TakeOutOfService", WHY, "66e3cabea70efb7d"),
+    ("CommitTransaction", {"operations": [{"type": "delete", "key": "YQ=="}]}, "4798466604db9b04"),
+    ("ForgetConsumer", WHY, "66e3cabea70efb7d"),
+    ("DiscardDeadLetter", WHY, "66e3cabea70efb7d"),
+    ("PutRetentionPolicy", {"prevent_truncate": 7}, "9d1d25d0f1171b2d"),
+    ("SetBalancePolicy", {"prepaid": True}, "8bfa0a87f3dc0622"),
+    ("TopUp", {"amount_micro_units": 5}, "5acf697b6fbfe2b3"),
+    ("Withdraw", {"amount_micro_units": 5, "reference": "r"}, "70664d823d2c6d3b"),
+    ("PutRegion", {"display_name": "Europe"}, "d6aa415d1e080d23"),
+    ("PutSku", {"shape": "gpu_slice", "gpu_model": "H100", "allowed_counts": [1, 2]}, "6619528572c240c8"),
+    ("PutImage", {"url": "https://x.example/y", "sha256": "ab" * 32, "shapes": ["gpu_slice"]}, "588778ba8722546c"),
+    (
+        "CreateNode",
+        {"name": "n1", "region": "eu-1", "gpu_model": "H100", "shape": "gpu_slice", "slot_count": 8},
+        "268d22c167601b1d",
+    ),
+    ("CreateEnrolmentToken", {}, "eb3a9f1a7592619f"),
+    ("RevokeCertificates", WHY, "66e3cabea70efb7d"),
+    ("RetireNode", WHY, "66e3cabea70efb7d"),
+    ("AdoptOrphan", WHY, "66e3cabea70efb7d"),
+    ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
+    ("CreateTenant", {"name": "t"}, "6c68e0aebf839c56"),
+    ("ChangeTenant", {"state": "suspended"}, "e3687add7817465d"),
+    ("SetQuota", {"gpus_limit": None}, "8444f44b93e5914d"),
+    ("CreateTenantKey", {"name": "k", "role": "tenant", "tenant_id": ID}, "448c0ef4b43a25b7"),
+    ("CreateAdminKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
+    ("AddSshKey", {"name": "k", "public_key": SSH_KEY}, "440994e141f53c29"),
+    ("CreateWebhook", {"url": "https://x.example/y"}, "5e0ac9baf5c518e2"),
+    ("ChangeWebhook", {}, "eb3a9f1a7592619f"),
+    ("RotateWebhook", {}, "eb3a9f1a7592619f"),
+    ("ReplayDeliveries", {"since": TIME}, "0d4dad2adcb91207"),
+]
+"""Each kind of request with its required members, and the first digits of its digest."""
+
+COMPLETE: list[tuple[type[Request], dict[str, Any], str]] = [
+    (CreateAllocation, {**PLACE, **TEMPLATE, "ends_at": TIME}, "43d5a3a813aaa5b4"),
+    (ConsumeReservation, {"reservation_id": ID, "holder_id": "h", "sku": "h100.slice", **TEMPLATE}, "812396b0ec9da1fe"),
+    (HoldNamed, {**HELD, "resources": ["seat-1"]}, "f39349035e042b84"),
+    (HoldGpus, {**HELD, **PLACE, "count": 2, "allocation": TEMPLATE}, "bc12ecb6ae957ebd"),
+]
+
+
+def bodies(kind: type[Request] = Request) -> Iterator[type[Request]]:
+    """Every type of a request body below this one."""
+    for found in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if found.name.endswith("schemas"):
+            importlib.import_module(found.name)
+    for below in kind.__subclasses__():
+        if below.__module__.startswith("orchestrator."):
+            yield below
+            yield from bodies(below)
+
+
+def digest(body: BaseModel | None, method: str = "POST", path: str = "/api/v1/x", query: str = "") -> str:
+    """The first digits of the fingerprint."""
+    scope = {"method": method, "path": path, "query_string": query.encode(), "state": {"request_id": None}}
+    return operation_in(scope, CALLER, "k", body, 60.0).fingerprint.hex()[:16]
+
+
+def test_every_kind_of_request_is_recorded() -> None:
+    assert {kind.__name__ for kind in bodies()} - PARTS == {name for name, _, _ in MINIMAL}
+
+
+@pytest.mark.parametrize(("name", "body", "recorded"), MINIMAL, ids=[name for name, _, _ in MINIMAL])
+def test_the_digest_of_a_minimal_request_never_changes(name: str, body: dict[str, Any], recorded: str) -> None:
+    (kind,) = [kind for kind in bodies() if kind.__name__ == name]
+    assert digest(kind.model_validate(body)) == recorded
+
+
+@pytest.mark.parametrize(("kind", "body", "recorded"), COMPLETE, ids=[kind.__name__ for kind, _, _ in COMPLETE])
+def test_the_digest_of_a_complete_request_never_changes(
+    kind: type[Request], body: dict[str, Any], recorded: str
+) -> None:
+    assert digest(kind.model_validate(body)) == recorded
+
+
+def test_method_path_query_and_an_empty_body_have_recorded_digests() -> None:
+    assert digest(None) == "043abafb4925c64b"
+    assert digest(None, "DELETE", "/api/v1/ssh-keys/1") == "2cca587194dbc1a4"
+    assert digest(None, query="tenant_id=1") == "ac7ba058527c2194"
+
+
+@pytest.mark.parametrize(("name", "body", "recorded"), MINIMAL, ids=[name for name, _, _ in MINIMAL])
+def test_a_new_optional_member_leaves_the_digest_as_it_was(name: str, body: dict[str, Any], recorded: str) -> None:
+    (kind,) = [kind for kind in bodies() if kind.__name__ == name]
+
+    class Newer(kind):  # type: ignore[valid-type, misc]
+        purpose: str | None = None
+        priority: int = 3
+
+    assert digest(Newer.model_validate(body)) == recorded
+    assert digest(Newer.model_validate({**body, "purpose": "training"})) != recorded
+
+
+def test_an_explicit_null_is_the_same_content_as_an_absent_member() -> None:
+    (_, body, recorded) = MINIMAL[0]
+    assert digest(CreateAllocation.model_validate({**body, "image": None, "ends_at": None, "labels": {}})) == recorded
+
+
+def test_a_null_within_free_json_is_content() -> None:
+    assert digest(RootModel[Any]({"a": None})) != digest(RootModel[Any]({}))
