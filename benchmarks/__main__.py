@@ -13,6 +13,8 @@ MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
     "holds": "benchmarks.holds",
+    "windows": "benchmarks.windows",
+    "contended": "benchmarks.contended",
     "kv": "benchmarks.kv",
     "feed": "benchmarks.feed",
     "metering": "benchmarks.metering",

@@ -61,7 +61,7 @@ def server_directory() -> Iterator[Path]:
 
 
 def _memory_with_room() -> str | None:
-    """A file system in memory with 8 GiB to spare, unless somebody named another place; None for the usual place."""
+    """A file system in memory with 8 GiB to spare, unless TMPDIR names another place; None for the usual place."""
     if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
         return None
     found = os.statvfs(MEMORY)
@@ -85,7 +85,7 @@ def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
         connection.execute("set scram_iterations = 1")
         connection.execute(f"alter role postgres password '{server.password}'".encode())
     yield server
-    server.stop(signal.SIGQUIT)  # at once: nobody reads its data again
+    server.stop(signal.SIGQUIT)  # at once: its data is not read again
 
 
 @pytest.fixture(scope="session")

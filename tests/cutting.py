@@ -87,7 +87,7 @@ class Plan:
 
 
 class CuttingProxy:
-    """Listens on a port of its own for one server of this machine."""
+    """A proxy that listens on a free port for one server of this machine."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -159,7 +159,7 @@ class CuttingProxy:
 
 
 def _exchange_cut(client: socket.socket, server: socket.socket, request: Message, cut: Cut) -> None:
-    """What of the exchange comes to pass before the cut."""
+    """The part of the exchange before the cut."""
     if cut.place is Place.BEFORE:
         return None
     if cut.place is Place.IN_HEAD:
@@ -170,7 +170,7 @@ def _exchange_cut(client: socket.socket, server: socket.socket, request: Message
     if cut.place is Place.AFTER_REQUEST:
         return None
     answer = _read(server)
-    assert answer is not None, "the server ends no connection of its own accord"
+    assert answer is not None, "the server ends no connection first"
     if cut.place is Place.IN_ANSWER_HEAD:
         client.sendall(_part(answer.head, cut.share))
     if cut.place is Place.IN_ANSWER_BODY:

@@ -13,8 +13,8 @@ from berth.local.servers import LocalPostgres
 
 @contextmanager
 def copied_database(server: LocalPostgres, template: str) -> Iterator[str]:
-    """The address of a copy of the database `template`, which nobody may be connected to meanwhile. At the end the copy is
-    dropped, whoever uses it.
+    """The address of a copy of the database `template`, which must have no connections meanwhile. At the end the copy is
+    dropped, even while it is in use.
     """
     name = f"t_{uuid.uuid4().hex}"
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:

@@ -41,7 +41,7 @@ LONGEST_FIRST = (
 
 
 def rank(path: str) -> int:
-    """Where a file stands in the order in which files are dealt out; 0 is first."""
+    """The index of a file in the order of distribution; 0 is first."""
     return next((n for n, named in enumerate(LONGEST_FIRST) if path.startswith(named)), len(LONGEST_FIRST))
 
 

@@ -33,5 +33,5 @@ def unpromised(url: str) -> list[tuple[str, Any]]:
         found += [(event_type, error.message) for error in _validator(event_type).iter_errors(payload)]
         kind = EVENT_KINDS[EventType(event_type)]
         if kind.visibility is Visibility.OPERATOR and of_tenant:
-            found.append((event_type, "is told to a tenant"))
+            found.append((event_type, "is delivered to a tenant"))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 
 NO_ANSWER = (OSError, http.client.HTTPException)
-"""What `get` raises while nobody answers."""
+"""What `get` raises while no server answers."""
 ANSWER_SECONDS_MAX = 5.0
 
 

@@ -1,9 +1,9 @@
-"""A small TCP proxy that can be told to misbehave, and a seeded choice of how.
+"""A small TCP proxy with configurable faults, and a seeded choice of them.
 
-A cut holds bytes back in one direction or both, as a network that lost its way does: neither end is told, and what was
+A cut holds bytes back in one direction or both, as a broken network does: neither end is notified, and what was
 held back goes through when the cut is over, as TCP's repetitions would see to. A reset ends every connection at once and
 refuses new ones. In those cuts the proxy's own TCP still acknowledges; where that matters,
-let it `vanish`. Everything runs in one thread with an event loop of its own; call from any thread.
+let it `vanish`. Everything runs in one thread with a separate event loop; call from any thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HOLDS_ANSWERS = {Mode.DROP_ANSWERS, Mode.CUT}
 
 
 class Proxy:
-    """Listens on a port of its own for the connections of one client process to one server."""
+    """Listens on a free port for the connections of one client process to one server."""
 
     def __init__(self, proxies: Proxies, name: str, server_port: int) -> None:
         self.name = name
@@ -123,7 +123,7 @@ class Proxy:
                 await writer.drain()
                 self.passed_bytes += len(data)
         with suppress(OSError):
-            # An end is told like any other byte: not while it is held back.
+            # An end of stream is forwarded like any other byte: not while it is held back.
             while self._mode in holding:
                 await self._changed.wait()
             writer.write_eof()

@@ -83,6 +83,7 @@ class Allocation(Answer):
     image: str
     name: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
+    ssh_key_ids: list[UUID] = Field(default_factory=list)
     node: str | None = None
     slots: list[int] = Field(default_factory=list)
     connection: Connection | None = None

@@ -44,6 +44,7 @@ create table reservations (
     confirmed_at          timestamptz,
     ended_at              timestamptz,
     held_event            uuid not null,
+    confirmed_event       uuid,
     ended_event           uuid,
     retire_after          timestamptz,
     failure_code          text,
@@ -78,6 +79,7 @@ comment on column reservations.expires_at is 'Deadline while it is a hold, or by
 comment on column reservations.template is 'The allocation that is created automatically at starts_at.';
 comment on column reservations.operation_fingerprint is 'SHA-256 over method, path and canonical body of the hold.';
 comment on column reservations.held_event is 'Id of reservation.held; its version is in the log once it is sequenced.';
+comment on column reservations.confirmed_event is 'Id of reservation.confirmed; null: never confirmed.';
 comment on column reservations.ended_event is 'Id of the event that ended it.';
 comment on column reservations.retire_after is 'When the ended row may be deleted.';
 comment on column reservations.waits_for is 'What the state waits for (P9); null in final states.';

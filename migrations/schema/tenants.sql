@@ -53,3 +53,5 @@ create table ssh_keys (
 );
 comment on table ssh_keys is 'Public keys that a tenant installs on its allocations.';
 comment on column ssh_keys.fingerprint is 'SHA-256 fingerprint in the form of ssh-keygen -l.';
+-- Ids of the keys that an allocation was created with (ssh_key_ids_of).
+create index ssh_keys_by_public_key on ssh_keys using hash (public_key);

@@ -38,6 +38,7 @@ from orchestrator.http.paging import Page, identified_page, numbered_page, page_
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
 from orchestrator.http.writes import AdminWrite, AnyWrite
+from orchestrator.operations.queries import with_version
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Invalid
@@ -86,7 +87,10 @@ async def place_create(
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
     with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
-        answer = await parts.gate.answer(create.operation, lambda: parts.creates.answer(create))
+        database = parts.context.database
+        answer = await parts.gate.answer(
+            create.operation, lambda: with_version(database, create.operation, parts.creates.answer(create))
+        )
         if span is not None:
             span.set_attributes({"http.response.status_code": answer.status, "berth.replayed": answer.replayed})
     if answer.status == 201:

@@ -108,6 +108,9 @@ class Allocation(BaseModel):
     image: str
     name: str | None
     labels: dict[str, str]
+    ssh_key_ids: list[UUID] = Field(
+        description="the keys that it was created with; a key that the tenant removed since is left out"
+    )
     node: str | None
     slots: list[Count]
     connection: Connection | None

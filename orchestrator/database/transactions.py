@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import sqlalchemy.exc
@@ -79,10 +80,10 @@ class Reading:
 class Transaction(Reading):
     """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3).
 
-    `tells_operation`: whether one of its events carries the key of the operation that it is for.
+    `operation_event`: the last of its events that carries the key of its operation, if one does.
     """
 
-    tells_operation: bool = False
+    operation_event: UUID | None = None
 
     def __init__(self, connection: AsyncConnection, response_version: ResponseVersion | None = None) -> None:
         super().__init__(connection)

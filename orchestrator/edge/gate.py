@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from orchestrator.edge.gate_entries import GateEntries
@@ -35,6 +35,7 @@ class _Concluded:
     fingerprint: bytes
     status: int
     body: str
+    version: int | None
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +77,8 @@ class Gate:
                 if waited_since is not None:
                     _WAITS_ANSWERED.inc()
                 (_HITS_COMMITTED if concluded.status < 400 else _HITS_REJECTED).inc()
-                return stored_answer(operation, concluded.fingerprint, concluded.status, concluded.body)
+                answer = stored_answer(operation, concluded.fingerprint, concluded.status, concluded.body)
+                return replace(answer, version=concluded.version)
             owner = self._entries.owner(key)
             if owner is None or now - owner.began_at >= self._settings.pending_ttl_seconds:
                 if waited_since is not None:
@@ -119,7 +121,7 @@ class Gate:
         expires_at = min(now + ttl_seconds, owner.began_at + answer.kept_seconds)
         if expires_at <= now or len(answer.body) > BODY_LENGTH_MAX or owner.generation != self._generation:
             return
-        concluded = _Concluded(operation.fingerprint, answer.status, answer.body)
+        concluded = _Concluded(operation.fingerprint, answer.status, answer.body, answer.version)
         self._entries.conclude((operation.scope, operation.key), owner, concluded, expires_at)
 
     async def _wait(self, owner: _Owner, seconds: float) -> None:

@@ -138,6 +138,8 @@ def _complete(document: dict[str, Any]) -> None:
             operation["security"] = _security(path)
             if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
                 version_parameters.describe(operation, path)
+            elif any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ())):
+                version_parameters.describe_write(operation)
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _schema_of(parameter)
             for status in _DESCRIPTIONS:

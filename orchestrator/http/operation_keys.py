@@ -79,6 +79,8 @@ def usable_key(key: str) -> str:
 def answer_response(answer: Answer) -> Response:
     """The stored or fresh answer, byte for byte."""
     headers = {"idempotent-replayed": "true"} if answer.replayed else {}
+    if answer.version is not None:
+        headers["berth-version"] = str(answer.version)
     media_type = "application/json" if answer.status < 400 else "application/problem+json"
     if answer.status == 204:
         return Response(status_code=204, headers=headers)

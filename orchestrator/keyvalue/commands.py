@@ -106,7 +106,7 @@ async def _with_versions(context: Context, head: int, stored: Sequence[StoredCom
 def _complete(stored: StoredCommit, positions: Mapping[str, LogPosition]) -> Answer | Problem:
     if stored.event_id is None or stored.answer.status >= 400:
         return stored.answer
-    position = positions.get(stored.event_id)
+    position = positions.get(stored.event_id) or stored.position
     if position is None:
         return OutcomeUnknown("the transaction is stored, but the log has dropped its version; see GET /v1/status")
     body = orjson.loads(stored.answer.body)
@@ -114,7 +114,8 @@ def _complete(stored: StoredCommit, positions: Mapping[str, LogPosition]) -> Ans
         "status": body["status"], "conflicts": body["conflicts"], "version": position.version,
         "leader_id": position.leader_id, "request_id": body["request_id"],
     }  # fmt: skip
-    return Answer(200, orjson.dumps(document).decode(), stored.answer.replayed, stored.answer.kept_seconds)
+    text = orjson.dumps(document).decode()
+    return Answer(200, text, stored.answer.replayed, stored.answer.kept_seconds, position.version)
 
 
 async def _positions(context: Context, head: int, stored: Sequence[StoredCommit]) -> dict[str, LogPosition]:

@@ -21,14 +21,17 @@ from orchestrator.http.problem_documents import invalid_from
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.writes import AnyWrite
 from orchestrator.keyvalue import schemas
-from orchestrator.keyvalue.queries import find_event, find_first_version, find_transaction
+from orchestrator.keyvalue.queries import find_first_version, find_transaction
 from orchestrator.keyvalue.rules import Precondition, RangeDelete, RangeInvalid, VersionMissing, Write, effect_of
+from orchestrator.keyvalue.store.keys import LogPosition
 from orchestrator.keyvalue.store.transactions import Commit
 from orchestrator.log.namespaces import namespace_of
 from orchestrator.log.refusals import VersionInFuture
 from orchestrator.operations.commands import Question, ask_operation
+from orchestrator.operations.queries import find_position
 from orchestrator.operations.states import OperationState
 from orchestrator.operations.store.operations import Answer
+from orchestrator.operations.store.positions import OperationPosition
 from orchestrator.problems import Malformed, OperationInProgress, TooLarge
 from orchestrator.settings import Settings
 from orchestrator.tenants.principals import Principal
@@ -183,18 +186,17 @@ async def status(
         raise VersionInFuture(
             f"version {query.min_version} does not exist; the log ends at {head.version}", version=head.version
         )
-    place = await find_transaction(database, caller, key)
+    place: LogPosition | OperationPosition | None = await find_transaction(database, caller, key)
     if place is None:
         question = Question(caller.scope, key, caller.tenant_id, request_id=request.scope["state"]["request_id"])
         found = await ask_operation(parts.context, question)
         if found.state is OperationState.PENDING:
             raise OperationInProgress("a commit with this request_id is in progress; retry shortly")
         known = found.known
-        if known is not None and known.code == "committed" and known.subject_id is not None:
-            # Committed after the first read.
-            await parts.log_head.fresh()
-            place = await find_event(database, known.subject_id)
-            if place is None:
+        if known is not None and known.code == "committed":
+            # Committed after the first read, or the log has dropped it.
+            place = await find_position(database, caller.scope, key, parts.log_head.fresh)
+            if place is None or place.version is None:
                 return json_response({"status": "log_truncated", "version": None, "leader_id": None})
     if place is not None:
         return json_response({"status": "committed", "version": place.version, "leader_id": place.leader_id})

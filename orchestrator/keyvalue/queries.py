@@ -67,12 +67,6 @@ async def find_transaction(database: Database, principal: Principal, key: str) -
         return await keys.read_transaction(reading, key, principal.tenant_id, principal_id)
 
 
-async def find_event(database: Database, event_id: UUID) -> LogPosition | None:
-    """Find an event's position in the log; None if the log dropped it."""
-    async with database.read_one() as reading:
-        return await keys.read_event(reading, event_id)
-
-
 async def find_first_version(database: Database) -> int:
     """Return the lowest version that the log keeps."""
     async with database.read_one() as reading:

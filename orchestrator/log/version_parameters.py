@@ -58,6 +58,18 @@ _SCHEMA: Final = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
 _MEANING: Final = "The response includes this version; waits for it, bounded, else 409 `version_not_reached`"
 
 
+def describe_write(operation: dict[str, Any]) -> None:
+    """Add the header of a write's version to its successful responses in the OpenAPI document."""
+    header = {
+        "description": "Position in the log of the operation's last event; only if it is sequenced and known here, which"
+        " it is for commits and for most replays. Otherwise see GET /api/v1/operations/{key}",
+        "schema": _SCHEMA,
+    }
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            response.setdefault("headers", {})["Berth-Version"] = header
+
+
 def describe(operation: dict[str, Any], path: str) -> None:
     """Add the version's parameter and header to a GET in the OpenAPI document."""
     if path in OPEN_PATHS:

@@ -17,13 +17,18 @@ from orchestrator.http.operation_keys import usable_key
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import sealer_of
 from orchestrator.operations.commands import OperationOutcome, Question, ask_operation
+from orchestrator.operations.queries import find_position
 from orchestrator.operations.schemas import Operation, OperationQuery
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.states import DEFINITE_STATES, OperationState
+from orchestrator.operations.store.positions import OperationPosition
+from orchestrator.operations.store.questions import Known
 
 router = APIRouter(prefix="/api/v1", tags=["operations"], responses=PROBLEM_RESPONSES)
 SEALED_MEMBERS = ("key", "token")
 """Of answers that outcome a secret once: they are stored sealed (`operations/sealing.py`)."""
+VERSIONED_CODES = frozenset({"committed", "not_committed"})
+"""Codes of transactions of keys and values: their response also contains the position, which is stored apart from the body."""
 DETAILS = {
     OperationState.PENDING: "a request with this key is being carried out; ask again",
     OperationState.COMMITTED: "it was done, once; this is what it was answered",
@@ -58,13 +63,16 @@ async def ask(
         request_id=request.scope["state"]["request_id"],
     )
     outcome = await ask_operation(parts.context, question)
-    response = json_response(_document(question.key, outcome, sealer_of(request)))
+    position = await find_position(parts.context.database, question.scope, question.key, parts.log_head.fresh)
+    response = json_response(_document(question.key, outcome, position, sealer_of(request)))
     if outcome.state is OperationState.PENDING:
         response.headers["retry-after"] = "1"
     return response
 
 
-def _document(key: str, outcome: OperationOutcome, sealer: Sealer) -> dict[str, Any]:
+def _document(
+    key: str, outcome: OperationOutcome, position: OperationPosition | None, sealer: Sealer
+) -> dict[str, Any]:
     known = outcome.known
     return {
         "key": key,
@@ -73,7 +81,8 @@ def _document(key: str, outcome: OperationOutcome, sealer: Sealer) -> dict[str, 
         "detail": DETAILS[outcome.state],
         "status": None if known is None else known.status,
         "code": None if known is None else known.code,
-        "result": None if known is None else _result(known.body, sealer),
+        "result": None if known is None else _result(known, position, sealer),
+        "version": None if position is None else position.version,
         "subject_id": None if known is None else known.subject_id,
         "created_at": None if known is None else known.created_at,
         "retire_after": None if known is None else known.retire_after,
@@ -81,9 +90,11 @@ def _document(key: str, outcome: OperationOutcome, sealer: Sealer) -> dict[str, 
     }
 
 
-def _result(body: str, sealer: Sealer) -> Any:
-    """The stored body. A secret in it is outcome to whom it was outcome before, and left out for anybody else."""
-    result = orjson.loads(body) if body else None
+def _result(known: Known, position: OperationPosition | None, sealer: Sealer) -> Any:
+    """The first response. A secret in it is shown under the credential that it was sealed for, and otherwise left out."""
+    result = orjson.loads(known.body) if known.body else None
+    if known.code in VERSIONED_CODES and position is not None:
+        result |= {"version": position.version, "leader_id": position.leader_id}
     if isinstance(result, dict):
         for member in SEALED_MEMBERS:
             if isinstance(result.get(member), str):

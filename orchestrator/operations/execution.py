@@ -17,6 +17,7 @@ from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.operations.queries import with_version
 from orchestrator.operations.store import operations, refusals
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.refusals import Refused
@@ -130,7 +131,8 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
     """
     if context.gate is None:
         return await _run_through(context, operation, effect, tenant_id)
-    return await context.gate.answer(operation, lambda: _run_through(context, operation, effect, tenant_id))
+    running = partial(_run_through, context, operation, effect, tenant_id)
+    return await context.gate.answer(operation, lambda: with_version(context.database, operation, running()))
 
 
 async def _run_through(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
-from orchestrator.http.numbers import HttpStatus
+from orchestrator.http.numbers import BigCount, HttpStatus
 from orchestrator.operations.states import OperationState
 
 
@@ -31,6 +31,9 @@ class OperationQuery(BaseModel):
 class Operation(BaseModel):
     """The state of an operation. `status`, `code` and `result` are its stored answer, once there is one.
 
+    `version`: position in the log of the operation's last event. Null if no operation is stored under the key, and while
+    its event is not sequenced.
+
     `definite`: whether this can still change: false for `pending`, and for `retired`, where it is no longer known
     whether it was done.
     """
@@ -42,6 +45,7 @@ class Operation(BaseModel):
     status: HttpStatus | None
     code: str | None
     result: Any
+    version: BigCount | None
     subject_id: UUID | None
     created_at: datetime | None
     retire_after: datetime | None

@@ -19,6 +19,7 @@ from orchestrator.http.paging import Page, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
 from orchestrator.http.writes import AnyWrite, TenantWrite
+from orchestrator.operations.queries import with_version
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid
 from orchestrator.reservations import queries as reservations
@@ -65,7 +66,10 @@ async def hold_for(
         correlation_id=uuid.uuid4(),
     )
     asked = HoldRequest(held, _wanted(body))
-    return await parts.gate.answer(held.operation, lambda: parts.holds.answer(asked))
+    database = parts.context.database
+    return await parts.gate.answer(
+        held.operation, lambda: with_version(database, held.operation, parts.holds.answer(asked))
+    )
 
 
 def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
@@ -144,7 +148,8 @@ async def confirm_held(
             parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id
         )
     asked = Confirm(operation, tenant_id, reservation_id, body.holder_id)
-    return await parts.gate.answer(operation, lambda: parts.confirms.answer(asked))
+    database = parts.context.database
+    return await parts.gate.answer(operation, lambda: with_version(database, operation, parts.confirms.answer(asked)))
 
 
 @router.post("/{reservation_id}/cancel", response_model=Reservation)

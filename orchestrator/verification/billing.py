@@ -98,10 +98,12 @@ def check_billing(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.scan(connection, OTHERWISE, "allocation {0} is metered as {1}; its row {2}")
     verdict.scan(connection, ENDS, "allocation {0} is metered until {1}; its row says {2}")
     verdict.scan(connection, COST, "the ledger charges {1} for allocation {0}, which costs {2}")
-    verdict.scan(connection, SETTLED, "the balance of tenant {0} is {1}, and its ledger comes to {2}")
-    verdict.scan(connection, UNLOOKED, "nobody looks at the balance of tenant {0}, which runs {1} allocations")
+    verdict.scan(connection, SETTLED, "the balance of tenant {0} is {1}, and its ledger adds up to {2}")
     verdict.scan(
-        connection, LATE, "the balance of tenant {0} was to be looked at by {1}", overdue=bounds.overdue_seconds
+        connection, UNLOOKED, "the balance of tenant {0}, with {1} allocations, has no time of the next evaluation"
+    )
+    verdict.scan(
+        connection, LATE, "the balance of tenant {0} was due for evaluation at {1}", overdue=bounds.overdue_seconds
     )
     verdict.scan(connection, POSTPAID, "tenant {0} is refused since {1} for a balance, and is not prepaid")
     verdict.scan(

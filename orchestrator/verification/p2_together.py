@@ -98,7 +98,7 @@ def check_together(connection: Connection, bounds: Bounds) -> Verdict:
     """Each direction of P2. An operation record may be gone once it is older than the retention window."""
     verdict = Verdict("P2", "an allocation, its claim, its operation and its events exist together")
     verdict.count(connection, "select count(*) from allocations")
-    verdict.scan(connection, WITHOUT_CLAIM, "allocation {0} has no claim of its own (it names claim {1})")
+    verdict.scan(connection, WITHOUT_CLAIM, "allocation {0} has no claim (it names claim {1})")
     verdict.scan(connection, WITH_OTHER_OPERATION, "allocation {0} and the operation stored under its key {1} disagree")
     verdict.scan(
         connection,

@@ -83,7 +83,9 @@ def check_newest_fence(connection: Connection, _: Bounds) -> Verdict:
     )
     verdict.scan(connection, MOVED_BY_ANOTHER, "allocation {0} became {1} by no task's result under its fence {2}")
     verdict.scan(
-        connection, LIVE_WITH_OLD, "task {0} of allocation {1} lives with the fence {2}; the claim is at {3} or closed"
+        connection,
+        LIVE_WITH_OLD,
+        "task {0} of allocation {1} is unfinished with the fence {2}; the claim is at {3} or closed",
     )
     verdict.scan(connection, SET_BACK, "claim {0} is at the fence {1}, although {3} was drawn for allocation {2}")
     verdict.scan(connection, OF_ANOTHER_NODE, "task {0} is node {1}'s; its allocation {2} is on node {3}")

@@ -35,6 +35,20 @@ def test_an_allocation_is_seen_with_its_timeline_and_released(admin: Caller, pla
     assert {entry["actor"]["kind"] for entry in timeline} == {"tenant"}
 
 
+def test_an_allocation_names_the_ssh_keys_that_it_was_created_with(admin: Caller, place: Place) -> None:
+    tenant, other = new_tenant(admin), new_tenant(admin)
+    lines = [ssh_key(), ssh_key()]
+    kept, removed = (tenant.make("/ssh-keys", {"name": line[-40:], "public_key": line})["id"] for line in lines)
+    tenant.make("/ssh-keys", {"name": "unused", "public_key": ssh_key()})
+    other.make("/ssh-keys", {"name": "the same key", "public_key": lines[0]})
+    made = rent(tenant, place, ssh_key_ids=[removed, kept])
+    path = f"/allocations/{made['allocation_id']}"
+    assert tenant.get(path)["ssh_key_ids"] == sorted([kept, removed])
+    tenant.call("DELETE", f"/ssh-keys/{removed}")
+    assert tenant.get(path)["ssh_key_ids"] == [kept]
+    assert [item["ssh_key_ids"] for item in tenant.get("/allocations")["items"]] == [[kept]]
+
+
 def test_lists_page_and_filter_by_state_and_label(admin: Caller, place: Place) -> None:
     tenant = new_tenant(admin)
     ids = [rent(tenant, place, labels={"n": str(n), "team": "red=blue"})["allocation_id"] for n in range(5)]

@@ -1,1 +1,1 @@
-"""Prepaid balances: what is told and released, rivals, and the sum to the unit (docs/reference/billing.md)."""
+"""Prepaid balances: events, releases by billing, concurrent commands, and exact sums (docs/reference/billing.md)."""

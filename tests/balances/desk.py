@@ -70,7 +70,7 @@ def cost(seconds: float, gpus: int = 1) -> int:
 
 
 def told(url: str, tenant_id: uuid.UUID) -> list[str]:
-    """What was told of the balance so far, in order."""
+    """The balance events of the tenant so far, in order, without their prefix."""
     found = rows_of(
         url,
         "select event_type from (select event_type, tenant_id, version as place, 0 as waits from log union all"

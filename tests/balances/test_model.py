@@ -1,6 +1,7 @@
 """Balances against a model that only adds and multiplies: payments, intervals that open and close, looks, in any order.
 
-Settled, accruing and available are the model's to the unit; each crossing is told once, and decides who may begin.
+Settled, accruing and available equal the model's to the unit; each crossing emits one event and decides which creates
+are refused.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Model:
     intervals: dict[uuid.UUID, Interval] = field(default_factory=dict)
 
     def settled(self) -> int:
-        """What the ledger comes to."""
+        """What the ledger adds up to."""
         return self.paid - sum(one.cost(one.active_at) for one in self.intervals.values() if one.metered)
 
     def accruing(self, at: datetime) -> int:
@@ -84,7 +85,7 @@ class Model:
         return sum(one.cost(at) for one in self.intervals.values() if not one.metered)
 
     def look(self, at: datetime) -> None:
-        """Somebody judges it at this instant."""
+        """Evaluate the balance at this instant."""
         available = self.settled() - self.accruing(at)
         low = self.prepaid and self.threshold is not None and available < self.threshold
         depleted = self.prepaid and available <= 0
@@ -137,7 +138,7 @@ def place(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[Pl
 
 
 class Balances(RuleBasedStateMachine):
-    """One tenant of its own per example."""
+    """One new tenant per example."""
 
     place: Place
 
@@ -182,7 +183,7 @@ class Balances(RuleBasedStateMachine):
 
     @rule(prepaid=st.booleans(), threshold=st.none() | st.integers(0, 10**13))
     def decide(self, prepaid: bool, threshold: int | None) -> None:
-        """No quota is used here, so nobody is refused it."""
+        """No quota is used here, so no create is refused for quota."""
         self.place.run(make_prepaid(self.place.context, self.tenant_id, threshold, prepaid))
         self.model.prepaid, self.model.threshold = prepaid, threshold
         self.model.look(self._looked_at())
@@ -206,7 +207,7 @@ class Balances(RuleBasedStateMachine):
             "at": record["active_at"],
             "version": next(self.place.versions),
         }
-        for _ in range(2):  # told twice
+        for _ in range(2):  # delivered twice
             self.place.database.execute("select meter(%s, '[]')", (Jsonb([opening]),))
         self.model.intervals[allocation_id] = Interval(gpus, PRICES[price - 2], active_at)
 
@@ -223,7 +224,7 @@ class Balances(RuleBasedStateMachine):
     @precondition(lambda self: any(one.ended_at and not one.metered for one in self.model.intervals.values()))
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        """Metering comes to an end that was told, and is told again."""
+        """Metering receives the end of an interval twice."""
         ended = sorted(name for name, one in self.model.intervals.items() if one.ended_at and not one.metered)
         chosen = data.draw(st.sampled_from(ended), label="is metered")
         interval = self.model.intervals[chosen]

@@ -1,4 +1,4 @@
-"""Looking at balances costs what is due and what runs, whoever else there is: counted, not timed.
+"""Evaluating balances reads what is due and what runs, however many other tenants there are: counted, not timed.
 
 By a session that planned everything while the tables were empty, with 50,000 tenants since and a past of metered intervals.
 """
@@ -57,7 +57,7 @@ def fill(database: psycopg.Connection[Any], busy: uuid.UUID) -> None:
 
 @pytest.fixture(scope="module")
 def crowded(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[tuple[str, uuid.UUID]]:
-    """A database where nobody is yet but one prepaid tenant, the busy one."""
+    """A database with one prepaid tenant, the busy one, and no others yet."""
     with copied_database(postgres_server, migrated_template) as url:
         with connect(url) as database:
             busy = add_tenant(database, "busy").tenant_id

@@ -1,4 +1,4 @@
-"""A prepaid balance from its first top-up to its end: told once, released by billing, lifted, refused, and its rivals."""
+"""A prepaid balance from top-up to depletion: events emitted once, release by billing, top-up again, refusals, rivals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def fleet(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[tuple[str, Seeded]]:
-    """One database for all: each test has a tenant of its own."""
+    """One database for all tests; each test makes its own tenant."""
     with copied_database(postgres_server, migrated_template) as url:
         yield url, seed(url, slice_nodes=8)
 
@@ -148,7 +148,7 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
     assert (lifted.depleted_at, lifted.low_told_at) == (None, None)
     assert begins(url, tenant) == "created"
     assert allocation_of(url, first)["state"] == "releasing"
-    # It sinks again, and is told of again.
+    # The balance drops again, which emits another event.
     run_with(url, lambda context: withdraw(context, tenant.tenant_id, cost(1_500)))
     assert told(url, tenant.tenant_id) == ["low", "depleted", "low"]
 
@@ -227,7 +227,7 @@ def test_two_sweepers_at_once_tell_and_release_once(url: str, tenant: Seeded) ->
 
 
 def test_a_top_up_and_the_end_come_one_after_the_other(url: str, tenant: Seeded) -> None:
-    """Whoever is first: it is either never depleted, or told so and lifted; what billing released, it released while depleted."""
+    """In either order the balance is never depleted, or depleted and lifted; billing releases only while it is depleted."""
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(1)))
     run_with(url, lambda context: make_prepaid(context, tenant.tenant_id))
     seen = set()

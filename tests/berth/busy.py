@@ -35,7 +35,7 @@ def make_busy(url: str) -> Seeded:
     """Fill an empty migrated database: two nodes with allocations, one with reservations (tests/berth/reserved.py).
 
     Allocations are found by name, and say by it how they end. `heir` sits on the unit that `released` gave back; `early`
-    gave back units that nobody took since.
+    gave back units that no later claim took.
     """
     seeded = seed(url, slice_nodes=3, metal_nodes=1)
     reserved = seeded.nodes[2]
@@ -61,7 +61,7 @@ def make_busy(url: str) -> Seeded:
     with connect(url) as connection:
         connection.execute("update nodes set state = 'active' where id = %s", (reserved.id,))
         make_reserved(connection, reserved.id, reserved.unit_base)
-        # Nodes report here without having asked; who looks for proof must find that something reached a node.
+        # Nodes report here without having asked; the checks of cleanup proof need a dispatched task.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
         # An event for operators only: it belongs to no tenant's chain.
         connection.execute(

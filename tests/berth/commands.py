@@ -1,4 +1,4 @@
-"""`berth` as a process of its own, as a person or a program runs it."""
+"""`berth` as a separate process, as a person or a program runs it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class UpProcess:
         return self._out.read_text()
 
     def parts(self) -> list[tuple[str, str]]:
-        """Names and states, in the order in which they were told."""
+        """Names and states, in the order of their lines."""
         lines = [line for line in self.said.splitlines() if line.startswith('{"name"')]
         return [(entry["name"], entry["state"]) for entry in map(json.loads, lines)]
 

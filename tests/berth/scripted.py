@@ -1,4 +1,4 @@
-"""A real HTTP server on a real socket that answers what it was told to, in order, and remembers what it was asked."""
+"""A real HTTP server on a real socket that returns prepared responses in order and records the requests."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ LISTS = ["alloc list --tenant all", "node list", "tenant list", "key list", "sku
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No setting of whoever runs the tests, and no stack of theirs in the directory."""
+    """Remove the settings of the environment that runs the tests, and change to a directory without a stack."""
     for name in [name for name in os.environ if name.startswith("BERTH_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
@@ -226,8 +226,8 @@ def test_create_and_show(api: tuple[str, str, str], tmp_path: Path) -> None:
     assert unnamed.stderr.strip().endswith("name it with --tenant")
     assert "?" not in unnamed.stderr, "query parameters are for programs"
     for line in ("key create k", "key list", "alloc list"):
-        nobody = against(address, f"{line} --tenant nobody", admin)
-        assert (nobody.exit_code, "no tenant named nobody" in nobody.stderr) == (1, True)
+        absent = against(address, f"{line} --tenant absent", admin)
+        assert (absent.exit_code, "no tenant named absent" in absent.stderr) == (1, True)
         unknown = against(address, f"{line} --tenant {gone}", admin)
         assert (unknown.exit_code, f"no tenant {gone}" in unknown.stderr) == (1, True)
 

@@ -37,7 +37,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def examined(**settings: str) -> Found:
-    """Verdict and detail by subject, as the command tells them."""
+    """Verdict and detail by subject, as the command prints them."""
     told = CliRunner().invoke(app, ["doctor", "--output", "json"], env=settings)
     document = json.loads(told.stdout)
     assert told.exit_code == (0 if document["healthy"] else 1)
@@ -158,7 +158,7 @@ def bare_nats(nats_server: LocalNats) -> Iterator[LocalNats]:
 
 
 def make_stream(nats_url: str, configuration: StreamConfig) -> None:
-    """A stream, as somebody made it."""
+    """Create a stream with this configuration, as an operator might have."""
 
     async def make(client: Client) -> None:
         await client.jetstream().add_stream(configuration)

@@ -57,7 +57,7 @@ def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(di
                 made = berth_client.create_allocation(sku="h100.slice", gpus=1, region="eu-1", ssh_key_ids=[ssh_key.id])
                 berth_client.wait_for(made.allocation_id, {"active"}, 60)
 
-        # A second one is told who holds the directory, and disturbs nothing.
+        # A second `up` names the process that holds the directory, and disturbs nothing.
         assert_one_sentence(berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir")
         assert len(first.children()) == 8
 
@@ -108,7 +108,7 @@ def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(di
 
 
 def _told_since(stack: UpProcess, name: str, *states: str) -> bool:
-    """Whether the last things told of a part are these states."""
+    """Whether the last states reported of a part are these."""
     return tuple(state for told, state in stack.parts() if told == name)[-len(states) :] == states
 
 
@@ -146,7 +146,7 @@ def test_ctrl_c_while_starting_leaves_nothing(directory: Path) -> None:
 
 @pytest.fixture
 def busy_port() -> Iterator[int]:
-    """A port that somebody else listens on."""
+    """A port on which another socket listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

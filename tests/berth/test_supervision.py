@@ -71,7 +71,7 @@ def program() -> Iterator[Program]:
 
 
 def supervise(program: Program, policy: RestartPolicy) -> tuple[Supervisor, Clock, list[tuple[Change, int]]]:
-    """A supervisor of one program, its clock, and what it tells."""
+    """A supervisor of one program, its clock, and the changes that it reports."""
     told: list[tuple[Change, int]] = []
 
     def changed(watched: Watched, change: Change) -> None:

@@ -116,7 +116,7 @@ def test_an_operator_may_state_the_cleanup(planting: psycopg.Connection) -> None
         sql_of(
             "update node_tasks set result = '{}' where allocation_id = {cleaned} and state = 'completed';"
             " insert into audit (principal_kind, principal_id, action, subject)"
-            " values ('admin', 'somebody', 'allocation.force_cleanup', 'allocations/' || {cleaned})"
+            " values ('admin', 'operator-2', 'allocation.force_cleanup', 'allocations/' || {cleaned})"
         )
     )
     assert broken(judged(planting)) == {}

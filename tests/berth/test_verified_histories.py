@@ -73,7 +73,7 @@ def test_no_legal_history_is_called_a_violation(database_url: str) -> None:
             for batch in [[("create", 0, "")], [("create", 1, "")], *story]:
                 runner.run(together(world, batch))
             with connect(database_url) as connection:
-                # Nodes report here without having asked; who looks for proof must find that something reached a node.
+                # Nodes report here without having asked; the checks of cleanup proof need a dispatched task.
                 connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
                 connection.execute("select log_advance(100000)")
             broken = {verdict.promise: verdict.violations for verdict in run_checks(database_url) if not verdict.kept}

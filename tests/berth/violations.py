@@ -1,8 +1,8 @@
 """Ways to break the promises by hand, as SQL on the busy database, and which promise each breaks.
 
-`{name}` stands for the id of the allocation called so (tests/berth/busy.py), `{name.claim}` for its claim's row and
-`{tenant}` for the tenant. What the schema itself forbids has its constraint or trigger dropped first: the check is there
-for the day on which somebody does that, or restores a backup without it.
+`{name}` is replaced by the id of the allocation called so (tests/berth/busy.py), `{name.claim}` for its claim's row and
+`{tenant}` for the tenant. What the schema itself forbids has its constraint or trigger dropped first: the check finds
+a violation after a constraint was dropped or a backup was restored without it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ P1 = [
     ),
     planted(
         "a right hidden behind a longer one in history", "P1", "from 2003-01-01",
-        # Sorted by start, the short one lies between: only the running maximum remembers the long one's end.
+        # Sorted by start, the short one lies between: only the running maximum remembers the end of the long one.
         OTHER_CLAIM + "select node_id, tenant_id, 'reservation', uuidv7(), units, d, false, false,"
         " timestamptz '2005-01-01', null, null, -f from claims, (values (1, tstzrange('2001-01-01', '2004-01-01')),"
         " (2, tstzrange('2001-02-01', '2001-03-01')), (3, tstzrange('2003-01-01', '2003-02-01'))) w(f, d)"
@@ -92,7 +92,7 @@ P1 = [
     ),
 ]  # fmt: skip
 P2 = [
-    planted("no claim", "P2", "has no claim of its own", "delete from claims where id = {early.claim}"),
+    planted("no claim", "P2", "has no claim", "delete from claims where id = {early.claim}"),
     planted("a failed one without claim", "P2 fit units", "has no claim", "delete from claims where id = {dirty.claim}"),
     planted(
         "the claim is another tenant's", "P2", "has no claim",
@@ -122,7 +122,7 @@ P2 = [
         " select log_advance(10)",
     ),
     planted(
-        "a claim of nobody", "P2", "does not exist or holds another",
+        "a claim without an owner", "P2", "does not exist or holds another",
         OTHER_CLAIM + "select node_id, tenant_id, 'allocation', uuidv7(), units, tstzrange('2001-01-01', '2001-01-02'),"
         " false, false, clock_timestamp(), null, null, 0 from claims where id = {active.claim}",
     ),
@@ -147,7 +147,7 @@ P2 = [
         "update log set operation_key = null where event_type = 'operation.committed'",
     ),
     planted(
-        "an operation told to another tenant", "P2", "has no event in the log",
+        "an operation that names an event of another tenant", "P2", "has no event in the log",
         "with other as (insert into tenants (name) values ('other') returning id), quota as (insert into tenant_quotas"
         " (tenant_id) select id from other) insert into operations (scope, key, fingerprint, status, code, body,"
         " retire_after) select other.id, key, fingerprint, status, code, body, retire_after from operations, other"

@@ -21,7 +21,7 @@ BILLED = [
         _INTERVALS + "update metering_intervals set price_micro_per_gpu_second = 1 where allocation_id = {active}",
     ),
     planted(
-        "metered for nobody's allocation", "billing", "does not know it",
+        "metered for an allocation that does not exist", "billing", "does not know it",
         "insert into metering_intervals (allocation_id, tenant_id, sku, gpus, price_version, price_micro_per_gpu_second,"
         " active_at, opened_version) select uuidv7(), tenant_id, sku, gpus, price_version, 0, active_at, 1"
         " from metering_intervals where allocation_id = {active}",
@@ -52,16 +52,16 @@ BILLED = [
         " clock_timestamp(), 5, 1 from metering_intervals where allocation_id = {active}",
     ),
     planted(
-        "a balance that is a unit too much", "billing", "its ledger comes to",
+        "a balance that is a unit too much", "billing", "its ledger adds up to",
         "update balances set settled_micro_units = settled_micro_units + 1 where tenant_id ="
         " (select tenant_id from allocations where id = {active})",
     ),
     planted(
-        "a prepaid tenant at which nobody looks", "billing", "nobody looks at the balance",
+        "a prepaid tenant whose balance has no evaluation time", "billing", "has no time of the next evaluation",
         "update balances set prepaid = true where tenant_id = (select tenant_id from allocations where id = {active})",
     ),
     planted(
-        "a balance that nobody came to look at", "billing", "was to be looked at by",
+        "a balance that was not evaluated in time", "billing", "was due for evaluation at",
         "update balances set prepaid = true, look_at = clock_timestamp() - interval '1 hour'"
         " where tenant_id = (select tenant_id from allocations where id = {active})",
     ),

@@ -61,9 +61,9 @@ FACTS = [
         "update nodes set state = 'retired' where id = (select node_id from allocations where name = 'metal')",
     ),
     planted(
-        "somebody else's word for a cleanup", "P6", "without a release result",
+        "a cleanup without an operator's statement", "P6", "without a release result",
         "update allocations set release_result = null where name = 'early';"
         " insert into audit (principal_kind, principal_id, action, subject)"
-        " values ('admin', 'somebody', 'allocation.force_cleanup_refused', 'allocations/' || {early})",
+        " values ('admin', 'operator-2', 'allocation.force_cleanup_refused', 'allocations/' || {early})",
     ),
 ]  # fmt: skip

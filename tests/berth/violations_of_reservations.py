@@ -61,12 +61,12 @@ RESERVED = [
         "delete from operations where key = 'hold held'",
     ),
     planted(
-        "a hold that was never told", "P2?reservations", "has no event reservation.held",
+        "a hold without its event", "P2?reservations", "has no event reservation.held",
         f"update log set event_type = 'other' where event_type = 'reservation.held' and subject = {_told('held')};"
         f" update log set subject = 'x/1' where event_type = 'other' and subject = {_told('held')}",
     ),
     planted(
-        "an end told as another", "P2?reservations P8?reservations", "has no event reservation.cancelled",
+        "an end with the event of another", "P2?reservations P8?reservations", "has no event reservation.cancelled",
         "update log set event_type = 'reservation.released'"
         f" where event_type = 'reservation.cancelled' and subject = {_told('given_up')}",
     ),
@@ -90,7 +90,7 @@ RESERVED = [
         "update reservations set ended_at = hold_until - interval '1 microsecond' where name = 'late'",
     ),
     planted(
-        "an expiry told too early", "P5", "the deadline was",
+        "an expiry judged before the deadline", "P5", "the deadline was",
         "update log set payload = payload || '{\"judged_at\": \"2001-01-01T00:00:00Z\"}'"
         f" where event_type = 'reservation.expired' and subject = {_told('late')}",
     ),
@@ -99,7 +99,7 @@ RESERVED = [
         "update reservations set confirmed_at = hold_until where name = 'window'",
     ),
     planted(
-        "a confirm told too late", "P5", "the deadline was",
+        "a confirm judged after the deadline", "P5", "the deadline was",
         "update log set payload = payload || '{\"judged_at\": \"2090-01-01T00:00:00Z\"}'"
         f" where event_type = 'reservation.confirmed' and subject = {_told('window')}",
     ),
@@ -169,7 +169,7 @@ RESERVED = [
         NO_RULES + "update reservations set waits_for = 'holder', waits_since = now() where name = 'late'",
     ),
     planted(
-        "a hold that nobody expires", "P9", "(hold) waits for holder and is overdue",
+        "a hold that was not expired", "P9", "(hold) waits for holder and is overdue",
         "update reservations set held_at = held_at - interval '1 hour', hold_until = hold_until - interval '1 hour',"
         " expires_at = hold_until - interval '1 hour', waits_until = hold_until - interval '1 hour' where name = 'held'",
     ),

@@ -46,7 +46,7 @@ CLAIMS = [
         "update claims set occupied = true, closed_at = null, occupied_until = null where id = {early.claim}",
     ),
     planted(
-        "units kept for nobody", "claims P2 fit units", "which is nothing",
+        "units claimed without an owner", "claims P2 fit units", "which is nothing",
         OTHER_CLAIM + "select node_id, tenant_id, 'allocation', uuidv7(),"
         " int8multirange(int8range(unit_base + 7, unit_base + 8)), tstzrange('2090-01-01', null), true, false, null, null,"
         " null, 0 from claims c join nodes n on n.id = c.node_id where c.id = {active.claim}",
@@ -120,7 +120,7 @@ P7 = [
         "update node_tasks set type = 'slice.vm_provision' where allocation_id = {early} and type = 'slice.vm_release'",
     ),
     planted(
-        "a live task with an old fence", "P7", "lives with the fence",
+        "a live task with an old fence", "P7", "is unfinished with the fence",
         "update claims set fence = nextval('fences') where id = {active.claim};"
         " update node_tasks set state = 'dispatched', finished_at = null where allocation_id = {active}",
     ),
@@ -167,18 +167,18 @@ P8 = [
 ]  # fmt: skip
 P2 = [
     planted(
-        "an activation that nobody was told of", "P2", "1 transitions and 0 events provisioning.active",
+        "an activation without an event", "P2", "1 transitions and 0 events provisioning.active",
         "update log set event_type = 'other' where event_type = 'provisioning.active'"
         " and subject = 'allocations/' || {active}",
     ),
     planted(
-        "an activation told twice", "P2", "1 transitions and 2 events provisioning.active",
+        "an activation with two events", "P2", "1 transitions and 2 events provisioning.active",
         "insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)"
         " select event_type, occurred_at, correlation_id, tenant_id, subject, payload from log"
         " where event_type = 'provisioning.active' and subject = 'allocations/' || {active}; select log_advance(10)",
     ),
     planted(
-        "a release told twice", "P2", "1 transitions and 2 events provisioning.releasing.requested",
+        "a release with two events", "P2", "1 transitions and 2 events provisioning.releasing.requested",
         "insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)"
         " select event_type, occurred_at, correlation_id, tenant_id, subject, payload from log"
         " where event_type = 'provisioning.releasing.requested' and subject = 'allocations/' || {early};"
@@ -223,7 +223,7 @@ P9 = [
         " waits_since = clock_timestamp(), waits_until = clock_timestamp() + interval '1 hour' where name = 'early'",
     ),
     planted(
-        "failed units that nobody cleans", "P9", "waits for nothing",
+        "failed units without a cleanup", "P9", "waits for nothing",
         "update claims set waits_for = null, waits_since = null, waits_until = null where id = {dirty.claim}",
     ),
     planted(
@@ -235,15 +235,15 @@ P9 = [
         "update claims set waits_for = 'operator', waits_since = clock_timestamp() where id = {early.claim}",
     ),
     planted(
-        "an allocation that nobody ends", "P9", "overdue by",
+        "an allocation past its deadline", "P9", "overdue by",
         "update allocations set waits_until = clock_timestamp() - interval '10 minutes' where name = 'requested'",
     ),
     planted(
-        "a cleanup that nobody begins", "P9", "(cleanup of failed) waits for cleanup",
+        "a cleanup past its deadline", "P9", "(cleanup of failed) waits for cleanup",
         "update claims set waits_until = clock_timestamp() - interval '10 minutes' where id = {dirty.claim}",
     ),
     planted(
-        "a task that nobody expires", "P9", "(queued) waits for node",
+        "a task past its expiry", "P9", "(queued) waits for node",
         ANOTHER_TASK + "fence, 1, 'queued', envelope, not_before, clock_timestamp() - interval '10 minutes',"
         " queued_at, null, null, null from node_tasks where allocation_id = {active};"
         " update node_tasks set allocation_id = null where state = 'queued'",
@@ -253,13 +253,13 @@ P9 = [
         NO_ORPHAN_RULES + SLOT_OUT + ORPHAN + "'destroying', 'node', now(), null, null, null" + OF_THE_METAL,
     ),
     planted(
-        "an orphan that nobody destroys", "P9", "(destroying) waits for worker and is overdue",
+        "an orphan past its deadline", "P9", "(destroying) waits for worker and is overdue",
         SLOT_OUT + ORPHAN + "'destroying', 'worker', now(), now() - interval '10 minutes', null, null" + OF_THE_METAL,
     ),
 ]  # fmt: skip
 P13 = [
     planted(
-        "an agent that told too much", "P13", "progress entries",
+        "an agent that reported too much", "P13", "progress entries",
         "insert into allocation_timeline (allocation_id, kind, phase, actor_kind, fence) select {active}, 'progress',"
         " 'boot', 'node', 1 from generate_series(1, 65)",
     ),

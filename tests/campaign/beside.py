@@ -23,7 +23,7 @@ async def beside(**works: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
             await works[name]()
         except Exception as error:
             raise WatcherEnded(f"{name} failed: {type(error).__name__}: {error}") from error
-        raise WatcherEnded(f"{name} ended, although nobody told it to")
+        raise WatcherEnded(f"{name} ended, although the block still runs")
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -38,7 +38,7 @@ async def beside(**works: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
 
 
 async def to_thread_whole(work: Callable[[], None]) -> None:
-    """Run it in a thread; a cancellation waits until it is done, so that nobody meets it later."""
+    """Run it in a thread; a cancellation waits until it is done, so that it never runs on beside later work."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(working)

@@ -1,4 +1,4 @@
-"""Who plays: tenants, their clients, each of which uses every API process, and an operator."""
+"""The campaign's actors: tenants, their clients, each using every API process, and an operator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CampaignOptions:
 
 @dataclass(frozen=True)
 class Cast:
-    """Everybody. `tenants` are one client of each tenant that reserves."""
+    """All actors. `tenants` are one client of each tenant that reserves."""
 
     clients: Sequence[AnyClient]
     tenants: Sequence[AsyncClient]
@@ -88,7 +88,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
-        # Nothing but the library stands between this one and a server that has just been healed.
+        # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
         yield Cast(clients, [tenant.clients[0] for tenant in patient], admin, quiet)
 

@@ -26,19 +26,19 @@ EFFECTS: dict[str, frozenset[str]] = {
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
 }
-"""The events of which an effect of each kind of write leaves one, with the write's key."""
+"""The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
 """Kinds of writes that make an allocation."""
 
 
 class Outcome(StrEnum):
-    """What one attempt was told. The first two are kept with the key, the third says that it never will be done; the rest
+    """The response to one attempt. The first two are stored with the key, the third excludes every later effect; the others
     say nothing about other attempts.
     """
 
     DONE = "done"
     REFUSED = "refused"  # a business refusal: remembered with the key
-    FENCED = "fenced"  # somebody asked for the key before it came: it never runs
+    FENCED = "fenced"  # a status query fenced the key before the request arrived: it never runs
     CONFLICT = "conflict"  # the key was used with other content
     NOT_DONE = "not_done"  # surely without effect, and not remembered
     IN_PROGRESS = "in_progress"
@@ -47,12 +47,12 @@ class Outcome(StrEnum):
 
 DEFINITE = frozenset({Outcome.DONE, Outcome.REFUSED})
 SETTLED = DEFINITE | {Outcome.FENCED}
-"""After one of these nobody need ask again."""
+"""After one of these no further status query is needed."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request that writes. `content` is what was asked for, `answer` what was told if that is definite."""
+    """One request that writes. `content` is the request's content, `answer` the response if it is definite."""
 
     key: str
     kind: WriteKind
@@ -103,7 +103,7 @@ class ResourceSight:
 
 @dataclass(frozen=True)
 class Offer:
-    """What one availability said: for a window where `available` is told. Times are by the server's clock."""
+    """One availability response, for a window where `available` is set. Times are by the server's clock."""
 
     sku: str
     region: str
@@ -120,7 +120,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Question:
-    """What was told of an operation's key. `answer` is written as that of an `Attempt`."""
+    """The response to a status query of a key. `answer` has the form of an `Attempt`'s."""
 
     key: str
     kind: WriteKind
@@ -206,7 +206,7 @@ class History:
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
-    """The last look at each allocation, by the operator's list, when all was over."""
+    """The last read of each allocation in the operator's list, after the run."""
 
     def moment(self, at: float) -> datetime:
         """That instant of the monotonic clock, as the servers' clocks showed it."""
@@ -238,7 +238,7 @@ class History:
         self.reads[what] = self.reads.get(what, 0) + 1
 
     def write(self, path: Path) -> None:
-        """Everything, one JSON document a line, for whoever looks into a violation."""
+        """Write the history, one JSON document per line, for the analysis of a violation."""
         with path.open("w") as file:
             for kind in ("attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries"):
                 for entry in getattr(self, kind):

@@ -19,7 +19,7 @@ HARMLESS = frozenset({Outcome.NOT_DONE, Outcome.CONFLICT, Outcome.REFUSED, Outco
 
 @dataclass(frozen=True)
 class Violation:
-    """Something that was promised and not kept. `check` names who noticed."""
+    """A broken promise. `check` names the check that found it."""
 
     check: str
     sentence: str
@@ -30,7 +30,7 @@ class Violation:
 
 
 def judge_clients(history: History) -> list[Violation]:
-    """Every check on what clients were told."""
+    """Run every check on the responses to clients."""
     checks = (check_keys, check_effects, check_creates, check_releases, check_holders, check_sights, check_deadlines)
     return [violation for check in checks for violation in check(history)]
 
@@ -53,7 +53,7 @@ def check_keys(history: History) -> Iterator[Violation]:
                 "outcome known", f"{key}: after {len(attempts)} attempts still {last.outcome} ({last.code})"
             )
         if not settled and any(attempt.outcome is Outcome.CONFLICT for attempt in attempts):
-            yield Violation("same key", f"{key} conflicts with a content that nobody was told was carried out")
+            yield Violation("same key", f"{key} conflicts with a content that no response confirmed")
         for attempt in attempts:
             if attempt.code in ("internal", "http_500", "unreadable_answer"):
                 yield Violation("foreseen", f"{key}: {attempt.kind} was answered {attempt.code}: {attempt.answer}")
@@ -72,7 +72,7 @@ def check_effects(history: History) -> Iterator[Violation]:
             yield Violation("one effect", f"{key} ({attempts[0].kind}) had {seen} effects")
         outcomes = {attempt.outcome for attempt in attempts}
         if seen and outcomes <= HARMLESS:
-            yield Violation("refused, no effect", f"{key} was told {sorted(outcomes)} and had an effect")
+            yield Violation("refused, no effect", f"{key} returned {sorted(outcomes)} and had an effect")
         if attempts[0].kind in (*CREATES, "hold") and Outcome.DONE in outcomes and seen != 1:
             yield Violation("acknowledged", f"{key}: an acknowledged {attempts[0].kind} left {seen} events")
 
@@ -98,8 +98,8 @@ def check_creates(history: History) -> Iterator[Violation]:
 
 
 def check_releases(history: History) -> Iterator[Violation]:
-    """An acknowledged release ends released or release_failed, a forced one of a failed allocation failed; and nobody
-    sees the allocation active again.
+    """An acknowledged release ends released or release_failed, a forced one of a failed allocation failed; and no read
+    shows the allocation active again.
     """
     sights = history.by_allocation()
     for attempt in history.attempts:
@@ -124,8 +124,8 @@ class _Held:
 
 
 def check_holders(history: History) -> Iterator[Violation]:
-    """No two allocations were told the same slot active at overlapping times: from the first answer that said active
-    to the moment at which somebody asked for its release.
+    """No two allocations were reported active on one slot at overlapping times: from the first response that said active
+    until the first request for its release.
     """
     asked_back: dict[UUID, float] = {}
     for attempt in history.attempts:
@@ -148,7 +148,7 @@ def check_holders(history: History) -> Iterator[Violation]:
             if next_.since < one.until:
                 yield Violation(
                     "one holder",
-                    f"{node} slot {slot} was told to {one.allocation_id} and {next_.allocation_id} at once",
+                    f"{node} slot {slot} was reported for {one.allocation_id} and {next_.allocation_id} at once",
                 )
 
 
@@ -173,11 +173,11 @@ OVERDUE_CODES = {
 }  # fmt: skip
 """Codes of allocations that failed because their time was up, and the state that had the time."""
 EARLY_SECONDS_MAX = 0.3
-"""A task's own deadline is drawn a few milliseconds before the one that is told."""
+"""A task's own deadline is computed a few milliseconds before the one in the response."""
 
 
 def check_deadlines(history: History) -> Iterator[Violation]:
-    """Nothing failed for want of time before the time was up that a client had been told; both by the server's clock."""
+    """Nothing failed for want of time before the deadline that a client had read; both by the server's clock."""
     for allocation_id, sights in history.by_allocation().items():
         end = next((sight for sight in sights if sight.failure in OVERDUE_CODES and sight.failed_at), None)
         if end is None or end.failed_at is None or end.failure is None:

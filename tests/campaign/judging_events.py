@@ -17,7 +17,7 @@ COMPLETED, RELEASE_FAILED = "provisioning.releasing.completed", "provisioning.re
 
 PATHS: dict[str | None, frozenset[str]] = {
     None: frozenset({REQUESTED, WAITING}),
-    WAITING: frozenset({REQUESTED, FAILED, RELEASING}),  # for units that somebody may still be on
+    WAITING: frozenset({REQUESTED, FAILED, RELEASING}),  # for units that may still be occupied
     REQUESTED: frozenset({ACTIVE, FAILED, RELEASING}),
     ACTIVE: frozenset({RELEASING}),
     RELEASING: frozenset({RELEASING, COMPLETED, RELEASE_FAILED}),

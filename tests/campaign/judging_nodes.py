@@ -21,7 +21,7 @@ from tests.campaign.judging_events import REQUESTED, WAITING
 
 @dataclass
 class NodeStory:
-    """What one node's journal has told so far; a journal is rewritten when it has grown, so it is read often."""
+    """The records of one node's journal so far; compaction rewrites a journal, so it is read often."""
 
     bodies: dict[UUID, TaskBody] = field(default_factory=dict)
     started: set[UUID] = field(default_factory=set)
@@ -64,7 +64,7 @@ class NodeStory:
         (task,) = state.tasks.values()
         assert task.body is not None, "an accepted task has its body"
         body = task.body
-        # Compaction writes the newest fences first: only a task met for the first time tells in which order it came.
+        # Compaction writes the newest fences first: only a task seen for the first time shows the order.
         if body.task_id not in self.bodies:
             for unit in units_of(body):
                 if newest.get(unit, 0) > body.fence:
@@ -110,8 +110,8 @@ class NodeWatch:
                 yield Violation("journal first", f"{name}: {thing} is on the disk and the journal has not begun it")
 
     def _check_proofs(self, history: History) -> Iterator[Violation]:
-        """Whatever was told active was made by a node, whatever was told released was removed by one, unless it had waited
-        for its units to the end.
+        """A node made every allocation reported active and removed every one reported released, unless it had waited for its
+        units to the end.
         """
         waited = {event.allocation_id for event in history.events().values() if event.type == WAITING}
         asked_for = {event.allocation_id for event in history.events().values() if event.type == REQUESTED}
@@ -123,11 +123,11 @@ class NodeWatch:
                 (made if body.type in PROVISIONS else removed).add(body.allocation_id)
         for allocation_id, sights in history.by_allocation().items():
             if allocation_id not in made and any(sight.state == "active" for sight in sights):
-                yield Violation("made by a node", f"{allocation_id} was told active and no node made it")
+                yield Violation("made by a node", f"{allocation_id} was reported active and no node made it")
             end = history.settled.get(allocation_id)
             never_there = allocation_id in waited and allocation_id not in asked_for
             if allocation_id not in removed and end is not None and end.state == "released" and not never_there:
-                yield Violation("removed by a node", f"{allocation_id} was told released and no node removed it")
+                yield Violation("removed by a node", f"{allocation_id} was reported released and no node removed it")
 
     def _check_left_over(self) -> Iterator[Violation]:
         for name, directory in self._directories.items():

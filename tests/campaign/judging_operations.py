@@ -1,4 +1,4 @@
-"""What must hold of what was told of operations' keys (P12): a definite answer is true, and stays so. Pure."""
+"""Checks on the status queries of operation keys (P12): a definite answer is true, and stays so. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.campaign.judging_clients import Violation
 
 DEFINITE = frozenset({"committed", "rejected", "unknown"})
 TOLD = {Outcome.DONE: "committed", Outcome.REFUSED: "rejected", Outcome.FENCED: "unknown"}
-"""What asking for the key tells, where an attempt was told this."""
+"""The state that a status query returns for each definite outcome of an attempt."""
 
 
 def judge_operations(history: History) -> list[Violation]:
@@ -19,7 +19,7 @@ def judge_operations(history: History) -> list[Violation]:
 
 
 def check_questions(history: History) -> Iterator[Violation]:
-    """What asking told is what every attempt was told, whichever came first; nobody is told `retired` within an hour."""
+    """Status queries agree with every attempt's response in any order; none returns `retired` within an hour."""
     attempts = history.by_key()
     by_key: dict[str, list[Question]] = defaultdict(list)
     for question in history.questions:
@@ -27,11 +27,11 @@ def check_questions(history: History) -> Iterator[Violation]:
     for key, questions in by_key.items():
         definite = {(question.state, question.answer) for question in questions if question.state in DEFINITE}
         if len(definite) > 1 or any(question.state == "retired" for question in questions):
-            yield Violation("asked", f"{key} was told {sorted({question.state for question in questions})}")
+            yield Violation("asked", f"{key} returned {sorted({question.state for question in questions})}")
         for state, answer in definite:
             for attempt in attempts.get(key, ()):
                 if _contradicts(attempt, state, answer):
-                    yield Violation("asked", f"{key} is {state} ({answer}), and an attempt was told {attempt.outcome}")
+                    yield Violation("asked", f"{key} is {state} ({answer}), and an attempt returned {attempt.outcome}")
                     break
 
 
@@ -44,7 +44,7 @@ def _contradicts(attempt: Attempt, state: str, answer: str) -> bool:
 
 
 def check_fences(history: History) -> Iterator[Violation]:
-    """What is told `unknown`, or `operation_fenced`, never has an effect."""
+    """A key reported `unknown` or `operation_fenced` never has an effect."""
     fenced = {question.key: question.kind for question in history.questions if question.state == "unknown"}
     fenced |= {attempt.key: attempt.kind for attempt in history.attempts if attempt.outcome is Outcome.FENCED}
     for event in history.events().values():

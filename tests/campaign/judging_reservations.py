@@ -24,8 +24,8 @@ def judge_reservations(history: History) -> list[Violation]:
 
 
 def check_expiry(history: History) -> Iterator[Violation]:
-    """Nobody was told that a hold had expired before the time was up for which it was promised: neither by the server's
-    clock, nor by the client's own since it had asked for it. None was confirmed after its time.
+    """No response said that a hold had expired before its promised time was up: neither by the server's clock, nor by the
+    client's own since its request. None was confirmed after its time.
     """
     asked = _first_asked(history)
     for id_, sights in _by_reservation(history).items():
@@ -47,7 +47,7 @@ def check_expiry(history: History) -> Iterator[Violation]:
 
 
 def check_confirmed(history: History) -> Iterator[Violation]:
-    """Who was told that it is confirmed finds it so until somebody asks for its cancel or its window is over."""
+    """A reservation reported confirmed stays so until a request cancels it or its window is over."""
     given_back, seen = _first_given_back(history), _by_reservation(history)
     for attempt in history.attempts:
         if attempt.kind != "confirm" or attempt.outcome is not Outcome.DONE or attempt.reservation_id is None:
@@ -65,7 +65,7 @@ def check_confirmed(history: History) -> Iterator[Violation]:
 
 
 def check_not_both(history: History) -> Iterator[Violation]:
-    """Of confirm and expiry one happens, whether clients saw it or the stream told it."""
+    """Of confirm and expiry only one happens, in responses and in the stream."""
     told: dict[str, set[str]] = defaultdict(set)
     for event in history.events().values():
         if event.type in ("reservation.confirmed", "reservation.expired"):
@@ -74,7 +74,7 @@ def check_not_both(history: History) -> Iterator[Violation]:
         told[str(id_)] |= {sight.status for sight in sights} & {"confirmed", "expired"}
     for name, ends in told.items():
         if len(ends) > 1:
-            yield Violation("one end", f"{name} was told {sorted(ends)}")
+            yield Violation("one end", f"{name} ended as {sorted(ends)}")
 
 
 def check_forward(history: History) -> Iterator[Violation]:

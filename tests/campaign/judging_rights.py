@@ -1,4 +1,4 @@
-"""P1 in time: no unit has two owners at one instant, present or future; as clients were told, and as the events say. Pure."""
+"""P1 over time: no unit has two owners at one instant, present or future, in the responses and in the events. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ToldRight:
 
 
 def check_told_rights(history: History) -> Iterator[Violation]:
-    """No unit was told to two for one instant: from the first answer that said so to the request that gave it back."""
+    """No unit was reported for two owners at one instant: from the first response that named it to the request that ended it."""
     rights: dict[str, list[ToldRight]] = defaultdict(list)
     for names, right in [*_of_reservations(history), *_of_allocations(history)]:
         for name in names:
@@ -52,7 +52,7 @@ def check_told_rights(history: History) -> Iterator[Violation]:
         for n, one in enumerate(told):
             other = next((other for other in told[n + 1 :] if one.collides(other)), None)
             if other is not None:
-                yield Violation("one holder", f"{name} was told to {one.owner} and {other.owner} at once")
+                yield Violation("one holder", f"{name} was reported for {one.owner} and {other.owner} at once")
                 break
 
 
@@ -109,7 +109,7 @@ def first_given_back(history: History) -> dict[UUID, float]:
         if id_ is not None:
             found[id_] = min(found.get(id_, float("inf")), attempt.began)
     for sight in [*history.sights, *history.settled.values()]:
-        # What failed has lost its right without anybody's wish.
+        # A failed allocation lost its right without a request.
         if sight.reservation_id is not None and sight.failed_at is not None:
             at = sight.failed_at.timestamp() - history.offset_seconds
             found[sight.reservation_id] = min(found.get(sight.reservation_id, float("inf")), at)
@@ -213,8 +213,8 @@ class Rights:
 
 
 def check_rights_in_order(history: History) -> list[Violation]:
-    """In the order of the events, every right that begins covers no instant of another, and what is turned over was held by
-    whom it is taken from.
+    """In the order of the events, no right that begins overlaps another, and what is turned over belonged to the reservation
+    it is taken from.
     """
     rights, events = Rights(), history.events()
     for version in sorted(events):

@@ -44,7 +44,7 @@ def check_beginnings(history: History) -> Iterator[Violation]:
 
 
 def check_ends(history: History) -> Iterator[Violation]:
-    """Nothing ends for want of time before its time is up; everybody is warned once at most, and before the end."""
+    """Nothing ends for want of time before its time is up; each owner is warned once at most, and before the end."""
     ends_at: dict[str, datetime] = {}
     warned: set[str] = set()
     for event in _in_order(history):
@@ -70,8 +70,8 @@ def check_ends(history: History) -> Iterator[Violation]:
 
 
 def check_owned(history: History) -> Iterator[Violation]:
-    """From the answer that says that a resource is somebody's, as long as it is, no read shows it free: not while its window
-    lasts, and not when it is turned over either.
+    """While a response says that a resource is owned, no read shows it free: neither while its window lasts, nor while it is
+    turned over.
     """
     by_name: dict[str, list[ResourceSight]] = defaultdict(list)
     for sight in history.resources:
@@ -105,7 +105,7 @@ def _live(history: History) -> dict[UUID, list[HoldSight]]:
 
 
 def _known_ends(history: History) -> dict[UUID, datetime]:
-    """Until when each is surely somebody's, by the servers' clock."""
+    """Until when each reservation surely owns its resources, by the servers' clock."""
     given_back, found = first_given_back(history), {}
     for id_, live in _live(history).items():
         promised = [live[0].ends_at or FOR_EVER]
@@ -158,7 +158,7 @@ def _consistent(offer: Offer) -> bool:
 
 
 def check_kept(history: History) -> Iterator[Violation]:
-    """The record of a reservation can be read until its `retire_after`; afterwards it is told `retired`, for ever."""
+    """The record of a reservation can be read until its `retire_after`; afterwards its status is `retired`, for ever."""
     by_id: dict[UUID, list[HoldSight]] = defaultdict(list)
     for sight in sorted(history.holds, key=lambda sight: sight.asked):
         by_id[sight.reservation_id].append(sight)

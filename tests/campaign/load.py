@@ -43,7 +43,7 @@ class Renter:
 
 
 class RentingClient:
-    """One client: it lives through one allocation after the other until told to stop."""
+    """One client that takes allocations through their lifecycle, one after the other, until it is stopped."""
 
     def __init__(self, number: int, renter: Renter, history: History) -> None:
         self.name = f"client {number}"
@@ -58,7 +58,7 @@ class RentingClient:
         self._duplicates: set[asyncio.Task[None]] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Return when told to stop and all that was begun has been told its outcome."""
+        """Return when stopped and every operation begun has a definite outcome."""
         while not stopping.is_set():
             await self._live()
             if self._chance.random() < 0.15:

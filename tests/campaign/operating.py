@@ -1,4 +1,4 @@
-"""An operator who takes nodes and seats out of service for a moment: what is to start there has to go elsewhere, or fail with a
+"""An operator takes nodes and seats out of service for a moment: what is to start there has to go elsewhere, or fail with a
 reason; what is held stays held.
 """
 
@@ -39,7 +39,7 @@ class Operator:
         """What is out is put back however long that takes, so this changes nothing."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Return when told to stop and everything is back."""
+        """Return when stopped and everything is back in service."""
         for number in range(1_000_000):
             await _pause(stopping, self._chance.uniform(*EVERY_SECONDS))
             if self._chance.random() < 0.5:

@@ -1,4 +1,4 @@
-"""When all is over and nobody else is there: what availability promises can be had, no more and no less, and from when on."""
+"""After the run: what availability promises can be reserved, no more and no less, and from the promised time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class QuietClient(ReservingClient):
         wish = {"sku": "h100.slice", "region": region, "gpus": GPUS, "starts_at": starts_at, "ends_at": ends_at}
         offer = await self._offer(wish)
         if offer is None or not offer.available or offer.free_gpus != offer.total_gpus:
-            return [f"{region}: nobody is there, and the offer is {offer}"]
+            return [f"{region}: nothing is allocated, and the offer is {offer}"]
         if await self._hold(wish | {"count": offer.available}) is None:
             return [f"{region}: {offer.available} were promised and not had"]
         if await self._hold(wish) is not None:

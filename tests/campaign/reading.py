@@ -1,4 +1,4 @@
-"""Reads, as clients do them, each noted with when it was asked for and told."""
+"""Reads, as clients send them, each recorded with the times of request and response."""
 
 from __future__ import annotations
 

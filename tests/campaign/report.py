@@ -79,7 +79,7 @@ class Report:
 
 
 def make_report(history: History, seconds: float, plant: str | None) -> Report:
-    """Count what the history holds; violations and timings are added by whoever judged."""
+    """Count the entries of the history; the caller adds violations and timings."""
     operations: dict[str, Counter[str]] = {}
     keys = history.by_key()
     for attempt in history.attempts:

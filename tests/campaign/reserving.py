@@ -45,12 +45,12 @@ class ReservingClient:
         self._stopping = asyncio.Event()
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until told to stop."""
+        """Wait so long, or until stopped."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), max(0.0, seconds))
 
     async def until(self, moment: datetime, seconds: float = 0.0) -> None:
-        """Wait until so long after that moment, or until told to stop."""
+        """Wait until so long after that moment, or until stopped."""
         await self.pause((moment - datetime.now(UTC)).total_seconds() + seconds)
 
     def give_up_at(self, at: float) -> None:
@@ -90,7 +90,7 @@ class ReservingClient:
         await self._reader.reservation(reservation_id)
 
     async def wait_active(self, allocation_id: UUID) -> Sight | None:
-        """The sight that shows it active or ended; None if neither came in time, or it is told to stop."""
+        """The read that shows it active or ended; None if neither arrived in time, or when stopped."""
         until = time.monotonic() + ACTIVE_SECONDS_MAX
         while time.monotonic() < until and not self._stopping.is_set():
             sight = await self._reader.allocation(allocation_id)
@@ -130,10 +130,10 @@ class ReservingClient:
 
 
 class LivingClient(ReservingClient, ABC):
-    """It lives through one reservation after the other until told to stop."""
+    """A client that takes reservations through their lifecycle, one after the other, until it is stopped."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Return soon after it is told to stop, with everything given back that has not a time to end."""
+        """Return soon after it is stopped, with everything cancelled or released that has no end of the window."""
         self._stopping = stopping
         while not stopping.is_set():
             await self._live()

@@ -58,7 +58,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
             stuck += await online(cast.admin)
-            violations += [Violation("comes to an end", sentence) for sentence in stuck]
+            violations += [Violation("reaches its end", sentence) for sentence in stuck]
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("told", behind)] if behind else []

@@ -44,7 +44,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Targets:
-    """What there is to hurt, by name. Order matters to the seed, so it is fixed by whoever lists them."""
+    """The processes, servers and links that faults may hit, by name. The seed depends on their order, which the caller fixes."""
 
     processes: Sequence[str]
     servers: Sequence[str]

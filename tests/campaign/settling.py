@@ -1,4 +1,4 @@
-"""After the storm: everything runs again, everything allocated is given back, and each allocation comes to its end."""
+"""After the faults: everything runs again, everything allocated is released, and each allocation reaches its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def heal(stage: Stage) -> None:
 
 
 class Settler:
-    """An operator who gives everything back, and tenants who cancel what they have reserved."""
+    """An operator releases everything, and tenants cancel their reservations."""
 
     def __init__(self, admin: AsyncClient, tenants: Sequence[AsyncClient], history: History) -> None:
         self._admin = admin

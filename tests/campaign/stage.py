@@ -110,7 +110,7 @@ class Stage(Stack):
         return replace(plan, environment={**plan.environment, **environment, **bug, **self._linked(plan)})
 
     def _linked(self, plan: ProcessPlan) -> dict[str, str]:
-        """The servers' addresses as this process is told them: each behind a link of its own."""
+        """The servers' addresses in the environment of this process: each behind a separate link."""
         servers = {
             "BERTH_DATABASE_URL": ("postgres", plan.environment.get("BERTH_DATABASE_URL")),
             "BERTH_NATS_URL": ("nats", plan.environment.get("BERTH_NATS_URL")),
@@ -202,7 +202,7 @@ class Stage(Stack):
         if pid is None:
             return
         with suppress(psutil.NoSuchProcess):
-            # PostgreSQL's backends are the ones that work, each in a process group of its own.
+            # PostgreSQL's backends do the work, each in a separate process group.
             family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
             for process in family:
                 with suppress(psutil.NoSuchProcess):

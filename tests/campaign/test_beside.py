@@ -26,7 +26,7 @@ async def end() -> None:
 
 @pytest.mark.parametrize(
     ("watcher", "said"),
-    [(fail, r"watcher failed: KeyError: 'units'"), (end, "watcher ended, although nobody told it to")],
+    [(fail, r"watcher failed: KeyError: 'units'"), (end, "watcher ended, although the block still runs")],
 )
 def test_a_watcher_that_ends_ends_the_block_and_says_why(watcher: object, said: str) -> None:
     async def play() -> None:

@@ -107,7 +107,7 @@ def swap(one: int, other: int) -> Callable[[History], None]:
 
 
 def known_as(delivery: Delivery, event_id: str) -> Callable[[History], None]:
-    """One more delivery, with an id of its own."""
+    """Append one more delivery with a new id."""
     return append("deliveries", dataclasses.replace(delivery, event_id=event_id))
 
 
@@ -133,14 +133,14 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("a repetition is answered otherwise", "same answer", change("attempts", 2, answer="another")),
     ("a key is carried out with two contents", "same key", change("attempts", 2, content="other", answer="other")),
     (
-        "a conflict with what nobody did", "same key",
+        "a conflict with a content never sent", "same key",
         append("attempts", attempt("new", "release", 50, FIRST, outcome=Outcome.CONFLICT)),
     ),
     (
         "an outcome stays unknown", "outcome known",
         append("attempts", attempt("new", "release", 50, FIRST, outcome=Outcome.UNKNOWN)),
     ),
-    ("an answer that nobody foresaw", "foreseen", change("attempts", 2, outcome=Outcome.NOT_DONE, code="internal")),
+    ("an answer that is not foreseen", "foreseen", change("attempts", 2, outcome=Outcome.NOT_DONE, code="internal")),
     ("a key has two effects", "one effect", append("deliveries", event(9, "releasing.requested", FIRST, 9, "release 0"))),
     (
         "a refused write has an effect", "refused, no effect", refuse_release,
@@ -151,7 +151,7 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("an allocation changes what never changes", "readable", change("sights", 1, birth="another")),
     ("an acknowledged release ends active", "released", settle(state="active")),
     ("a released allocation is read as active", "released", append("sights", sight(FIRST, 6.5, "active", 6))),
-    ("two are told the same slot", "one holder", change("sights", 4, asked=3.0, told=3.1)),
+    ("two are reported on the same slot", "one holder", change("sights", 4, asked=3.0, told=3.1)),
     ("a row version goes back", "only forward", append("sights", sight(FIRST, 8, "released", 4))),
     ("a final state is left", "only forward", append("sights", sight(FIRST, 8, "failed", 6))),
     (
@@ -169,7 +169,7 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("a version is two events", "one event a version", known_as(event(8, "x", FIRST, 9), "event 9")),
     ("an effect comes before its cause", "legal path", swap(2, 3)),
     ("a fence goes back", "rising fences", change("deliveries", 4, data={"allocation_id": str(FIRST), "fence": 0})),
-    ("an end is not told", "told", settle(state="failed")),
+    ("an end has no event", "told", settle(state="failed")),
     ("a slot is used before it is clean", "clean before reuse", swap(4, 5)),
 ]  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_each_check_of_journals_finds_what_it_is_for() -> None:
     assert judged(records(newer, started=False)) == {"journal first"}
     history = well()
     played = [*records(task(TaskType.VM_PROVISION, 1)), *records(task(TaskType.VM_RELEASE, 3))]
-    assert judged(played, history) == {"made by a node", "removed by a node"}, "nobody did the second one"
+    assert judged(played, history) == {"made by a node", "removed by a node"}, "no node did the second one"
 
 
 def test_what_is_left_on_a_node_is_found(tmp_path: Any) -> None:

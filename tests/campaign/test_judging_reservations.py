@@ -96,7 +96,7 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("confirmed and lost", "confirmed stays", change("holds", 2, status="expired", row_version=3)),
     ("released before its window was over", "confirmed stays", change("holds", 8, ended_at=at(23))),
     ("confirmed and seen expired", "one end", change("holds", 3, status="expired")),
-    ("confirmed and told expired", "one end", change("deliveries", 2, type="reservation.expired")),
+    ("confirmed and reported expired", "one end", change("deliveries", 2, type="reservation.expired")),
     (
         "two hold a seat", "one holder",
         lambda history: (

@@ -61,7 +61,7 @@ def sight(allocation_id: uuid.UUID, asked: float, state: str, row_version: int, 
 
 
 def event(version: int, kind: str, subject: uuid.UUID, seconds: float, key: str | None = None, **data: Any) -> Delivery:
-    """The shape of the real ones, as far as somebody looks at it."""
+    """An event with the members that the checks read."""
     reservation = RESERVED.get(subject, subject)
     data["reservation_id"] = str(reservation)
     begins, ends = WINDOWS[reservation]
@@ -79,7 +79,7 @@ def event(version: int, kind: str, subject: uuid.UUID, seconds: float, key: str 
 
 
 def well() -> History:
-    """Two windows back to back on one slot, the first of which overruns; and one that starts and ends by itself."""
+    """Two consecutive windows on one slot, the first overrunning; and one that starts and ends by itself."""
     history = History(seed=0, offset_seconds=NOON.timestamp(), nodes={"node": NODE})
     history.attempts += [
         *(attempt("hold", began, id_) for id_, began in ((EARLIER, 2), (LATER, 3), (BY_ITSELF, 22))),
@@ -167,14 +167,14 @@ def drop(version: int) -> Way:
 
 ROUTES: list[tuple[str, str, Way]] = [
     ("two windows overlap in the events", "one holder", change_data(3, starts_at=text(13.9))),
-    ("two windows overlap as they were told", "one holder", change("holds", 3, starts_at=at(13.9))),
+    ("two windows overlap in the responses", "one holder", change("holds", 3, starts_at=at(13.9))),
     (
         "an allocation runs in another's window", "one holder",
         change("sights", 0, ends_at=at(15)),
     ),
     ("what was not held is turned over", "no gap", drop(1)),
     ("what was given back is turned over", "no gap", change("deliveries", 1, type="reservation.cancelled")),
-    ("units to which nobody has a right start", "no gap", change_data(13, units=[[1, 2]])),
+    ("units without a right start", "no gap", change_data(13, units=[[1, 2]])),
     ("it is free while it is turned over", "no gap", change("resources", 2, state="available")),
     ("it is free in a confirmed window", "no gap", add("resources", ResourceSight(SLOT, 12, 12.1, "available", 10))),
     ("a window begins early", "late, never early", change_data(5, seconds=9.9)),
@@ -193,12 +193,12 @@ ROUTES: list[tuple[str, str, Way]] = [
     ("retired before its time", "kept", change("holds", 6, asked=18.0, told=18.1)),
     ("not found", "kept", change("holds", 6, status="not_found")),
     ("read again after it was retired", "kept", add("holds", held(LATER, 25, "consumed", 3, retire_after=at(20)))),
-    ("asked, and told another answer", "asked", change("questions", 0, answer="another")),
-    ("asked, and told that it was refused", "asked", change("questions", 0, state="rejected")),
-    ("asked, and told that it never was", "asked", change("questions", 0, state="unknown", answer="")),
-    ("asked twice, and told two things", "asked", change("questions", 1, state="rejected")),
-    ("asked, and told that nobody knows", "asked", change("questions", 1, state="retired")),
-    ("told that it never will be, and it was", "fenced, no effect", change("deliveries", 2, operation_key="never")),
+    ("a status query returns another answer", "asked", change("questions", 0, answer="another")),
+    ("a status query says that it was refused", "asked", change("questions", 0, state="rejected")),
+    ("a status query says that it never was", "asked", change("questions", 0, state="unknown", answer="")),
+    ("two status queries disagree", "asked", change("questions", 1, state="rejected")),
+    ("a status query says that it is retired", "asked", change("questions", 1, state="retired")),
+    ("fenced, and an event follows", "fenced, no effect", change("deliveries", 2, operation_key="never")),
     ("fenced, and done", "fenced, no effect", change("attempts", 0, outcome=Outcome.FENCED)),
 ]  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Load on windows: clients that want the same few units one after the other, each from the moment at which the last one's
-time is over, and turn them into allocations.
+"""Load on windows: clients that want the same few units one after the other, each from the moment at which the last window
+ends, and turn them into allocations.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WindowClient(LivingClient):
             await self.cancel(id_)
             return
         if fate < 0.2:
-            # Nobody comes: a hold expires, a confirmed window is released when it is over.
+            # No request follows: a hold expires, a confirmed window is released when it is over.
             await self.until(asked["ends_at"], self._chance.uniform(-0.1, 2.0))
             await self.look(id_)
             return
@@ -99,7 +99,7 @@ class WindowClient(LivingClient):
         return told.code == "invalid_state" and datetime.now(UTC) < asked["starts_at"] + timedelta(seconds=0.3)
 
     async def _watch(self, names: Sequence[str]) -> None:
-        """Look at what is being turned over, again and again; more slowly when that takes long."""
+        """Read what is being turned over, again and again; more slowly when that takes long."""
         pause = WATCH_SECONDS
         while True:
             if names:

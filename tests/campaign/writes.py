@@ -1,4 +1,4 @@
-"""Writes as clients ask for them: what is sent, under which key, and what tells two different ones apart."""
+"""Writes as clients send them: their content, their key, and the fingerprint that distinguishes two writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Send = Callable[[AsyncClient, str], Awaitable[BaseModel]]
 
 @dataclass(frozen=True)
 class Write:
-    """What is asked for. `send` takes the client to use and the key; `content` tells two different writes apart."""
+    """One write. `send` takes the client to use and the key; `content` distinguishes two writes."""
 
     kind: WriteKind
     key: str

@@ -62,7 +62,7 @@ class Writer:
             if attempt.outcome in self._final or time.monotonic() > self.give_up_at:
                 return attempt
             if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
-                # Whatever it tells, the repetition must tell the same.
+                # The repetition must return the same as the status query.
                 await self.ask(write)
             await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
@@ -72,7 +72,7 @@ class Writer:
         await self._reader.operation(write.key, write.kind)
 
     async def attempt(self, write: Write, client: AsyncClient) -> Attempt:
-        """Send once and note what was told."""
+        """Send once and record the response."""
         began = time.monotonic()
         self._first_began.setdefault(write.key, began)
         outcome, code, answer, allocation_id = Outcome.UNKNOWN, "client_timeout", "", write.allocation_id
@@ -90,7 +90,7 @@ class Writer:
             allocation_id = _allocation_of(told)
             if isinstance(told, Reservation):
                 reservation_id = told.reservation_id
-                # A repetition is told what the first attempt was: as old as that one.
+                # A repetition returns the first attempt's response: as old as that one.
                 self._history.holds.append(hold_sight_of(told, self._first_began[write.key]))
         noted = Attempt(
             write.key,

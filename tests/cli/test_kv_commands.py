@@ -29,7 +29,7 @@ def test_keys_from_the_command_line(deployment: Deployment, tmp_path: Path) -> N
     assert "not committed" in text.output
     assert json.loads(for_programs.stdout)["conflicts"] == [unchanged_key(b"leader", 0)]
     shell.json(f"kv put leader node-2 --unchanged-since {made['version']} --idempotency-key kv-2")
-    shell.refused("kv get nobody", "not_found")
+    shell.refused("kv get absent", "not_found")
     file = tmp_path / "transaction.json"
     file.write_text(
         json.dumps({"request_id": "a-request-of-its-own", "operations": [write_key(b"m", b"1"), write_key(b"z", b"2")]})

@@ -26,7 +26,7 @@ ID = "00000000-0000-0000-0000-00000000ffff"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No setting of whoever runs the tests, and no stack of theirs in the directory."""
+    """Remove the settings of the environment that runs the tests, and change to a directory without a stack."""
     for name in [name for name in os.environ if name.startswith("BERTH_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")

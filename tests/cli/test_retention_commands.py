@@ -22,7 +22,7 @@ def test_policies_from_the_command_line(deployment: Deployment) -> None:
     assert shell.json("retention list") == {"items": [made]}
     assert "backup" in shell.run("retention list").output
     shell.refused("retention set backup 9000000000", "version_in_future")
-    shell.refused("retention get nobody", "not_found")
+    shell.refused("retention get absent", "not_found")
     assert shell.run("retention delete backup").exit_code == 0
     shell.refused("retention delete backup", "not_found")
     assert shell.json("retention list") == {"items": []}
@@ -32,11 +32,11 @@ def test_operators_list_tenants_policies_and_forget_consumers(deployment: Deploy
     tenant, shell = new_tenant(deployment.admin), Shell(deployment.address, deployment.admin.key)
     made = Shell(deployment.address, tenant.key).json("retention set theirs 0")
     assert shell.json(f"retention list --tenant {tenant.tenant_id}") == {"items": [made]}
-    shell.refused("retention list --tenant nobody", "not_found")
+    shell.refused("retention list --tenant absent", "not_found")
     listed = shell.json("retention consumers")["items"]
     assert {"berth-relay", "metering"} <= {one["consumer"] for one in listed}
     shell.refused("retention forget-consumer metering --reason over", "invalid_state")
-    shell.refused("retention forget-consumer nobody --reason over", "not_found")
+    shell.refused("retention forget-consumer absent --reason over", "not_found")
 
 
 def test_policies_from_a_program(deployment: Deployment) -> None:

@@ -31,8 +31,8 @@ def test_webhooks_from_the_command_line(deployment: Deployment) -> None:
     assert "whsec_" not in listed.output
     rotated = shell.json(f"webhook rotate {made['id']} --overlap-seconds 60")
     assert rotated["secret"] != made["secret"]
-    changed = shell.json(f"webhook change {made['id']} --all-types --disable --description nobody")
-    assert (changed["types"], changed["state"], changed["description"]) == ([], "disabled", "nobody")
+    changed = shell.json(f"webhook change {made['id']} --all-types --disable --description paused")
+    assert (changed["types"], changed["state"], changed["description"]) == ([], "disabled", "paused")
     shell.refused(f"webhook replay {made['id']} --since 2026-01-01T00:00:00Z", "invalid_state")
     assert shell.json(f"webhook change {made['id']} --enable")["state"] == "enabled"
     sent = shell.json(f"webhook test {made['id']}")

@@ -81,7 +81,7 @@ class Tenant:
 def running_deployment(
     postgres_server: LocalPostgres, template: str, directory: Path, **settings: str
 ) -> Iterator[Deployment]:
-    """An API process over a database of its own."""
+    """An API process over a new database."""
     with (
         copied_database(postgres_server, template) as url,
         public_process(url, directory, settings) as http,
@@ -96,7 +96,7 @@ def running_deployment(
 
 @contextmanager
 def client_tenant(deployment: Deployment, *, asynchronous: bool) -> Iterator[Tenant]:
-    """A tenant with room, an SSH key and a client of its own."""
+    """A tenant with quota, an SSH key and a client."""
     caller = new_tenant(deployment.admin)
     key = caller.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
     place = new_place(deployment.admin, deployment.database)

@@ -34,7 +34,7 @@ SERVER_EPOCH_SECONDS = 2_000_000_000.0
 
 @pytest.fixture
 def mad_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look at the wall clock answers another year."""
+    """Every read of the wall clock returns another year."""
     years = random.Random(7)
     monkeypatch.setattr(time, "time", lambda: years.uniform(0, 4e9))
 

@@ -93,7 +93,7 @@ CALLS = calls()
 def paths(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """The paths of a running API, as it tells them."""
+    """The paths of a running API's OpenAPI document."""
     url = postgres_server.url(migrated_template)
     with public_process(url, tmp_path_factory.mktemp("paths")) as http:
         return dict(httpx.get(f"{http.base_url}/openapi.json", timeout=60).json()["paths"])

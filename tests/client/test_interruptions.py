@@ -27,12 +27,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import berth.cli.main
 berth.cli.main.run()
 """
-"""Whatever runs in the background has been told to ignore interrupts, and so have its children."""
+"""A background process starts with interrupts ignored, and so do its children."""
 
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """Somebody who listens and says nothing."""
+    """A server that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(WAIT_SECONDS_MAX)
         yield silent

@@ -49,7 +49,7 @@ def test_it_reconnects_and_yields_each_event_once(listener: Listener) -> None:
             if len(told) == 5:
                 break
         assert [event.data["n"] for event in told] == [1, 2, 3, 1, 2], (
-            "what was not acknowledged is not told twice here"
+            "a reconnect repeats no event that the client has returned"
         )
         assert [event.prev_version for event in told[1:]] == [event.version for event in told[:-1]]
         wait_for(lambda: listener.position(tenant, "desk") == told[3].version, "the four that were done to be kept")

@@ -133,7 +133,7 @@ def test_the_client_id_is_the_same_after_a_restart(home: Path) -> None:
 
 
 def test_an_id_written_between_read_and_write_is_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two first starts at once; the other one has told its id already."""
+    """Two first starts at once: the other process has written its id already."""
     look = client_ids._read
 
     def look_too_early(file: Path) -> str | None:

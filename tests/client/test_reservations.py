@@ -34,7 +34,7 @@ def tenant(request: pytest.FixtureRequest, deployment: Deployment) -> Iterator[T
 
 
 def hold_seat(tenant: Tenant, **named: Any) -> Reservation:
-    """A hold of a seat of its own."""
+    """A hold of a new seat."""
     seat = tenant.deployment.admin.make("/admin/resources", {"id": fresh("seat")})["id"]
     held = tenant.call("create_reservation", resources=[seat], holder_id="me", **named)
     assert isinstance(held, Reservation)

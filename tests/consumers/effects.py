@@ -16,7 +16,7 @@ WAIT_SECONDS_MAX = 60.0
 
 
 def prepare(url: str) -> None:
-    """The tables of a consumer, in a database of its own making."""
+    """Create the tables of a consumer."""
 
     async def make() -> None:
         async with await psycopg.AsyncConnection.connect(url) as connection:
@@ -31,7 +31,7 @@ def prepare(url: str) -> None:
 
 
 def writing(name: str) -> Callable[[Connection, Sequence[Event]], Awaitable[None]]:
-    """A handler that writes each event down; nothing of its own keeps it from doing so twice."""
+    """A handler that inserts one row per event; nothing in it prevents duplicates."""
 
     async def handle(transaction: Connection, events: Sequence[Event]) -> None:
         async with transaction.cursor() as cursor:
@@ -50,7 +50,7 @@ def effects(database: psycopg.Connection[Any], name: str) -> list[int]:
 
 
 def position(database: psycopg.Connection[Any], name: str) -> int | None:
-    """Where the consumer stands."""
+    """The stored position of the consumer."""
     row = database.execute("select version from berth_consumer_positions where consumer = %s", (name,)).fetchone()
     return None if row is None else int(row[0])
 
@@ -83,7 +83,7 @@ async def run_until(consumer: Consumer, done: Callable[[], bool]) -> None:
 
 
 class Scripted:
-    """A source that tells prepared lists, then nothing more; `asked` is from where it was asked each time."""
+    """A source that returns prepared lists, then nothing more; `asked` records the position of each request."""
 
     def __init__(self, tell: Callable[[int], Iterable[list[Event]]]) -> None:
         self._tell = tell

@@ -1,7 +1,7 @@
 """`python -m tests.consumers.killed URL N`: meter one event a transaction, and die of SIGKILL at N boundaries of each, of
 before it, in it, and behind it, in turn.
 
-Prints how often it died and how many events were metered. Each try is a process of its own.
+Prints how often it died and how many events were metered. Each try is a separate process.
 """
 
 from __future__ import annotations

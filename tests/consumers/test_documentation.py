@@ -1,4 +1,4 @@
-"""The example of docs/how-to/consume-events.md, run as it stands: from the feed, and then from NATS."""
+"""The example of docs/how-to/consume-events.md, run unchanged: from the feed, and then from NATS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metering over real lives of allocations: killed, replayed, told twice, restarted at every event; equal to the unit."""
+"""Metering of complete lifecycles: killed, replayed, duplicated, restarted at every event; exact to the unit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ where a.active_at is not null order by a.id
 
 
 def fill(url: str) -> Seeded:
-    """Lives of every kind, with the log sequenced at random places; prices change while they run."""
+    """Lifecycles of every kind, with the log sequenced at random places; prices change while they run."""
     seeded = seed(url, slice_nodes=3, metal_nodes=1)
     own = {n: create_allocation(url, seeded, name=n, gpus=g) for n, g in (("whole", 2), ("open", 4), ("failed", 1))}
     own |= {n: create_allocation(url, seeded, name=n) for n in ("never", "stuck", "cancelled")}
@@ -79,7 +79,7 @@ def fill(url: str) -> Seeded:
 
 @pytest.fixture(scope="module")
 def filled(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
-    """The name of a database with such lives, and nothing metered."""
+    """The name of a database with such lifecycles, and nothing metered."""
     with copied_database(postgres_server, migrated_template) as url:
         fill(url)
         yield url.rpartition("/")[2]
@@ -130,14 +130,14 @@ def test_metered_again_from_the_beginning_it_is_the_same(url: str) -> None:
 
 
 class OneByOne:
-    """The log, an event at a time, each told twice; between them, what is metered must be exact as far as it goes."""
+    """The log, one event at a time, each delivered twice; after each, what is metered must be exact up to it."""
 
     def __init__(self, context: Context, url: str, judged: list[int]) -> None:
         self._source = LogSource(context, 0.01)
         self._url, self._judged = url, judged
 
     async def event_lists(self, after: int) -> AsyncGenerator[list[Event], None]:
-        """Whoever asks for the next has committed the one before."""
+        """Requesting the next list proves that the one before is committed."""
         with psycopg.connect(self._url, autocommit=True) as database:
             async for events in self._source.event_lists(after):
                 for event in events:
@@ -155,14 +155,14 @@ def test_at_every_event_boundary_it_is_exact_as_far_as_it_goes(url: str) -> None
     with psycopg.connect(url) as database:
         row = database.execute("select version from log_head").fetchone()
     assert row is not None
-    # The last one's end is the run's.
+    # The run ends with its last event.
     assert judged == list(range(1, judged[-1] + 1))
     assert judged[-1] >= row[0] - 1
     require_exact(url, lines)
 
 
 class Twice:
-    """The log, with everything told again from random places, and whole lists repeated."""
+    """The log, with events repeated from random places, and whole lists repeated."""
 
     def __init__(self, context: Context, seed: int) -> None:
         self._source = LogSource(context, 0.01)

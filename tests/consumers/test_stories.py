@@ -72,7 +72,7 @@ def test_each_event_takes_effect_once_whatever_is_told_twice_and_whenever_it_die
     waiting = list(deaths)
 
     def tell(after: int) -> list[list[Event]]:
-        """From a little before the place asked for, in pieces, each of which is told again after the next."""
+        """From a little before the requested position, in pieces, each repeated after the next."""
         start = max(0, after - next(tries, 0))
         wanted = [e for e in told if e.version > start]
         pieces: list[list[Event]] = []

@@ -19,7 +19,7 @@ where tenant_id = %s and event_type like 'balance.%%' order by place
 
 
 def a_balance_is_used_up(stage: Stage) -> Iterator[None]:
-    """Paid once under one key, told once of each, released once by billing, refused, and lifted."""
+    """One payment under one key, one event of each kind, one release by billing, a refusal, and a top-up."""
     tenant = stage.tenant()
     runs = create(stage, tenant)
     tenant.wait(runs, "active")

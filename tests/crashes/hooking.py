@@ -28,7 +28,7 @@ def messages_to_a_webhook(stage: Stage) -> Iterator[None]:
         }
 
         def come() -> bool:
-            # Nobody waits for the lease of who died.
+            # The lease of the dead dispatcher is shortened instead of awaited.
             stage.execute(
                 "update webhook_deliveries set next_attempt_at = clock_timestamp() where state = 'pending' "
                 "and attempted_at < clock_timestamp() - interval '2 s'"

@@ -1,6 +1,6 @@
 """What goes on while a process dies. A play sets its scene, yields, and then acts until everything has ended.
 
-Whatever it asks of the API it asks with a key of its own and again until it is answered: the client does that.
+Each request has its own idempotency key and is repeated until it has a response: the client does that.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def an_orphan(stage: Stage) -> Iterator[None]:
     eventually(lambda: list(stage.admin.iterate_orphans(node_id)) == [], "the orphan is destroyed")
     found = "select count(*) from log where event_type = 'node.orphan_found' and subject = %s and payload @> %s"
     told = Jsonb({"allocation_id": str(made.allocation_id)})
-    eventually(lambda: stage.execute(found, f"nodes/{node_id}", told) == [(1,)], "it was told once")
+    eventually(lambda: stage.execute(found, f"nodes/{node_id}", told) == [(1,)], "one event exists")
 
 
 def a_node_falls_silent(stage: Stage) -> Iterator[None]:

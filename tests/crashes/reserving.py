@@ -30,7 +30,7 @@ def a_reservation(stage: Stage) -> Iterator[None]:
 
 
 def ends_by_themselves(stage: Stage) -> Iterator[None]:
-    """A hold that nobody confirms, and a confirmed window that nobody uses; both are forgotten when it is time."""
+    """A hold without a confirm, and a confirmed window that is not used; both are retired when it is time."""
     tenant = stage.tenant()
     yield
     held = hold(stage, tenant, ttl_seconds=1)
@@ -70,7 +70,7 @@ def hold(stage: Stage, tenant: Tenant, ttl_seconds: int = 300) -> Reservation:
 
 
 def require_state(stage: Stage, made: Reservation, state: str) -> None:
-    """It comes to that state by itself."""
+    """It reaches that state without a request."""
     found = "select state from reservations where id = %s"
     eventually(lambda: stage.execute(found, made.reservation_id) == [(state,)], f"the reservation is {state}")
 
@@ -79,4 +79,4 @@ def require_story(stage: Stage, reservation_id: UUID, *steps: str) -> None:
     """Exactly these events are in the log, in this order."""
     told = "select event_type from log where subject = %s order by version"
     wanted = [(f"reservation.{step}",) for step in steps]
-    eventually(lambda: stage.execute(told, f"reservations/{reservation_id}") == wanted, "its story is told")
+    eventually(lambda: stage.execute(told, f"reservations/{reservation_id}") == wanted, "its events are in the log")

@@ -51,7 +51,7 @@ IN_A_HURRY = {
 
 
 def options(directory: Path) -> StackOptions:
-    """The stack of a stage: every process of the test build, each to be armed by a file of its own."""
+    """The stack of a stage: every process of the test build, each with its own crash file."""
     names = ["api", "node-api", "relay", "worker", FIRST_AGENT, SECOND_AGENT]
     environment = {
         name: {"BERTH_CRASH_AT_FILE": str(crash_file(directory, name)), **IN_A_HURRY.get(name, {})} for name in names
@@ -93,7 +93,7 @@ class Stage(Whole):
         return found
 
     def start(self, *names: str) -> None:
-        """As `Whole.start`; the play and whoever kills may both be at it, and the stack is one thread's at a time."""
+        """`Whole.start` under a lock: the play's thread and the killing one both start processes."""
         with self._starting:
             super().start(*names)
 
@@ -105,7 +105,7 @@ class Stage(Whole):
 
     @contextmanager
     def armed(self, name: str, crash_at: str) -> Iterator[None]:
-        """In the block the process is told to die at `<label>:<n>`; it is started if the play has left it dead."""
+        """In the block the process dies at `<label>:<n>`; it is started if the play has left it dead."""
         file = crash_file(self.stack.state.path, name)
         write_whole(file, crash_at + "\n")
         self.victim = name
@@ -117,7 +117,7 @@ class Stage(Whole):
             file.unlink()
 
     def await_death(self, name: str, crash_at: str) -> None:
-        """Return when the process has died where it was told to; fail if it did not, or died otherwise."""
+        """Return when the process has died at the armed place; fail if it did not, or died otherwise."""
         child = self.child(name)
         assert child.process is not None
         try:

@@ -1,4 +1,4 @@
-"""A process is killed at a named place, started again, and what was under way comes to its end (P14).
+"""A process is killed at a named place, started again, and what was in progress is completed (P14).
 
 Each scenario proves that the process died at its label: by SIGKILL, after the line that the label writes. Then every
 promise of `berth verify` must be kept, the fleet free, and nothing be left on a node.

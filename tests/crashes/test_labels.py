@@ -26,7 +26,7 @@ ENUMS: dict[type[StrEnum], tuple[str, ...]] = {
 LABELS = [point for enum in ENUMS for point in enum]
 DOORS = {"run_once", "transact"}
 UNLABELLED = {
-    # What these lose is told again by itself within seconds, and nothing waits for it.
+    # What these lose is sent again within seconds, and nothing waits for it.
     "record_heartbeat", "record_task_progress", "repeat_tasks",
     # What waits for its place in the log gets it from the relay as well.
     "sequence_events",

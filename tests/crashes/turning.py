@@ -77,7 +77,7 @@ def nowhere_to_start(stage: Stage) -> Iterator[None]:
 
 
 def units_that_nobody_passed_on(stage: Stage) -> Iterator[None]:
-    """Somebody was on its units when it began, and nobody told it that they are gone."""
+    """The units were occupied when the window began, and the event of their cleanup is missing."""
     tenant = stage.tenant()
     yield
     held = hold(stage, tenant)

@@ -61,7 +61,7 @@ def fill_in(value: Any, variables: dict[str, str]) -> Any:
 
 @lru_cache
 def raw_compose() -> dict[str, Any]:
-    """deploy/compose.yaml as it stands, YAML anchors and merges resolved."""
+    """deploy/compose.yaml with its YAML anchors and merges resolved."""
     found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     return found
 

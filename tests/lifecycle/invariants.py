@@ -76,11 +76,11 @@ INVARIANTS = {
         select l.allocation_id, l.to_state from allocation_timeline l
         join (values ('requested', 'provisioning.requested'), ('active', 'provisioning.active'),
                      ('failed', 'provisioning.failed'), ('released', 'provisioning.releasing.completed'),
-                     ('release_failed', 'provisioning.release_failed')) told(state, type) on told.state = l.to_state
+                     ('release_failed', 'provisioning.release_failed')) expected(state, type) on expected.state = l.to_state
         where l.kind = 'transition' and not exists (
             select from (select event_type, occurred_at, payload from outbox
                          union all select event_type, occurred_at, payload from log) e
-            where (e.event_type = told.type or (told.state = 'requested' and e.event_type = 'provisioning.waiting'))
+            where (e.event_type = expected.type or (expected.state = 'requested' and e.event_type = 'provisioning.waiting'))
               and e.occurred_at = l.at
               and e.payload ->> 'allocation_id' = l.allocation_id::text)""",
     "what waits says until when, or waits for a person": """

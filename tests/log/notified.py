@@ -45,7 +45,7 @@ def opened_once(caller: Caller, *, headers: dict[str, str] | None = None, **quer
 
 
 def as_browser(caller: Caller, *protocols: str, **query: Any) -> ClientConnection:
-    """An open socket as a page in a browser opens it: no header of its own, the key as a subprotocol."""
+    """An open socket as a page in a browser opens it: no extra header, the key as a subprotocol."""
     offered = protocols or (PROTOCOL, f"berth.bearer.{caller.key}")
     return connect(
         address(caller, **query),
@@ -78,7 +78,7 @@ def events_on(socket: ClientConnection, number: int) -> list[dict[str, Any]]:
 
 
 def acknowledge(socket: ClientConnection, version: int) -> int:
-    """Say that everything up to it is done; answers where the subscription stands then."""
+    """Acknowledge everything up to the version; returns the subscription's position afterwards."""
     socket.send(json.dumps({"type": "ack", "version": version}))
     while (kept := heard_until(socket, "acked")["version"]) < version:
         pass
@@ -86,7 +86,7 @@ def acknowledge(socket: ClientConnection, version: int) -> int:
 
 
 def last_word(socket: ClientConnection) -> tuple[int, dict[str, Any] | None]:
-    """The close code, and the error before it, if one was told."""
+    """The close code, and the error frame before it, if there was one."""
     told: dict[str, Any] | None = None
     try:
         while True:
@@ -110,6 +110,6 @@ def refused(caller: Caller, *, headers: dict[str, str] | None = None, **query: A
 
 
 def chained(events: Sequence[dict[str, Any]], after: int) -> bool:
-    """Whether the events are each other's predecessors, and the first one's is no later than `after`."""
+    """Whether each event's `prev_version` names the one before, and that of the first is at most `after`."""
     previous = [event["prev_version"] for event in events]
     return previous[0] <= after and previous[1:] == [event["version"] for event in events[:-1]]

@@ -1,4 +1,4 @@
-"""The AsyncAPI document is one, tells every type of event, and agrees with what the relay publishes and the page says."""
+"""The AsyncAPI document is valid, lists every event type, and agrees with what the relay publishes and with the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENANT = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 
 @pytest.fixture(scope="module")
 def document(api: PublicApi) -> dict[str, Any]:
-    """The document as anybody gets it, without a key."""
+    """The document, requested without a key."""
     answer = api.admin.http.get("/asyncapi.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     told: dict[str, Any] = answer.json()

@@ -1,4 +1,4 @@
-"""Clients of `/api/v1/notifications` that say what they may not, or never read: nobody else notices them."""
+"""Clients of `/api/v1/notifications` that send invalid frames or never read: other clients are unaffected."""
 
 from __future__ import annotations
 

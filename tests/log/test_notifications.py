@@ -38,10 +38,10 @@ from tests.log.test_versions import version
 NODE_LISTENER = """
 const socket = new WebSocket(process.argv[1], ["berth.notifications.v1", "berth.bearer." + process.argv[2]]);
 socket.addEventListener("message", ({data}) => {
-  const told = JSON.parse(data);
-  if (told.type === "checkpoint") return;
-  console.log(JSON.stringify(told.type === "begin" ? {...told, spoken: socket.protocol} : told));
-  if (told.type === "event") socket.send(JSON.stringify({type: "ack", version: told.version}));
+  const frame = JSON.parse(data);
+  if (frame.type === "checkpoint") return;
+  console.log(JSON.stringify(frame.type === "begin" ? {...frame, spoken: socket.protocol} : frame));
+  if (frame.type === "event") socket.send(JSON.stringify({type: "ack", version: frame.version}));
 });
 """
 
@@ -110,7 +110,7 @@ def test_a_subscription_goes_on_behind_what_was_acknowledged(listener: Listener)
             checkpoint = heard_until(stream, "checkpoint")
         acknowledge(stream, checkpoint["version"])
     assert listener.position(tenant, "desk") == checkpoint["version"], (
-        "what is nobody's here need not be looked at again"
+        "a checkpoint moves the position past events of other tenants"
     )
     with notified(rival, subscription="desk", after=0) as stream:
         assert heard(stream)["after"] == 0, "another tenant's name is another subscription"
@@ -147,7 +147,9 @@ def test_subscriptions_are_bounded_and_can_be_removed(listener: Listener) -> Non
             assert tenant.call("DELETE", "/notifications/subscriptions/a").status_code == 204
             stream.send(json.dumps({"type": "ack", "version": told["version"]}))
             code, word = last_word(stream)
-        assert (code, word and word["code"]) == (4404, "not_found"), "nothing is kept for who was removed; it is told"
+        assert (code, word and word["code"]) == (4404, "not_found"), (
+            "a removed subscription keeps no events and is refused"
+        )
     opened_once(tenant, subscription="d")
     listener.database.execute(
         "update notification_subscriptions set kept_until = clock_timestamp() where scope = %s", (tenant.tenant_id,)
@@ -256,7 +258,7 @@ def test_what_was_truncated_is_gone_and_said_so(listener: Listener) -> None:
         assert [one["name"] for one in tenant.get("/notifications/subscriptions")] == ["behind"]
         with notified(tenant, after=own) as stream:
             leave(listener.database, tenant, 1)
-            assert events_on(stream, 1)[0]["prev_version"] == own, "nothing of its own was truncated behind it"
+            assert events_on(stream, 1)[0]["prev_version"] == own, "no event of the tenant was truncated behind it"
     finally:
         listener.database.execute("update log_first set version = 1")
 
@@ -288,7 +290,7 @@ def test_a_kill_between_loses_nothing_and_a_stop_says_so(database_url: str, tmp_
                     process.kill()
                     with pytest.raises(ConnectionClosed):
                         heard_until(stream, "nothing")
-                leave(database, tenant, 1)  # while nobody listens
+                leave(database, tenant, 1)  # while no client listens
                 leave(database, None, 1)
                 waiting = unacknowledged + 1
                 process.spawn(SETTINGS)

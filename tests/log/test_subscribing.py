@@ -170,11 +170,11 @@ def test_a_filtered_stream_has_checkpoints_in_place_of_the_chain(feed: Feed) -> 
         with subscribed(feed.admin, after=after, **query) as stream:
             assert all("prev_version" not in one.data for one in events_of(stream, number))
             checkpoint = scanned(stream, head)
-            assert checkpoint.id == str(head), "who resumes does not scan again"
+            assert checkpoint.id == str(head), "a resumed stream does not scan again"
             leave(feed.database, None, 1, "node.cordoned")
             head = version(feed.admin)["version"]
             if query != {"subject": "things/*"}:
-                scanned(stream, head)  # told as the log goes on
+                scanned(stream, head)  # sent as the log grows
             assert checkpoint.data.keys() == {"committed_version", "scanned_to", "leader_id"}
 
 
@@ -251,7 +251,7 @@ def test_what_was_truncated_is_gone_and_said_so(feed: Feed) -> None:
             assert events_of(stream, 1)[0].version == head - 1
         with subscribed(tenant, after=own) as stream:
             leave(feed.database, tenant, 1)
-            assert events_of(stream, 1)[0].data["prev_version"] == own, "nothing of its own was truncated behind it"
+            assert events_of(stream, 1)[0].data["prev_version"] == own, "no event of the tenant was truncated behind it"
     finally:
         feed.database.execute("update log_first set version = 1")
 
@@ -329,7 +329,7 @@ def test_one_tenant_does_not_take_everybodys_places(feed: Feed) -> None:
         problem(refused(tenant), 503, "overloaded")
         with subscribed(feed.admin):
             pass
-    wait_for(lambda: feed.metric("berth_api_feed_subscribers") == 0, "those who went to be gone")
+    wait_for(lambda: feed.metric("berth_api_feed_subscribers") == 0, "closed streams to be removed")
 
 
 def test_a_key_that_is_revoked_reads_no_further(feed: Feed) -> None:

@@ -1,4 +1,4 @@
-"""Every read tells a version that it includes, in the snapshot of its content, and waits for the one that it is to include."""
+"""Every read returns a version that its snapshot includes, and waits for its `min_version`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.log.test_versions import registered, version
 
 NOBODYS = "00000000-0000-7000-8000-000000000000"
 STATUS, KEY = "/v1/status", "/v1/kv/{key}"
-"""The one has a `min_version` of its own meaning, the other a key that is no operation's."""
+"""The first has another meaning of `min_version`, the second's key is not an operation's."""
 FEED = "/v1/subscribe"
 """An answer without an end; its own tests tell of its version."""
 
@@ -77,7 +77,7 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
     real = re.sub(r"\{(\w+)(:path)?\}", lambda found: ids.get(found[1], "1" if found[1] == "number" else NOBODYS), path)
     real = {STATUS: f"{STATUS}?request_id={NOBODYS}&min_version=0", KEY: "/v1/kv/bm9uZQ"}.get(path, real)
     own = path == STATUS
-    # An event nobody has sequenced yet: to include its version, the read has to see to that.
+    # An event not yet sequenced: to include its version, the read has to sequence it.
     wanted = version(api.admin)["version"] + 1
     registered(api.admin)
     for answer in (

@@ -74,7 +74,9 @@ def test_the_leader_is_this_postgres_on_its_timeline(api: PublicApi) -> None:
     assert version(api.admin)["leader_id"] == row[0]
     api.database.execute("update log_head set leader_id = '1-00000001'")
     try:
-        assert version(api.admin)["leader_id"] == row[0], "the leader is who answers, not who is accepted"
+        assert version(api.admin)["leader_id"] == row[0], (
+            "the response names the process that answers, not the accepted leader"
+        )
     finally:
         api.database.execute("update log_head set leader_id = postgres_leader_id()")
 

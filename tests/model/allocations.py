@@ -1,6 +1,6 @@
 """The life of an allocation as far as claims and quotas go: (state, command) -> (state, outcome).
 
-Who may cause what, and how proof is had, is the business of the lifecycle's own tests; here is only which claim begins,
+Actors and cleanup proof belong to the lifecycle's tests; the model decides only which claim begins,
 which right ends, and when units are free.
 """
 
@@ -29,11 +29,11 @@ STEPS: dict[AllocationState, frozenset[AllocationState]] = {
     "releasing": frozenset({"released", "release_failed", "releasing"}),
     "release_failed": frozenset({"releasing"}),
 }
-"""The transitions that are told. `releasing` again: the release was ordered anew."""
+"""The transitions with an event. `releasing` again: the release was ordered anew."""
 
 
 def create(state: State, allocation: str, command: Create) -> tuple[State, Outcome]:
-    """Right and occupation begin together, on units to which nobody has a right and on which nobody is."""
+    """Right and occupation begin together, on units without a right and without an occupant."""
     if allocation in state.allocations:
         return state, Outcome("invalid_state", "the id was given out before")
     if owners := state.rights_to(command.units, command.starts_at, command.ends_at):
@@ -50,7 +50,7 @@ def create(state: State, allocation: str, command: Create) -> tuple[State, Outco
 
 
 def start(state: State, allocation: str) -> tuple[State, Outcome]:
-    """What waited for its units begins: whoever was on them is proven gone."""
+    """An allocation that waited for its units begins: the former occupant is proven gone."""
     found = state.allocations.get(allocation)
     if found is None:
         return state, Outcome("not_found")
@@ -80,14 +80,14 @@ def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, 
     elif to == "released":
         claim = replace(claim, booked=False, occupied=False)
     else:
-        # A failed one's cleanup is no event of its own; what never was on its units leaves nothing there.
+        # The cleanup of a failed one emits no event; an allocation that never occupied its units leaves nothing there.
         claim = replace(claim, booked=False, occupied=None if to == "failed" and claim.occupied else claim.occupied)
     state = state.with_allocation(allocation, replace(found, state=to, claim=claim))
     return (state.charged(found.tenant, -claim.gpus) if to in ("released", "failed") else state), OK
 
 
 def _only_occupant(state: State, units: frozenset[int]) -> State:
-    """Whoever may have been on these units is proven gone: somebody else came."""
+    """Earlier occupants of these units are proven gone: another allocation occupies them."""
     for id_, other in state.allocations.items():
         if other.claim.occupied is None and not other.claim.booked and other.claim.units & units:
             state = state.with_allocation(id_, replace(other, claim=replace(other.claim, occupied=False)))

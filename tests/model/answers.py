@@ -1,4 +1,4 @@
-"""Holds what clients were told against the log: one answer a key, every effect and every refusal justified.
+"""Checks clients' responses against the log: one answer per key, every effect and every refusal justified.
 
 A refusal is decided on what its transaction saw, between the moment it was asked for and its place in the log. It is
 justified if the model, in one of the states of that span and by the clock at one of its ends, answers the same and
@@ -46,8 +46,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One attempt: who asked what under which key, what was visible in the log before it was sent, the database's clock
-    then, the newest version after its answer, and the code that it was told.
+    """One attempt: the caller, request and key; the log's visible version and the database's clock before it was sent; the
+    newest version after the response; and the response's code.
     """
 
     tenant: str
@@ -60,7 +60,7 @@ class Asked:
 
 
 def judge_answers(found: Replay, asked: Iterable[Asked]) -> list[str]:
-    """Every contradiction between what was told and what the model follows from the log."""
+    """Every contradiction between the responses and what the model follows from the log."""
     by_key: dict[tuple[str, str], list[Asked]] = defaultdict(list)
     for one in asked:
         by_key[one.tenant, one.key].append(one)
@@ -96,20 +96,21 @@ def _judge(found: Replay, asked: Asked) -> Iterator[str]:
     nothing_left = [event for event in left if event.type == "operation.committed"]
     others = [event for event in left if event.type in _EFFECTS.values() and event not in effects]
     if len(effects) + len(refusals) + len(others) + len(nothing_left) > 1:
-        yield f"told {asked.code}, but left {[str(event) for event in left]}"
+        yield f"answered {asked.code}, but left {[str(event) for event in left]}"
     if early := [event for event in left if event.version <= asked.since]:
         yield f"{early[0]} was there before it was asked for"
     if asked.code == "ok":
         if effects:
             yield from _judge_effect(found, asked, effects[0])
         else:
-            yield f"told ok to {asked.wish}, but the log has no {_EFFECTS[asked.wish.verb]} of it"
+            yield f"answered ok to {asked.wish}, but the log has no {_EFFECTS[asked.wish.verb]} of it"
     elif effects or others:
-        yield f"told {asked.code}, but the log has {(effects + others)[0]}"
+        yield f"answered {asked.code}, but the log has {(effects + others)[0]}"
     elif not (outcomes := nothing_left if asked.code == "noop" else refusals):
-        yield f"told {asked.code} to {asked.wish}, but the log has no {'outcome' if asked.code == 'noop' else 'refusal'} of it"
+        missing = "outcome" if asked.code == "noop" else "refusal"
+        yield f"answered {asked.code} to {asked.wish}, but the log has no {missing} of it"
     elif outcomes[0].payload.get("code") != asked.code:
-        yield f"told {asked.code}, but {outcomes[0]} says {outcomes[0].payload.get('code')}"
+        yield f"answered {asked.code}, but {outcomes[0]} says {outcomes[0].payload.get('code')}"
     else:
         reason = f" ({outcomes[0].payload['reason']})" if outcomes[0].payload.get("reason") else ""
         for sentence in _judge_refusal(found, asked, outcomes[0].version, outcomes[0].instant("judged_at")):
@@ -156,7 +157,7 @@ def _judge_refusal(found: Replay, asked: Asked, until: int, judged_at: datetime)
         reasons = {_answer(state, asked, at) for state in states for at in (asked.sent_at, judged_at)} - {""}
     if asked.code not in reasons:
         yield (
-            f"told {asked.code} to {asked.wish}; between versions {asked.since} and {until} the model would have"
+            f"answered {asked.code} to {asked.wish}; between versions {asked.since} and {until} the model would have"
             f" answered {sorted(reasons) or 'ok'}"
         )
 

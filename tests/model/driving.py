@@ -1,6 +1,6 @@
 """Random histories on a real database: clients as concurrent transactions, through the commands that the API calls.
 
-Every wish is noted with what was visible when it was sent, what it was told, and when; the log says the rest. A story is
+Every wish is noted with what was visible when it was sent, the response and its time; the log has the rest. A story is
 a list of batches; the steps of one batch run at once.
 """
 
@@ -77,7 +77,7 @@ class Run:
                 self.asked.append(Asked(str(tenant), key, wish, since, sent_at, until, code))
 
     def judge(self) -> list[str]:
-        """Everything in which the model, the log, the tables and what was told disagree."""
+        """Every disagreement between the model, the log, the tables and the responses."""
         with connect(self.url) as connection:
             sequence(connection)
             found = self.replayed()
@@ -136,9 +136,9 @@ class Run:
 
     def _about(self, verb: str, which: int, who: int) -> Wish:
         known = self.reservations or [str(uuid.UUID(int=1))]
-        # One time in eight nobody's, one time in four another holder.
+        # One time in eight an id without a reservation, one time in four another holder.
         id_ = str(uuid.UUID(int=2**60 + which)) if which % 8 == 7 else known[which % len(known)]
-        holder = HOLDERS[who % 2] if who % 4 else "somebody else"
+        holder = HOLDERS[who % 2] if who % 4 else "another holder"
         return Wish("confirm" if verb == "confirm" else "cancel", holder, id_)
 
     async def _twice(self, one: int, two: int, three: int) -> list[tuple[uuid.UUID, str, Wish, str]]:
@@ -148,7 +148,7 @@ class Run:
         return list(await asyncio.gather(self._ask(wish, key), self._ask(again, key)))
 
     async def _at_the_deadline(self, which: int) -> list[tuple[uuid.UUID, str, Wish, str]]:
-        """A hold of 1 s at most; when it is about to end, everybody comes: its holder, the sweeper, and a rival."""
+        """A hold of 1 s at most; just before its deadline its holder, the sweeper and a rival act at once."""
         name = self.names()[which % 5]
         now = datetime.now(self.began.tzinfo)
         first = Wish("hold", "h1", "", (name,), None, now + timedelta(milliseconds=120), 900.0)
@@ -249,7 +249,7 @@ class Run:
             self.allocations.append(made)
 
     async def _move(self, verb: str, allocation: uuid.UUID) -> None:
-        # A step that does not fit where the allocation stands is refused or does nothing; a rival may have been faster.
+        # A step that does not fit the allocation's state is refused or does nothing; a rival may have been faster.
         with contextlib.suppress(Problem, AssertionError, StopIteration):
             if verb == "run":
                 await provision(self.context, self.url, allocation)
@@ -259,7 +259,7 @@ class Run:
                 await clean_up(self.context, self.url, allocation)
 
     async def _ask(self, wish: Wish, key: str | None = None) -> tuple[uuid.UUID, str, Wish, str]:
-        """Do it as the API would; the code that its client is told."""
+        """Execute it as the API would; return the response's code."""
         key = key or uuid.uuid4().hex
         tenant = self.seeded.tenant_id
         try:

@@ -1,4 +1,4 @@
-"""Drives the model by a log: every event must be something that the model would have done then, and had to be told.
+"""Drives the model by a log: every event must be a transition that the model allows then and requires an event for.
 
 A divergence says at which version, what the run did, and why the model would not have.
 """
@@ -39,8 +39,8 @@ class Replay:
         return self.states[bisect.bisect_right(self.versions, version) - 1]
 
     def between(self, since: int, until: int) -> list[State]:
-        """The states after `since` and after each later event below `until`: what somebody who began at `since` and was
-        done by `until` may have seen.
+        """The states after `since` and after each later event below `until`: what a reader that began at `since` and ended by
+        `until` may have seen.
         """
         first = bisect.bisect_right(self.versions, since) - 1
         return self.states[first : max(first + 1, bisect.bisect_left(self.versions, until))]

@@ -1,7 +1,7 @@
 """Hold, confirm, cancel, expire, release, turn over: (state, command, clock) -> (state, outcome).
 
 The clock is the instant by which the database judged. A refused command changes nothing, with one exception: a hold past
-its deadline that somebody wants to confirm, cancel or use expires then and there.
+deadline that a confirm, cancel or use refers to expires in that command.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class ByHolder:
-    """Confirm or cancel of a reservation, by a tenant who says who holds it."""
+    """Confirm or cancel of a reservation by a tenant that names the holder."""
 
     tenant: str
     reservation: str
@@ -48,7 +48,7 @@ class ByHolder:
 
 @dataclass(frozen=True, slots=True)
 class TurnOver:
-    """One of the reservation's claims, named by its units, becomes an allocation's. `waits`: somebody is still on them."""
+    """One of the reservation's claims, named by its units, becomes an allocation's. `waits`: the units are still occupied."""
 
     by: ByHolder
     allocation: str
@@ -72,7 +72,7 @@ def hold(state: State, reservation: str, command: Hold, clock: datetime) -> tupl
 
 
 def objections_to_hold(state: State, command: Hold, clock: datetime) -> list[Outcome]:
-    """Every reason to refuse it; which of several is named first is nobody's promise."""
+    """Every reason to refuse it; the order of several reasons is not promised."""
     found = []
     if unknown := [name for name in command.resources if name not in state.resources]:
         found.append(Outcome("resource_not_found", f"{unknown}"))
@@ -87,7 +87,7 @@ def objections_to_hold(state: State, command: Hold, clock: datetime) -> list[Out
     units: set[int] = set()
     for rectangle, _ in command.rectangles:
         if units & rectangle:
-            found.append(Outcome("resource_busy", "two of its own claims overlap"))
+            found.append(Outcome("resource_busy", "two of its claims overlap"))
         units |= rectangle
         if owners := state.rights_to(rectangle, command.starts_at, command.ends_at):
             found.append(Outcome("resource_busy", f"{sorted(rectangle)} belong to {owners}"))
@@ -153,7 +153,7 @@ def release(state: State, reservation: str, clock: datetime) -> tuple[State, Out
 
 
 def fail(state: State, reservation: str) -> tuple[State, Outcome]:
-    """A confirmed one whose allocation could not be started ends `cancelled`, by nobody's wish."""
+    """A confirmed one whose allocation could not be started ends `cancelled`, without a request."""
     found = state.reservations.get(reservation)
     if found is None:
         return state, Outcome("reservation_not_found")
@@ -178,7 +178,7 @@ def turn_over(state: State, command: TurnOver, clock: datetime) -> tuple[State, 
     (claim,) = mine
     others = state.perhaps_on(claim.units)
     if command.waits and not others:
-        return state, Outcome("invalid_state", f"nobody is on {sorted(claim.units)}")
+        return state, Outcome("invalid_state", f"{sorted(claim.units)} have no occupant")
     if not command.waits and (found.starts_at > clock or state.occupants_of(claim.units)):
         return state, Outcome("invalid_state", f"begins at {found.starts_at}; on its units: {others}")
     rest = tuple(other for other in found.claims if other is not claim)

@@ -22,7 +22,7 @@ FINAL_ALLOCATIONS = ("released", "failed")
 class Claim:
     """Units × time. `ends_at` None: open-ended. `gpus` is what it costs in quota.
 
-    `occupied` None: the log does not say (a proven cleanup after a failure is no event); what follows tells.
+    `occupied` None: the log does not say (a proven cleanup after a failure emits no event); later events decide.
     """
 
     units: frozenset[int]
@@ -128,7 +128,7 @@ class State:
             yield f"allocations/{id_}", allocation.claim
 
     def rights_to(self, units: frozenset[int], starts_at: datetime, ends_at: datetime | None) -> list[str]:
-        """Who has the right to one of these units at some instant of the window."""
+        """The owners of a right to one of these units at some instant of the window."""
         return [
             owner
             for owner, claim in self.claims()
@@ -136,9 +136,9 @@ class State:
         ]
 
     def occupants_of(self, units: frozenset[int]) -> list[str]:
-        """Who is certainly on one of these units."""
+        """The certain occupants of these units."""
         return [owner for owner, claim in self.claims() if claim.occupied and claim.units & units]
 
     def perhaps_on(self, units: frozenset[int]) -> list[str]:
-        """Who may be on one of these units, certainly or as far as the log says."""
+        """The occupants of these units, certain or possible as far as the log says."""
         return [owner for owner, claim in self.claims() if claim.occupied is not False and claim.units & units]

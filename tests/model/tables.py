@@ -79,7 +79,7 @@ def read_tables(connection: psycopg.Connection[Any]) -> Tables:
 
 
 def differences(state: State, tables: Tables) -> list[str]:
-    """One sentence for each thing of which model and tables say something else."""
+    """One sentence for each difference between model and tables."""
     return [*_of_reservations(state, tables), *_of_claims(state, tables), *_of_allocations(state, tables),
             *_of_quotas(state, tables), *_of_operations(state, tables)]  # fmt: skip
 
@@ -93,7 +93,7 @@ def _of_reservations(state: State, tables: Tables) -> Iterator[str]:
         if theirs != mine:
             yield f"reservation {id_}: the table says {_said(theirs)}, the model {_said(mine)}"
     for id_ in tables.reservations.keys() - state.reservations.keys():
-        yield f"reservation {id_}: the table says {_said(tables.reservations[id_])}, the log never told of it"
+        yield f"reservation {id_}: the table says {_said(tables.reservations[id_])}, the log has no event of it"
 
 
 def _of_claims(state: State, tables: Tables) -> Iterator[str]:

@@ -69,12 +69,12 @@ BUGS = [
     Bug(
         "back-to-back is overlap", "rivals_for(uuid[], text[], int8multirange, tstzrange, timestamptz)",
         "c.during && p_window", "tstzrange(lower(c.during), upper(c.during), '[]') && p_window",
-        "told resource_busy",
+        "answered resource_busy",
     ),
     Bug(
         "a hold past its deadline is in the way for ever",
         "rivals_for(uuid[], text[], int8multirange, tstzrange, timestamptz)",
-        "r.expires_at <= p_now", "r.expires_at <= p_now - interval '1 hour'", "told resource_busy",
+        "r.expires_at <= p_now", "r.expires_at <= p_now - interval '1 hour'", "answered resource_busy",
     ),
     Bug(
         "confirm ignores the deadline", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
@@ -82,19 +82,19 @@ BUGS = [
     ),
     Bug(
         "confirm ignores the holder", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
-        "found_.holder_id <> p_holder", "false", "asked for by 'somebody else'",
+        "found_.holder_id <> p_holder", "false", "asked for by 'another holder'",
     ),
     Bug(
         "an expired hold keeps its units", "close_reservation_claims(uuid)",
         "owner_id = p_id", "owner_id = p_id and false", "there is a row",
     ),
     Bug(
-        "a transition is not told", "advance_reservation(uuid, text, bigint, text, text, jsonb, timestamptz, float8, text, text)",
+        "a missing event", "advance_reservation(uuid, text, bigint, text, text, jsonb, timestamptz, float8, text, text)",
         "insert into outbox (event_id, event_type", "insert into gone (event_id, event_type", "the log has no",
         "create table gone (like outbox including defaults including identity)",
     ),
     Bug(
-        "what found nothing left to do is not told", "tell_committed(uuid, text, integer, text, text)",
+        "a command without effect emits no event", "tell_committed(uuid, text, integer, text, text)",
         "insert into outbox", "insert into gone", "the log has no outcome of it",
         "create table gone (like outbox including defaults including identity)",
     ),
@@ -106,7 +106,7 @@ BUGS = [
 
 
 def play(url: str) -> list[str]:
-    """The story on a database of its own; what the oracle says of it."""
+    """Run the story on a new database; return the oracle's findings."""
 
     async def run() -> list[str]:
         context = make_context(url, pool_size=6)
@@ -168,7 +168,7 @@ def keeping_the_quota(patch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def losing_refusals(patch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A refusal is answered and stored, but not told."""
+    """A refusal is answered and stored, but emits no event."""
     patch.setattr(
         refusals,
         "_STORE",
@@ -182,7 +182,7 @@ def losing_refusals(patch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def forgetting_refusals(patch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A refusal is neither stored nor told."""
+    """A refusal is neither stored nor emitted."""
 
     async def forget(_: object, refused: list[refusals.Refused]) -> list[object]:
         return [one.refusal for one in refused]
@@ -200,7 +200,7 @@ def refusing_for_nothing(patch: pytest.MonkeyPatch) -> Iterator[str]:
         return ResourceBusy.in_window([]) if next(calls) % 2 else await hold_once(*args)  # type: ignore[arg-type]
 
     patch.setattr(hold_resources, "hold_once", refuse)
-    yield "told resource_busy"
+    yield "answered resource_busy"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever several clients do at once, the model follows the log to the tables, and everything told was justified."""
+"""With several clients at once, the model follows the log to the tables, and every response was justified."""
 
 from __future__ import annotations
 

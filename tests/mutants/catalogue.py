@@ -12,10 +12,11 @@ from tests.mutants import (
     operations,
     reservations,
     tenants,
+    verbs,
     webhooks,
     worker,
 )
 from tests.mutants.mutant import Mutant
 
-MODULES = (allocations, reservations, nodes, tenants, billing, operations, log, webhooks, worker, agent, client)
+MODULES = (allocations, reservations, nodes, tenants, billing, operations, log, webhooks, worker, agent, client, verbs)
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

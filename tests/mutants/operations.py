@@ -7,7 +7,7 @@ from tests.mutants.node_ids import check, foreign
 
 MUTANTS: list[Mutant] = [
     Mutant(
-        "a stored operation is told to every tenant",
+        "a stored operation is returned to every tenant",
         "operations",
         "orchestrator/operations/store/questions.py",
         ("created_at, retire_after\nfrom operations where scope = :scope and key = :key\n"),

@@ -104,7 +104,7 @@ def test_a_forged_task_is_counted_and_gets_no_report_and_blocks_no_other_task(pl
 
 def test_the_servers_clock_decides_not_the_nodes(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
-        # The server lives a month ahead of this machine; so do its certificates' dates, but those TLS judges itself.
+        # The server's clock is a month ahead of this machine; so are its certificates' dates, except those that TLS checks.
         plane.certificate_age = dt.timedelta(days=30)
         plane.certificate_life = dt.timedelta(days=90)
         plane.clock_offset = dt.timedelta(days=30)

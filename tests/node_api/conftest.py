@@ -125,7 +125,7 @@ class NodeListener:
 def listener(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: LocalPostgres, migrated_template: str
 ) -> Iterator[NodeListener]:
-    """A running node listener, shared by the tests of a module: each makes nodes of its own."""
+    """A running node listener, shared by the tests of a module; each test enrols new nodes."""
     with copied_database(postgres_server, migrated_template) as url:
         found = NodeListener(tmp_path_factory.mktemp("node-api"), url)
         found.process.spawn()

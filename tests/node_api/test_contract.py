@@ -1,4 +1,4 @@
-"""The node listener's OpenAPI document tells the truth: generated requests, good and bad, over mTLS."""
+"""The node listener implements its OpenAPI document: generated requests, good and bad, over mTLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DISCRETIONARY = frozenset({"/node/v1/tasks/{task_id}/result", "/node/v1/certific
 
 @dataclass(frozen=True)
 class Enrolled:
-    """The listener, and the files of a node that is enrolled there, with a task of its own."""
+    """The listener, the files of a node that is enrolled there, and a task of that node."""
 
     url: str
     certificate: Path

@@ -1,4 +1,4 @@
-"""A node proves who it is on every call, and gets its own tasks only, each at least once (P10; failures 8 and 25)."""
+"""A node proves its identity on every call, and gets only its own tasks, each at least once (P10; failures 8 and 25)."""
 
 from __future__ import annotations
 

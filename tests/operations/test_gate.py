@@ -20,7 +20,7 @@ REPLAYED = Answer(201, '{"a": 1}', replayed=True)
 
 
 class Clock:
-    """Goes by when told to."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 50.0
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Running:
-    """An operation that ends when told to; counts how often it ran."""
+    """An operation that ends when the test says so; counts its runs."""
 
     def __init__(self, answer: Answer = DONE) -> None:
         self.runs = 0
@@ -131,7 +131,7 @@ def test_duplicates_in_flight_wait_for_the_first(count: int) -> None:
 def test_a_first_attempt_that_fails_leaves_one_duplicate_to_run_and_the_rest_to_wait() -> None:
     async def scene() -> None:
         gate, failing, second, third = Gate(GateSettings()), Running(), Running(), ended()
-        failing.failure = OutcomeUnknown("nobody knows")
+        failing.failure = OutcomeUnknown("the connection was lost")
         first = asyncio.create_task(gate.answer(ONE, failing))
         await failing.began.wait()
         waiting = [asyncio.create_task(gate.answer(ONE, run)) for run in (second, third, third)]
@@ -152,7 +152,7 @@ def test_a_first_attempt_that_fails_leaves_one_duplicate_to_run_and_the_rest_to_
 def test_an_unknown_outcome_is_never_an_answer() -> None:
     async def scene() -> None:
         gate, failing = Gate(GateSettings()), ended()
-        failing.failure = OutcomeUnknown("nobody knows")
+        failing.failure = OutcomeUnknown("the connection was lost")
         for _ in range(2):
             with pytest.raises(OutcomeUnknown):
                 await gate.answer(ONE, failing)

@@ -1,4 +1,4 @@
-"""Asking about a key fences it off: whoever comes later is refused on every path, whoever came before is reported."""
+"""A status query fences a key: a later request is refused on every path, an earlier one is reported."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_before_the_horizon_nobody_can_say_and_nothing_is_fenced(database_url: s
 
     told, answer, again = run(database_url, scene)
     assert (told.state, told.known) == (OperationState.RETIRED, None)
-    assert (answer.status, again.state) == (200, OperationState.COMMITTED), "what is still known is told, however old"
+    assert (answer.status, again.state) == (200, OperationState.COMMITTED), "a stored record is returned, however old"
     assert effect.runs == 1
     assert count(database_url, "select count(*) from outbox where event_type = 'operation.refused'") == 0
 
@@ -305,7 +305,7 @@ def test_a_first_attempt_in_the_future_is_refused_and_fences_nothing(database_ur
 
 
 def test_a_creation_outlives_its_operation_in_every_answer(database_url: str) -> None:
-    """The record is retired, the allocation stands: asked, retried, retried where it would be refused, used otherwise."""
+    """The operation's record is retired, the allocation remains: queried, retried, retried when refused, reused."""
     fleet = Fleet(database_url, slice_nodes=1)
     tenant = fleet.tenant()
     create = create_of(tenant, gpus=8)

@@ -54,7 +54,7 @@ class RelayProcess:
             self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
     def ok(self) -> dict[str, Any]:
-        """What /ok answers; empty while nobody answers."""
+        """The document of /ok; empty while the relay does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ok", timeout=5) as answer:
                 return dict(json.load(answer))
@@ -130,7 +130,7 @@ def head_version(database: psycopg.Connection) -> int:
 
 
 def asked(nats_url: str, ask: Callable[[Client], Any]) -> Any:
-    """The result of the coroutine `ask` with a connection of its own."""
+    """The result of the coroutine `ask` over a new connection."""
 
     async def run() -> Any:
         client = await nats.connect(nats_url, allow_reconnect=False)

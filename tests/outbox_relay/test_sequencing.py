@@ -46,7 +46,7 @@ class Writers:
         self.rollbacks = 0
 
     def count_up(self, connection: psycopg.Connection, subject: int) -> uuid.UUID:
-        """Count a subject up by one and leave the event of it: its count tells cause from effect."""
+        """Count a subject up by one and emit its event: the count separates cause from effect."""
         row = connection.execute(
             "update subjects set count = count + 1 where id = %s returning tenant_id, count", (subject,)
         ).fetchone()
@@ -76,7 +76,7 @@ class Writers:
 
     def stay_open(self) -> None:
         """Hold one low outbox id uncommitted until hundreds of higher ones are committed."""
-        subject = SUBJECTS + 1  # nobody else's, so nobody waits
+        subject = SUBJECTS + 1  # used by no other writer, so no lock is awaited
         with psycopg.connect(self.database_url) as connection:
             while not self.enough.is_set():
                 event = self.count_up(connection, subject)

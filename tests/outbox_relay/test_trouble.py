@@ -66,7 +66,7 @@ def make_stream(nats_url: str, configuration: StreamConfig) -> None:
 
 
 def publish_foreign(nats_url: str) -> None:
-    """Somebody else's message in the log's stream."""
+    """Publish another client's message to the log's stream."""
 
     async def publish(client: Client) -> None:
         await client.jetstream().publish("berth.events.operator.foreign", b"{}")

@@ -23,7 +23,7 @@ def position(database: psycopg.Connection) -> int:
 
 
 def drop_all(database: psycopg.Connection) -> None:
-    """Truncate as far as may be."""
+    """Truncate as far as allowed."""
     while (outcome := truncate(database)) in ("dropped", "busy"):
         continue
     assert outcome in ("kept", "held")

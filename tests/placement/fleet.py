@@ -74,7 +74,7 @@ class Fleet:
 
     @staticmethod
     def watcher(url: str) -> psycopg.Connection[tuple[Any, ...]]:
-        """Another session, to look at what the first ones do."""
+        """Another session, which observes the first ones."""
         return psycopg.connect(url, autocommit=True)
 
     def overlaps(self) -> object:

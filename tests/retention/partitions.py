@@ -63,7 +63,7 @@ def first(database: psycopg.Connection[Any]) -> int:
 
 
 def truncate(database: psycopg.Connection[Any], *, age_seconds: float = 0.0, versions_min: int = 1) -> str:
-    """What became of a look at the log's beginning."""
+    """Run one truncation; return its outcome."""
     row = database.execute("select outcome from log_truncate(%s, %s)", (age_seconds, versions_min)).fetchone()
     assert row is not None
     return str(row[0])

@@ -1,4 +1,4 @@
-"""Operators look who keeps the log, and forget who will not come again (docs/reference/log-retention.md)."""
+"""Operators list the consumers that keep the log, and remove abandoned ones (docs/reference/log-retention.md)."""
 
 from __future__ import annotations
 

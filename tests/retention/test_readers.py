@@ -21,7 +21,7 @@ from tests.retention.partitions import append, cut_log, first, head, published, 
 
 PARTITION = 500
 KEPT_FROM = 2 * PARTITION
-# So large that what the kernel takes for a reader that stands still is a part of the story.
+# So large that the kernel's socket buffers, which a stopped reader fills, do not matter.
 ENLARGE = "update log set payload = jsonb_build_object('text', repeat('x', 20000)) where version > %s"
 
 
@@ -76,7 +76,7 @@ def test_a_reader_in_the_middle_is_told_and_comes_again_to_410(url: str, tmp_pat
             assert (gone["first_version"], gone["version"]) == (KEPT_FROM, head(database))
         told[late] += events_of(streams[late], 59)
         require_chained(told[late], 0)
-        assert told[late][-1].version == head(database), "nothing of its own was dropped"
+        assert told[late][-1].version == head(database), "no event of the reader was dropped"
         for caller, after in ((admin, KEPT_FROM - 1), (late, 0)):
             with subscribed(caller, after=after) as stream:
                 assert events_of(stream, 1)[0].version == (KEPT_FROM if caller is admin else told[late][0].version)

@@ -40,7 +40,7 @@ class World:
         self.tenant = new_tenant(self.admin)
 
     def run(self, query: Any, *arguments: Any) -> Any:
-        """Run a query of the control plane where its database lives."""
+        """Run a query of the control plane in its event loop."""
         assert self.http.portal is not None
         return self.http.portal.call(query, self.services.context.database, *arguments)
 
@@ -62,7 +62,7 @@ def world(
 
 
 class Stories(RuleBasedStateMachine):
-    """What the log keeps is what the model says, whoever asks."""
+    """The log keeps what the model keeps, for every reader."""
 
     world: World
 
@@ -80,7 +80,7 @@ class Stories(RuleBasedStateMachine):
         cut_log(self.world.database, PARTITION)
 
     def count_events(self) -> None:
-        """Requests leave events of their own: they are in the log like others."""
+        """Requests emit events too: they are in the log like others."""
         append(self.world.database, 0)
         rows = self.world.database.execute(
             "select version, tenant_id::text from log where version > %s order by version", (self.head,)
@@ -139,7 +139,7 @@ class Stories(RuleBasedStateMachine):
 
     @rule(versions_min=st.sampled_from([1, 1, 15]))
     def truncate(self, versions_min: int) -> None:
-        """Nothing that is needed goes, nothing out of order; what nobody needs goes."""
+        """Nothing that is needed is dropped, nothing out of order; what no consumer needs is dropped."""
         end = (self.first // PARTITION + 1) * PARTITION
         if end > self.head or self.head - end + 1 < versions_min:
             expected = "kept"
@@ -150,7 +150,7 @@ class Stories(RuleBasedStateMachine):
         assert truncate(self.world.database, versions_min=versions_min) == expected
 
     def needs(self) -> Iterator[int]:
-        """From which version on each of those who need the log needs it."""
+        """For each consumer of the log, the first version that it needs."""
         for (by_tenant, _), version in self.pins.items():
             yield max(1, version, self.head - TENANT_VERSIONS_MAX if by_tenant else 0)
         for position in self.positions.values():
@@ -158,7 +158,7 @@ class Stories(RuleBasedStateMachine):
 
     @rule(after=st.floats(0, 1), own=st.booleans())
     def read(self, after: float, own: bool) -> None:
-        """Who comes again is told all that follows, or that some of it is gone."""
+        """A resuming reader receives all that follows, or an error that some of it is dropped."""
         place = round(self.head * after)
         tenant_id = self.world.tenant.tenant_id if own else None
         meant = [v for v, owner in self.owners.items() if v > place and (not own or owner == str(tenant_id))]

@@ -1,4 +1,4 @@
-"""The worker truncates by itself, tells who keeps it from that, and so do the metrics and `berth doctor`."""
+"""The worker truncates and logs what prevents it; metrics and `berth doctor` report the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def swept(url: str, rounds: int) -> None:
 
 
 def metric(gauge: str, **labels: str) -> float | None:
-    """What this process tells."""
+    """The value of this process's metric."""
     return REGISTRY.get_sample_value(gauge, labels)
 
 

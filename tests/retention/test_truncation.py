@@ -1,4 +1,4 @@
-"""Whole partitions are dropped, the oldest first, when they are old enough and nobody needs them; nobody waits for it long."""
+"""Whole partitions are dropped, oldest first, when they are old enough and unneeded; no session waits long for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def database(database_url: str) -> Iterator[psycopg.Connection]:
 
 
 def blocked(database: psycopg.Connection) -> tuple[bool, int | None]:
-    """Whether somebody keeps what is old enough, and below which version."""
+    """Whether a consumer keeps what is old enough, and below which version."""
     row = database.execute("select blocked_since is not null, blocked_below from log_truncation").fetchone()
     assert row is not None
     return row
@@ -125,7 +125,7 @@ def test_nobody_waits_long_for_a_drop_that_has_to_wait(database: psycopg.Connect
         assert number_of(database, "select count(*) from log") == 26
     with psycopg.connect(database_url) as coming:
         coming.execute("select version from log_first for no key update")
-        assert truncate(database) == "busy", "somebody is about to say what it needs"
+        assert truncate(database) == "busy", "a consumer is registering its position"
     assert truncate(database) == "dropped"
 
 

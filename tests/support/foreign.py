@@ -34,7 +34,7 @@ class Owned:
     views: tuple[str, ...]
 
     def state(self) -> list[Any]:
-        """What the tenant reads of its own objects, without times of the answer."""
+        """What the tenant reads of its objects, without the times of the responses."""
         answers = [self.tenant.http.get(path, headers=bearer(self.tenant)) for path in self.views]
         return [(answer.status_code, stable(answer.json())) for answer in answers]
 

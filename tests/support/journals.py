@@ -40,7 +40,7 @@ def report(fence: int, ok: bool = True) -> ResultReport:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[AnyRecord]:
-    """Lives of a few tasks, each up to some point, in order of time."""
+    """Lifecycles of a few tasks, each up to some point, in order of time."""
     records: list[AnyRecord] = []
     for number in range(1, draw(st.integers(1, 6)) + 1):
         task = body(number, number * 10, slots=(draw(st.integers(0, 3)),), allocation=draw(st.integers(1, 3)))

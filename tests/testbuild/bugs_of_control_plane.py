@@ -65,7 +65,7 @@ def take_every_result() -> None:
 
 
 def commit_key_apart() -> None:
-    """The key is stored in a transaction of its own, after that of the effect."""
+    """The key is stored in a separate transaction, after that of the effect."""
     from orchestrator.operations import execution
     from orchestrator.operations.store import operations
 
@@ -117,7 +117,7 @@ def believe_that_ended_is_done() -> None:
 
 
 def forget_tombstones() -> None:
-    """Who asks for a key that nobody has used is told so, and nothing keeps a late request from running."""
+    """A status query of an unused key says so, and nothing keeps a late request from running."""
     from orchestrator.operations.store import questions as asking
 
     async def lift(tx: Any, scope: Any, key: str, *_: Any) -> None:

@@ -1,8 +1,8 @@
 """Bugs that a process of the test build can be started with (BERTH_PLANTED_BUG): each breaks one promise on purpose.
 
 A bug is a function without arguments that patches modules of ours; it imports what it patches itself. Bugs of the
-database are SQL, run after the migrations by whoever starts the stack. A bug may have a part in both. Which checker
-catches which bug stands in docs/explanation/campaign.md and is tested in tests/campaign.
+database are SQL, run after the migrations by the caller that starts the stack. A bug may have a part in both. Which checker
+catches which bug is in docs/explanation/campaign.md and is tested in tests/campaign.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The test build's launcher: refuses what it does not know, dies where it is told to, and is no part of the product."""
+"""The test build's launcher: refuses unknown options, dies at the named place, and is no part of the product."""
 
 from __future__ import annotations
 

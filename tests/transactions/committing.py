@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from orchestrator.http.services import Services
 from tests.api.calling import Caller
 
 _numbers = itertools.count(1)
@@ -54,7 +55,7 @@ def unchanged_range(begin: bytes, end: bytes, version: int | None = None) -> Mem
 
 
 def new_request_id() -> str:
-    """A request_id that nobody used."""
+    """A new request_id."""
     return f"request-{next(_numbers)}-{uuid.uuid4().hex}"
 
 
@@ -133,3 +134,12 @@ class Keys:
     def version(self) -> int:
         """The log's version."""
         return int(self.send("GET", "/version").json()["version"])
+
+
+def services_of(keys: Keys) -> Services:
+    """The parts of the application that a tenant calls."""
+    layer: Any = keys.caller.http
+    while not hasattr(layer, "_services"):
+        layer = getattr(layer, "app", None) or layer._app
+    found: Services = layer._services
+    return found

@@ -69,7 +69,7 @@ def judge(history: list[Told], model: Model) -> None:
     assert len(set(versions)) == len(versions)
     latest = float("-inf")
     for told in reversed(ordered):
-        # Nobody who comes later in the order had ended before this one began.
+        # No later one in the order had ended before this one began.
         assert latest == float("-inf") or told.began <= latest, told
         latest = told.ended if latest == float("-inf") else min(latest, told.ended)
     for told in ordered:

@@ -1,4 +1,4 @@
-"""Commits, one at a time: what is judged, what is applied, what is told (reference: weaseldb-api)."""
+"""Commits, one at a time: preconditions, effects, responses (reference: weaseldb-api)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from psycopg.types.json import Jsonb
 from starlette.testclient import TestClient
 
-from orchestrator.http.services import Services
 from tests.api.calling import new_tenant, problem
 from tests.api.conftest import PublicApi
 from tests.api.processes import wait_for
@@ -21,6 +20,7 @@ from tests.transactions.committing import (
     delete,
     new_request_id,
     put,
+    services_of,
     unchanged,
     unchanged_range,
 )
@@ -71,7 +71,7 @@ def test_a_point_read_sees_writes_and_deletes_of_its_key_only(keys: Keys) -> Non
     assert told["conflicts"] == [unchanged(b"k", first)]
     assert told["version"] > second
     assert keys.value(b"x") is None
-    # What was told in the refusal is good enough to go on with; a key that is not there is a read like any other.
+    # The version from the refusal is a valid precondition; a missing key is a read like any other.
     third = keys.committed([delete(b"k")], [unchanged(b"k", told["version"]), unchanged(b"x", told["version"])])
     assert keys.commit([], [unchanged(b"k", third - 1)])["status"] == "not_committed"
     keys.committed([], [unchanged(b"k", third)])
@@ -118,12 +118,12 @@ def test_another_leader_commits_nothing(keys: Keys) -> None:
 
 def test_versions_of_an_older_leader_satisfy_nothing(api: PublicApi, keys: Keys) -> None:
     version = keys.committed([put(b"k", b"1")])
-    # As an accepted failover leaves it: what was told before was written by another one.
+    # As an accepted failover leaves it: another leader wrote what clients have read.
     api.database.execute("update log set leader_id = 'the one before' where version <= %s", (version,))
     told = keys.commit([put(b"k", b"2")], [unchanged(b"never", version)])
     assert told["status"] == "not_committed"
     keys.committed([put(b"k", b"2")], [unchanged(b"k", told["version"])])
-    api.database.execute("update log_head set leader_id = 'nobody accepted it'")
+    api.database.execute("update log_head set leader_id = 'not accepted'")
     try:
         refused = problem(keys.try_commit([put(b"k", b"3")]), 503, "leader_unaccepted")
     finally:
@@ -212,15 +212,6 @@ def test_what_the_log_no_longer_tells_is_told_as_such(api: PublicApi, keys: Keys
         api.database.execute(missing)
         api.database.execute("update log_first set version = %s", first)
         api.database.execute("drop table kept")
-
-
-def services_of(keys: Keys) -> Services:
-    """The parts of the application that a tenant calls."""
-    layer: Any = keys.caller.http
-    while not hasattr(layer, "_services"):
-        layer = getattr(layer, "app", None) or layer._app
-    found: Services = layer._services
-    return found
 
 
 def counted(api: PublicApi, keys: Keys) -> tuple[object, ...]:

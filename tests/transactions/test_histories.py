@@ -53,7 +53,7 @@ reads = st.one_of(names.map(unchanged), ranges.map(lambda pair: unchanged_range(
 commits = st.fixed_dictionaries(
     {
         "operations": st.lists(operations, max_size=4),
-        # How many versions ago each was read, of those that were told.
+        # How many versions ago each was read, of those known.
         "reads": st.lists(st.tuples(reads, st.integers(0, 3)), max_size=3),
     }
 )
@@ -87,7 +87,7 @@ def test_every_commit_is_answered_as_the_model_says(
 
 
 def live(keys: Keys, seed: int, rounds: int) -> list[Told]:
-    """A client that reads what it then depends on, and writes what nobody else writes."""
+    """A client that writes values derived from its reads, to keys that no other client writes."""
     chance = random.Random(seed)
     history = []
     for number in range(rounds):

@@ -1,1 +1,1 @@
-"""Webhooks: what is sent where, how it is signed, tried again, told, and kept within bounds (docs/reference/webhooks.md)."""
+"""Webhooks: selection, signatures, retries, delivery records and bounds (docs/reference/webhooks.md)."""

@@ -110,7 +110,7 @@ class Desk:
         )
 
     def deliveries(self, owner: Caller, webhook: Any) -> list[Any]:
-        """What the owner is told, the oldest first."""
+        """The deliveries that the owner reads, oldest first."""
         return owner.every(f"/webhooks/{webhook['id']}/deliveries", 50)[::-1]
 
 
@@ -128,7 +128,7 @@ async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
 
 @contextmanager
 def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any) -> Iterator[Desk]:
-    """An application that lets webhooks go anywhere, if not told otherwise."""
+    """An application that allows webhooks to any address, unless `settings` say otherwise."""
     with copied_database(postgres_server, template) as url:
         allowed = {"webhook_http_allowed": True, "webhook_private_addresses_allowed": True, "webhook_pending_max": 50}
         known = settings_over(url, directory).model_dump(exclude={"gate"})

@@ -1,4 +1,4 @@
-"""Endpoints that webhooks are sent to: real servers that do as they are told with each request."""
+"""Endpoints that webhooks are sent to: real servers with a prepared behaviour per request."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Receiver:
             link.sendall(b"z")
 
     def floods(self, link: socket.socket) -> None:
-        """Ten megabytes; `taken` is how many of them somebody took."""
+        """Ten megabytes; `taken` counts the bytes that were sent."""
         link.sendall(b"HTTP/1.1 500 No\r\ncontent-length: 10000000\r\n\r\n")
         for _ in range(1_000):
             link.sendall(b"\x00\xff" * 5_000)
@@ -152,7 +152,7 @@ def _read(link: socket.socket) -> Received:
     while b"\r\n\r\n" not in raw:
         part = link.recv(65_536)
         if not part:
-            raise OSError("nobody asks anything")
+            raise OSError("the connection was closed before a request")
         raw += part
     head, _, body = raw.partition(b"\r\n\r\n")
     line, *fields = head.decode().split("\r\n")

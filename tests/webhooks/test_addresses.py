@@ -166,7 +166,7 @@ def test_a_name_is_looked_at_each_time_and_all_of_it(desk: Desk, receiver: Recei
 
 
 def test_a_name_is_asked_for_once_an_attempt(desk: Desk, receiver: Receiver) -> None:
-    """What it becomes after it was looked at (DNS rebinding) is nobody's concern: the address is connected to."""
+    """Later answers of the resolver (DNS rebinding) have no effect: the checked address is connected to."""
     url = f"http://rebinding.example.com:{receiver.port}/hook"
     asked: list[str] = []
 

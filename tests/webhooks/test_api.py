@@ -1,4 +1,4 @@
-"""The API of webhooks: whose they are, what is told once, bounds, and bad input."""
+"""The API of webhooks: ownership, the secret returned once, bounds, and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that are slow, fat, rude or none at all: the message is tried again, and nobody else notices."""
+"""Endpoints that are slow, oversized, invalid or missing: the message is retried, and other webhooks are unaffected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
         ]  # fmt: skip
         assert all(one["duration_ms"] < 10_000 for one in told)
         assert len(told[3]["response_excerpt"]) <= 1_000
-        assert bad[3].taken < 10_000_000 * len(bad[3].received), "nobody reads it all"
+        assert bad[3].taken < 10_000_000 * len(bad[3].received), "the dispatcher does not read the whole body"
         assert all(one.most_at_once <= 4 for one in bad)
         for webhook in webhooks:
             assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204

@@ -1,4 +1,4 @@
-"""Events become messages: whose, which, signed how, tried again when, and what is told of it."""
+"""Events become messages: owner, types, signature, retries, and the delivery record."""
 
 from __future__ import annotations
 

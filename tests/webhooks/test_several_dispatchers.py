@@ -1,4 +1,4 @@
-"""Any number of dispatchers: nothing is sent twice but what somebody died with, and nothing is lost."""
+"""Any number of dispatchers: only a delivery that a dispatcher died with is sent twice, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_lease_that_ends_is_anothers_and_a_late_outcome_changes_nothing(desk: 
     desk.run(dead.round)
     assert len(taken) == 1
     desk.dispatch()
-    assert receiver.received == [], "it is somebody's"
+    assert receiver.received == [], "another dispatcher leases it"
     desk.due_now(webhook["id"])
     desk.dispatch()
     assert len(receiver.received) == 1

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 @dataclass(frozen=True)
 class Told:
-    """One span: who told it, and where it belongs. Ids are lower-case hex."""
+    """One span: the service that recorded it, and its parent. Ids are lower-case hex."""
 
     service: str
     name: str

@@ -56,7 +56,7 @@ class Tenant:
         return self.client.wait_for(allocation.allocation_id, set(states), WAIT_SECONDS)
 
     def phases(self, allocation: CreatedAllocation | Allocation) -> list[str]:
-        """What the timeline tells, in order: states and phases."""
+        """The timeline's states and phases, in order."""
         entries = self.client.iterate_timeline(allocation.allocation_id)
         return [str(entry.to if entry.kind == "transition" else entry.phase) for entry in entries]
 

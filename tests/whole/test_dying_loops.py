@@ -65,9 +65,9 @@ NEVER_ALONE = {
     "node_agent/journal.py": {"self._flush_once"},
     "node_agent/progress.py": {"self._send_waiting"},
 }
-"""Started beside something else, and no loop of its own: whoever started it, or a group of tasks, waits for its end, or
-it only shows what others do. The feed's tail lasts as long as it has subscribers: when it dies their streams end, and
-whoever comes again starts it anew. A socket ends with any of what is at work for it."""
+"""Not a loop that must survive: its starter or a task group awaits its end, or it only observes. The feed's tail lasts
+as long as it has subscribers: when it dies their streams end, and the next subscriber starts it anew. A socket ends
+with any of its tasks."""
 
 NODE = "eu-1-slice-1"
 """The only one whose GPUs these tests ask for."""

@@ -94,7 +94,7 @@ def event(whole: Whole, event_type: str, allocation_id: uuid.UUID) -> dict[str, 
 
 
 def blocked(node: Node) -> list[tuple[uuid.UUID | None, str | None]]:
-    """Who blocks slots of the node, and why."""
+    """The owners that block slots of the node, and why."""
     assert node.slots is not None
     return [(slot.holder, slot.code) for slot in node.slots if slot.state == "cleanup_blocked"]
 

@@ -50,7 +50,7 @@ def journal(whole: Whole) -> list[Any]:
 
 
 def stopped_in_the_middle(whole: Whole, tenant: Tenant) -> CreatedAllocation:
-    """An allocation whose provisioning is under way on an agent that stands still."""
+    """An allocation whose provisioning is in progress on a stopped agent."""
     node = whole.admin.get_node(NODE)
     whole.set_faults(node.id, SLOW_BOOT)
     made = tenant.create()
@@ -61,7 +61,7 @@ def stopped_in_the_middle(whole: Whole, tenant: Tenant) -> CreatedAllocation:
 
 
 def late_results(tenant: Tenant, made: CreatedAllocation) -> list[int | None]:
-    """The fences of which the timeline tells a late result: none twice. A release that was on its way to the agent when
+    """The fences of the timeline's late results: none twice. A release that was on its way to the agent when
     it was stopped makes one as well."""
     entries = tenant.client.iterate_timeline(made.allocation_id)
     fences = [entry.fence for entry in entries if entry.code == "late_result"]
@@ -96,7 +96,7 @@ def test_force_released_and_given_up_on_it_changes_nothing_when_it_comes_back(wh
     ended = tenant.wait(made, "release_failed")
     assert ended.failure is not None
     send(whole, signal.SIGCONT)
-    eventually(lambda: bool(late_results(tenant, made)), "the late result to be told")
+    eventually(lambda: bool(late_results(tenant, made)), "the late result to be recorded")
     after = tenant.client.get_allocation(made.allocation_id)
     assert (after.status, after.row_version, after.active_at) == ("release_failed", ended.row_version, None)
     assert free_slots(whole) == free - 1, "nothing has proven that it is clean"
@@ -119,7 +119,7 @@ def test_cancelled_and_expired_it_is_undone_when_it_comes_back(whole: Whole, ten
     if ended.status == "release_failed":
         tenant.client.release_allocation(made.allocation_id)
         tenant.wait(made, "released")
-    eventually(lambda: bool(late_results(tenant, made)), "the overtaken provision's result to be told")
+    eventually(lambda: bool(late_results(tenant, made)), "the overtaken provision's result to be recorded")
     assert "active" not in tenant.phases(made)
     assert free_slots(whole) == free
     eventually(lambda: told_once_and_never_again(whole, made), "every report to have been taken")
@@ -158,7 +158,7 @@ def test_what_an_admin_wrongly_called_absent_is_found_and_destroyed(whole: Whole
         whole.admin.destroy_orphan(node.id, uuid.uuid4(), reason="none")
     adopted = whole.admin.adopt_orphan(node.id, orphan.id, reason="wait a little", allocation_id=other.allocation_id)
     assert (adopted.state, adopted.adopted_for) == ("adopted", other.allocation_id)
-    whole.admin.destroy_orphan(node.id, orphan.id, reason="nobody's after all")
+    whole.admin.destroy_orphan(node.id, orphan.id, reason="it has no owner")
     eventually(lambda: _orphans(whole) == [], "the node to have proven its end")
     (ended,) = whole.admin.iterate_orphans(node.id, every=True)
     assert (ended.state, ended.destroyed_at is not None) == ("destroyed", True)
@@ -199,11 +199,11 @@ def test_what_vanished_from_its_node_is_told(whole: Whole, tenant: Tenant) -> No
     content = lease.read_bytes()
     guest.rename(aside)
     lease.unlink()
-    eventually(lambda: "missing_on_node" in _codes(tenant, made), "its absence to be told")
+    eventually(lambda: "missing_on_node" in _codes(tenant, made), "its absence to be recorded")
     assert tenant.client.get_allocation(made.allocation_id).status == "active"
     lease.write_bytes(content)
     aside.rename(guest)
-    eventually(lambda: "back_on_node" in _codes(tenant, made), "its return to be told")
+    eventually(lambda: "back_on_node" in _codes(tenant, made), "its return to be recorded")
     tenant.client.release_allocation(made.allocation_id)
     tenant.wait(made, "released")
     assert whole.violations() == []

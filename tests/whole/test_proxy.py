@@ -1,4 +1,4 @@
-"""The proxy does what it is told: what it holds back arrives later, whole; what it resets is gone."""
+"""What the proxy holds back arrives later, whole; what it resets is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proxies() -> Iterator[Proxies]:
 
 @pytest.fixture
 def proxy(proxies: Proxies) -> Iterator[Proxy]:
-    """In front of a server that answers what it is told, in capitals."""
+    """A proxy before a server that answers in capitals."""
     server = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
 

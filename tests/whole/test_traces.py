@@ -1,4 +1,4 @@
-"""One allocation is one trace, told by every process that had a hand in it (DESIGN §11)."""
+"""One allocation is one trace, with spans of every process that handled it (DESIGN §11)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_one_trace_follows_an_allocation_through_every_process(
     spans = collector.trace(trace_id)
     first = spans[0]
     assert (first.service, first.name, first.parent_id) == ("berth-orchestrator", "POST /api/v1/allocations", "")
-    assert first.span_id == trace_id[16:], "whoever knows the correlation id knows where to hang spans"
+    assert first.span_id == trace_id[16:], "the root span's id is the end of the correlation id"
     assert first.links == (CALLERS_TRACE,), "the caller finds the allocation's trace from its own"
     assert {span.service for span in spans if span.name in TOLD_BY_WORKER} == {"berth-worker"}
     assert not [span for span in spans if span.failed]
@@ -51,7 +51,7 @@ def _names(spans: list[Told]) -> set[str]:
 
 
 def _lost(spans: list[Told]) -> list[Told]:
-    """Those that hang below nobody."""
+    """Spans without a parent in the list."""
     known = {span.span_id for span in spans}
     return [span for span in spans[1:] if span.parent_id not in known]
 

@@ -1,4 +1,4 @@
-"""A stack of which every connection to a server goes through a proxy, with deadlines of seconds, and tenants at work."""
+"""A stack with a proxy before every connection to a server, with deadlines of seconds, and tenants at work."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TroubledStack(Stack):
         if plan.module == "node_agent":
             environment["BERTH_NODE_API_URL"] = self.endpoints.node_api_url
         for variable, server in SERVERS.items():
-            # The orchestrator is told its own address to hand on, and connects nowhere with it.
+            # The orchestrator passes this address on and does not connect with it.
             if variable in environment and not (plan.module == "orchestrator" and server == "node-api"):
                 environment[variable] = LAST_PORT.sub(
                     lambda port, server=server: str(  # type: ignore[misc]
@@ -98,7 +98,7 @@ class Life:
 
 @dataclass
 class Load:
-    """Two tenants that create and release until told to stop; afterwards everything is brought to its end."""
+    """Two tenants that create and release until stopped; afterwards every allocation is brought to its end."""
 
     whole: Whole
     seed: int = 7
@@ -151,7 +151,7 @@ class Load:
             tenant.client.exchange.retry_seconds = 30.0
             if life.made is None and life.refused is None:
                 self._try(tenant, life)
-            assert life.made is not None or life.refused is not None, "a key always tells in the end"
+            assert life.made is not None or life.refused is not None, "a key always has a definite outcome in the end"
             if life.made is not None and tenant.client.get_allocation(life.made.allocation_id).status != "failed":
                 tenant.client.release_allocation(life.made.allocation_id)
         for tenant, life in self.lives:
@@ -163,7 +163,7 @@ class Load:
 
 
 def require_all_well(whole: Whole) -> None:
-    """A new allocation lives its whole life, every unit is free again, and every promise was kept, on NATS too."""
+    """A new allocation passes its whole lifecycle, every unit is free again, and every promise was kept, on NATS too."""
     tenant = whole.tenant()
     for region in ("eu-1", "us-1"):
         made = tenant.create(region=region)

@@ -1,4 +1,4 @@
-"""Relay, worker and a NATS of its own for each test, or for a module's; Temporal is the session's, with a task queue for
+"""Relay, worker and NATS, started for each test or for a module; Temporal is the session's, with a task queue for
 each of them.
 """
 
@@ -39,7 +39,7 @@ def at_work(
     postgres_server: LocalPostgres, migrated_template: str, server_directory: Path, temporal_server: LocalTemporal,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Processes]:  # fmt: skip
-    """A relay and a worker for those tests of a module that need no settings of their own and kill nothing."""
+    """A relay and a worker for those tests of a module that use the default settings and kill nothing."""
     nats = LocalNats(server_directory / uuid.uuid4().hex / "nats", free_port(), free_port())
     nats.start()
     with copied_database(postgres_server, migrated_template) as url:

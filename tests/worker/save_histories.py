@@ -30,7 +30,7 @@ MACHINE = re.compile(r"\d+@\S+")
 
 
 def main() -> None:
-    """Run each story once over servers of its own and write the histories of its workflows."""
+    """Run each story once over new servers and write the histories of its workflows."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         postgres = LocalPostgres(directory / "postgres", free_port(), new_password(), {"fsync": "off"})

@@ -95,7 +95,7 @@ def test_a_refused_event_becomes_a_dead_letter_and_blocks_no_other(processes: Pr
 
     async def discard(context: Context) -> None:
         given = uuid.UUID(again["id"])
-        assert (await discard_dead_letter(context, operation(seeded), ADMIN, given, "nobody waits")).status == 200
+        assert (await discard_dead_letter(context, operation(seeded), ADMIN, given, "not needed")).status == 200
         answer = await retry_dead_letter(context, operation(seeded), ADMIN, given)
         assert json.loads(answer.body)["code"] == InvalidState.code
 
@@ -111,7 +111,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     seeded = seed(url)
     allocation_id = create_allocation(url, seeded)
     with connect(url) as connection:
-        # NATS knows the id already when the event comes, so a stub stands at its place (docs/reference/events.md).
+        # NATS knows the id already when the event arrives, so a stub takes its position (docs/reference/events.md).
         connection.execute(
             "insert into outbox (id, event_id, event_type, correlation_id, subject, payload) overriding system value"
             " select 0, event_id, 'test.before', correlation_id, subject, '{}' from outbox"

@@ -188,7 +188,7 @@ def test_a_wait_that_changed_since_it_was_read_is_not_taken_over(database_url: s
         assert not await take_over_wait(context, replace(waiting, notify="another"), "rescue")
         assert await take_over_wait(context, waiting, "rescue")
         assert task_of(database_url, allocation_id)["notify"] == "rescue"
-        assert not await take_over_wait(context, waiting, "second rescue"), "it is the first one's now"
+        assert not await take_over_wait(context, waiting, "second rescue"), "the first rescue owns it now"
         waiting = await look()
         await release(context, seeded, allocation_id)
         assert not await take_over_wait(context, waiting, "rescue")

@@ -120,7 +120,7 @@ def test_a_defect_of_an_item_is_not_hidden() -> None:
 
 
 def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_path: Path) -> None:
-    """Sweepers whose interval is a setting of their own name it; `sweep_seconds` is the default."""
+    """Sweepers whose interval is a separate setting name it; `sweep_seconds` is the default."""
     settings = Settings(
         database_url="postgresql://user:x@127.0.0.1:1/none", nats_url="nats://127.0.0.1:1",
         temporal_address="127.0.0.1:1", task_signing_key_file=write_signing_key(tmp_path / "key.pem"),

@@ -38,7 +38,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(processes: Processes) -> No
     wait_until(lambda: _states(url).get("provisioning", 0) >= 3, "some to be under way")
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    # The node reports while no worker lives; what it reported waits in the log.
+    # The node reports while no worker runs; what it reported waits in the log.
     answer_what_is_queued(url)
     processes.start_worker()
     play_nodes(url, dict.fromkeys(ids, "active"))

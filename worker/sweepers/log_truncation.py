@@ -12,7 +12,7 @@ from worker.metrics import LOG_BLOCKED, LOG_CURSOR_LAG, LOG_KEPT, SWEPT
 
 log = structlog.get_logger()
 CURSORS_SHOWN = 20
-RETRY_SOON = frozenset({Truncation.DROPPED, Truncation.BUSY})
+RETRY_SOON = frozenset({Truncation.DROPPED, Truncation.BUSY, Truncation.STORING})
 """After a drop there may be another; while the table was locked, no lock was waited for."""
 
 

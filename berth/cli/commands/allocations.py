@@ -41,7 +41,7 @@ COLUMNS: list[Column] = [
 ROWS: list[Column] = [
     ("id", lambda a: a.allocation_id), ("state", lambda a: a.status), ("sku", lambda a: a.sku),
     ("gpus", lambda a: f"{a.gpus} x {a.gpu_model}"), ("region", lambda a: a.region), ("image", lambda a: a.image),
-    ("name", lambda a: a.name), ("labels", lambda a: a.labels or None),
+    ("name", lambda a: a.name), ("labels", lambda a: a.labels or None), ("ssh keys", lambda a: a.ssh_key_ids or None),
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
     ("log in", _log_in),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),

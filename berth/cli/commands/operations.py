@@ -23,6 +23,7 @@ MEANS = {
 ROWS: list[Column] = [
     ("key", lambda o: o.key), ("state", lambda o: o.state), ("means", lambda o: MEANS.get(o.state)),
     ("status", lambda o: o.status), ("code", lambda o: o.code), ("subject", lambda o: o.subject_id),
+    ("version", lambda o: o.version),
     ("answer", lambda o: o.result), ("kept until", lambda o: o.retire_after),
 ]  # fmt: skip
 

@@ -11,6 +11,7 @@ declare
     busy    boolean;
     told    text;
     last_   boolean;
+    event   uuid;
 begin
     select * into item from jsonb_to_record(p_item) as i(
         reservation_id uuid, claim_id bigint, judged_at timestamptz, key text, own_key text, fingerprint text,
@@ -62,7 +63,8 @@ begin
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     values (case when busy then 'provisioning.waiting' else 'provisioning.requested' end, item.judged_at,
         made.correlation_id, made.tenant_id, 'allocations/' || made.id, item.key, item.request_id,
-        requested_payload(made.id, claim.fence, true));
+        requested_payload(made.id, claim.fence, true))
+    returning event_id into event;
 
     last_ := not exists (select from claims c where c.owner_id = item.reservation_id and c.owner_kind = 'reservation'
                          and c.closed_at is null);
@@ -70,5 +72,5 @@ begin
     update reservations r set gpus_held = r.gpus_held - made.gpus, row_version = r.row_version + (not last_)::integer
     where r.id = item.reservation_id;
     return jsonb_build_object('outcome', 'created', 'allocation_id', made.id, 'body', creation_body(made)::text,
-                              'waits', busy, 'last', last_);
+                              'waits', busy, 'last', last_, 'event_id', event);
 end $$;

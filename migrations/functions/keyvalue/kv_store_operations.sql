@@ -5,9 +5,9 @@ declare
     missing bigint;
 begin
     with stored as (
-        insert into operations (scope, key, fingerprint, status, code, body, subject_id, retire_after)
+        insert into operations (scope, key, fingerprint, status, code, body, subject_id, event_id, retire_after)
         select i.scope, i.key, decode(i.fingerprint, 'hex'), 200, i.answer ->> 'outcome', (i.answer -> 'body')::text,
-               (i.answer ->> 'event_id')::uuid, clock_timestamp() + make_interval(secs => i.retention_seconds)
+               (i.answer ->> 'event_id')::uuid, (i.answer ->> 'event_id')::uuid, clock_timestamp() + make_interval(secs => i.retention_seconds)
         from rows from (jsonb_to_recordset(p_items) as (scope uuid, key text, fingerprint text, retention_seconds float8),
                         unnest(p_answers)) as i(scope, key, fingerprint, retention_seconds, answer)
         where i.answer ->> 'outcome' in ('committed', 'not_committed')

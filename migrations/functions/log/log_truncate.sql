@@ -1,6 +1,7 @@
 -- Drops the oldest partition if it is no part of the newest `p_versions_min` versions, all of it is older than
--- `p_age_seconds`, and nobody needs it. `outcome`: dropped; kept (nothing is old enough); held (somebody needs it); busy
--- (readers or writers were not to be waited for); elsewhere (another session is at it). `first`: the lowest version kept.
+-- `p_age_seconds`, and no cursor needs it. Operations whose events it holds store their versions first, a bounded number in
+-- each call. `outcome`: dropped; kept (nothing is old enough); held (a cursor needs it); storing (further operations have to
+-- store their versions); busy (a lock was not available); elsewhere (another session truncates). `first`: the lowest version kept.
 -- A waiting DROP keeps everybody else waiting: never for longer than 50 ms.
 create or replace function log_truncate(p_age_seconds float8, p_versions_min bigint, out outcome text, out first bigint)
 language plpgsql as $$
@@ -30,6 +31,9 @@ begin
             outcome := 'kept';
         elsif exists (select from log_cursors c where c.needs_from < oldest.upper) then
             outcome := 'held';
+        elsif store_operation_versions(oldest.lower, oldest.upper,
+                                       clock_timestamp() - make_interval(secs => p_age_seconds), 5000) = 5000 then
+            outcome := 'storing';
         else
             execute format('drop table %s', oldest.name);
             update log_first f set version = oldest.upper;

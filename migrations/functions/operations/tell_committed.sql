@@ -11,5 +11,6 @@ begin
             'operations/' || md5(p_scope || ' ' || p_key), p_key, p_request_id,
             jsonb_build_object('code', p_code, 'status', p_status, 'judged_at', rfc3339(stamp)))
     returning event_id into event;
+    update operations set event_id = event where scope = p_scope and key = p_key;
     return event;
 end $$;

@@ -13,7 +13,7 @@ begin
     begin
         with put as materialized (
             select i.*, p_nodes[p.held_at] as node_id, mask_to_units(p_bases[p.held_at], p.picked) as units,
-                   nextval('fences') as fence, nextval('claims_id_seq') as claim_id, uuidv7() as id,
+                   nextval('fences') as fence, nextval('claims_id_seq') as claim_id, uuidv7() as id, uuidv7() as event_id,
                    p_stamp as stamp
             from unnest(p_placed, p_placed_on, p_picks) as p(n, held_at, picked)
             join jsonb_to_recordset(p_items) as i(
@@ -39,16 +39,16 @@ begin
             insert into allocation_timeline (allocation_id, at, kind, to_state, row_version, actor_kind, actor_id, fence)
             select id, stamp, 'transition', 'requested', 1, 'tenant', actor_id, fence from put
         ), event as (
-            insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-            select 'provisioning.requested', stamp, correlation_id, tenant_id, 'allocations/' || id, key, request_id,
+            insert into outbox (event_id, event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+            select event_id, 'provisioning.requested', stamp, correlation_id, tenant_id, 'allocations/' || id, key, request_id,
                 jsonb_build_object('allocation_id', id, 'sku', sku, 'shape', shape, 'gpus', gpus, 'region', region,
                                    'ends_at', rfc3339(ends_at), 'node_id', node_id, 'fence', fence,
                                    'units', (select jsonb_agg(jsonb_build_array(lower(part), upper(part)) order by part)
                                              from unnest(units) part))
             from put
         ), operation as (
-            update operations o set status = 201, code = 'ok', body = a.body, subject_id = a.id
-            from allocation a where o.scope = a.tenant_id and o.key = a.operation_key
+            update operations o set status = 201, code = 'ok', body = a.body, subject_id = a.id, event_id = p.event_id
+            from allocation a join put p on p.id = a.id where o.scope = a.tenant_id and o.key = a.operation_key
             returning o.subject_id, o.body
         )
         select array_agg(jsonb_build_object('n', p.n, 'outcome', 'created', 'allocation_id', p.id, 'status', 201,

@@ -13,6 +13,7 @@ with asked as materialized (
         row_version = r.row_version + 1,
         expires_at = case when p_to = 'expired' then r.expires_at end,
         confirmed_at = case when p_to = 'confirmed' then p_judged_at else r.confirmed_at end,
+        confirmed_event = case when p_to = 'confirmed' then a.event else r.confirmed_event end,
         ended_at = case when p_to <> 'confirmed' then p_judged_at end,
         ended_event = case when p_to <> 'confirmed' then a.event end,
         retire_after = case when p_to <> 'confirmed' then p_judged_at + make_interval(secs => p_retention_seconds) end,

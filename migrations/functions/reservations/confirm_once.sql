@@ -53,7 +53,7 @@ begin
         return answer;
     end if;
     answer := jsonb_build_object('outcome', done, 'status', 200, 'body', reservation_answer(found_, done)::text);
-    update operations set status = 200, code = done, body = answer ->> 'body', subject_id = p_id
+    update operations set status = 200, code = done, body = answer ->> 'body', subject_id = p_id, event_id = found_.confirmed_event
     where scope = p_tenant and key = p_key;
     return answer;
 end $$;

@@ -44,10 +44,10 @@ begin
             ) every, advance_reservations(every.ids, 'hold', every.row_versions, 'confirmed', 'reservation.confirmed',
                                           '{"actor_kind": "tenant"}', stamp, 0, every.keys, every.request_ids) r
         ), told as materialized (
-            select p.n, p.tenant_id, p.key, p.id, reservation_answer(m.reservation, 'ok')::text as body
+            select p.n, p.tenant_id, p.key, p.id, (m.reservation).confirmed_event as event_id, reservation_answer(m.reservation, 'ok')::text as body
             from moved m join plain p on p.id = (m.reservation).id
         )
-        update operations o set status = 200, code = 'ok', body = t.body, subject_id = t.id
+        update operations o set status = 200, code = 'ok', body = t.body, subject_id = t.id, event_id = t.event_id
         from told t where o.scope = t.tenant_id and o.key = t.key
         returning t.n, t.body
     loop

@@ -58,7 +58,7 @@ begin
         update resources set row_version = row_version + 1 where id = any (p_seats);
     end if;
     answer := first_reservation_body(made)::text;
-    update operations set status = 201, code = 'ok', body = answer, subject_id = made.id
+    update operations set status = 201, code = 'ok', body = answer, subject_id = made.id, event_id = made.held_event
     where scope = p_item.tenant_id and key = p_item.key;
 
     if room_left('reservations', p_item.reservations_max) < 0 then

@@ -205,8 +205,9 @@ moved as (
                cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     from moved m, at
     where cast(:event_type as text) is not null
+    returning event_id
 )
-select row_version from moved
+select row_version, (select event_id from sent) as event_id from moved
 """
 _RETURN_QUOTA = """
 update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_version + 1 where tenant_id = :tenant_id
@@ -251,12 +252,14 @@ async def advance_if(tx: Transaction, subject: Subject, change: Change, actor: A
             ),
         },
     )
-    row_version: int | None = moved.scalar_one_or_none()
-    if row_version is None:
+    row = moved.first()
+    if row is None:
         raise TransactionConflict("the allocation changed although it was locked")
-    tx.tells_operation |= change.event is not None and change.operation_key is not None
+    if change.event is not None and change.operation_key is not None:
+        tx.operation_event = row.event_id
     if change.to_state in FINAL_STATES:
         await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus, "tenant_id": subject.tenant_id})
+    row_version: int = row.row_version
     return row_version
 
 

@@ -50,7 +50,6 @@ where event_type = 'transaction' and operation_key = :key and tenant_id is not d
   and payload ->> 'principal_id' is not distinct from cast(:principal_id as text)
 order by version desc limit 1
 """
-_EVENT = "select version as committed_version, leader_id as leader from log where event_id = :event_id"
 _FIRST = "select version as first_version from log_first"
 
 
@@ -121,12 +120,6 @@ class LogPosition:
 
     version: int
     leader_id: str
-
-
-async def read_event(reading: Reading, event_id: UUID) -> LogPosition | None:
-    """Return the position of an event; None if the log dropped it."""
-    row = (await reading.execute(_EVENT, {"event_id": event_id})).first()
-    return None if row is None else LogPosition(row.committed_version, row.leader)
 
 
 async def read_transaction(

@@ -85,10 +85,14 @@ def _precondition(precondition: Precondition) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """The answer stored under a key, still without its version. `event_id`: of its event, if it has one."""
+    """The answer stored under a key, still without its version.
+
+    `event_id`: of its event, if it has one. `position`: stored with the key, if the log has dropped the event.
+    """
 
     answer: Answer
     event_id: str | None
+    position: LogPosition | None = None
 
 
 async def commit_all(
@@ -114,9 +118,12 @@ def _decode(commit: Commit, outcome: dict[str, Any]) -> StoredCommit | Problem |
             return StoredCommit(Answer(200, body, kept_seconds=commit.operation.retention_seconds), outcome["event_id"])
         case "existing":
             try:
-                return StoredCommit(replay(commit.operation, StoredResponse.decode(outcome)), outcome.get("event_id"))
+                answer = replay(commit.operation, StoredResponse.decode(outcome))
             except Problem as refusal:
                 return refusal
+            version = outcome.get("version")
+            position = None if version is None else LogPosition(version, outcome["leader_id"])
+            return StoredCommit(answer, outcome.get("event_id"), position)
         case "version_in_future":
             return VersionInFuture(
                 f"version {commit.version_max} does not exist; the log ends at {outcome['head']}",

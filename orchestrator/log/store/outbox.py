@@ -10,13 +10,13 @@ from orchestrator.log.events import Event
 _INSERT = """
 insert into outbox (event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
 values (:event_type, :correlation_id, :tenant_id, :subject, :operation_key, :request_id, cast(:payload as jsonb))
+returning event_id
 """
 
 
 async def append_event(tx: Transaction, event: Event) -> None:
     """Append an event; it reaches the log if and only if the transaction commits."""
-    tx.tells_operation |= event.operation_key is not None
-    await tx.execute(
+    appended = await tx.execute(
         _INSERT,
         {
             "event_type": event.type.value,
@@ -28,3 +28,5 @@ async def append_event(tx: Transaction, event: Event) -> None:
             "payload": json.dumps(event.payload, default=str),
         },
     )
+    if event.operation_key is not None:
+        tx.operation_event = appended.scalar_one()

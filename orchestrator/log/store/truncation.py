@@ -20,13 +20,18 @@ select kind, name, tenant_id, needs_from, since from log_cursors order by needs_
 
 
 class Truncation(StrEnum):
-    """The outcome of an attempt to truncate: `held` by a cursor, `busy` (lock not available), `elsewhere` (another process)."""
+    """The outcome of an attempt to truncate.
+
+    `held` by a cursor; `busy`: a lock was not available; `elsewhere`: another process truncates; `storing`: operations store
+    their versions first, and the next attempt continues.
+    """
 
     DROPPED = "dropped"
     KEPT = "kept"
     HELD = "held"
     BUSY = "busy"
     ELSEWHERE = "elsewhere"
+    STORING = "storing"
 
 
 @dataclass(frozen=True, slots=True)

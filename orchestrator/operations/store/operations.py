@@ -35,13 +35,15 @@ class Operation:
 class Answer:
     """A response: status and body bytes as stored, and whether it is a replay.
 
-    `kept_seconds`: for how long the database keeps it at least; 0 where that is unknown.
+    `kept_seconds`: for how long the database keeps it at least; 0 where that is unknown. `version`: of the operation's last
+    event, if it is known.
     """
 
     status: int
     body: str
     replayed: bool = False
     kept_seconds: float = field(default=0.0, compare=False)
+    version: int | None = field(default=None, compare=False)
 
 
 NOOP = "noop"
@@ -61,7 +63,7 @@ select fingerprint, status, body, extract(epoch from retire_after - clock_timest
 from operations where scope = :scope and key = :key
 """
 _CONCLUDE = """
-update operations set status = :status, code = :code, body = :body, subject_id = :subject
+update operations set status = :status, code = :code, body = :body, subject_id = :subject, event_id = :event
 where scope = :scope and key = :key
 """
 _CONCLUDE_AND_TELL = f"""
@@ -127,7 +129,7 @@ async def conclude(
 
     Where none of the transaction's events carries the key, or there was nothing left to do, `operation.committed` does.
     """
-    emits = tx.tells_operation and code != NOOP
+    emits = tx.operation_event is not None and code != NOOP
     await tx.execute(
         _CONCLUDE if emits else _CONCLUDE_AND_TELL,
         {
@@ -137,6 +139,7 @@ async def conclude(
             "code": code,
             "body": body,
             "subject": subject,
+            "event": tx.operation_event if emits else None,
             **({} if emits else {"request_id": operation.request_id}),
         },
     )

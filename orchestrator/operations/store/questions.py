@@ -45,11 +45,15 @@ select status, body, subject_id from standing_creation(:scope, :key)
 """
 _LIFT = "delete from operations where scope = :scope and key = :key and fingerprint is null"
 _TELL = """
-insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-select 'operation.refused', now, :correlation_id, :tenant_id, 'operations/' || md5(:scope || ' ' || :key), :key, :request_id,
-       jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer), 'reason', null,
-                          'judged_at', to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
-from clock_timestamp() now
+with written as (
+    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select 'operation.refused', now, :correlation_id, :tenant_id, 'operations/' || md5(:scope || ' ' || :key), :key, :request_id,
+           jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer), 'reason', null,
+                              'judged_at', to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    from clock_timestamp() now
+    returning event_id
+)
+update operations set event_id = written.event_id from written where scope = cast(:scope as uuid) and key = :key
 """
 
 

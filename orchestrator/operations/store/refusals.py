@@ -27,8 +27,9 @@ class Refused:
 
 
 _STORE = f"""
-with given as (
-    select * from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
+with given as materialized (
+    select *, uuidv7() as event_id
+    from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
         retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
         request_id text, reason text, ending boolean)
 ), clock as materialized (
@@ -36,8 +37,8 @@ with given as (
            case when cast(:together as boolean) then {WAITS_BRIEFLY} end as waits
     from clock_timestamp() now
 ), stored as (
-    insert into operations (scope, key, fingerprint, ending, status, code, body, retire_after)
-    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.status, g.code,
+    insert into operations (scope, key, fingerprint, ending, status, code, event_id, body, retire_after)
+    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.status, g.code, g.event_id,
            (g.document || jsonb_build_object('server_time', c.text))::text, c.now + make_interval(secs => g.retention)
     from given g, clock c
     where not exists (select from standing_creation(g.scope, g.key))
@@ -45,9 +46,9 @@ with given as (
     on conflict do nothing
     returning scope, key, body
 ), emitted as (
-    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-    select 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || md5(g.scope || ' ' || g.key), g.key,
-           g.request_id,
+    insert into outbox (event_id, event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select g.event_id, 'operation.refused', c.now, g.correlation_id, g.tenant_id, 'operations/' || md5(g.scope || ' ' || g.key),
+           g.key, g.request_id,
            jsonb_build_object('code', g.code, 'status', g.status, 'reason', g.reason, 'judged_at', c.text)
     from given g join stored s using (scope, key), clock c
 )
@@ -55,15 +56,16 @@ select g.n, s.body from given g join stored s using (scope, key)
 """
 _CONCLUDE = """
 with clock as materialized (
-    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text from clock_timestamp() now
+    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text, uuidv7() as event_id
+    from clock_timestamp() now
 ), stored as (
-    update operations set status = :status, code = :code, subject_id = :subject,
+    update operations set status = :status, code = :code, subject_id = :subject, event_id = clock.event_id,
         body = (cast(:document as jsonb) || jsonb_build_object('server_time', clock.text))::text
     from clock where scope = :scope and key = :key
     returning body
 ), emitted as (
-    insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-    select 'operation.refused', c.now, :correlation_id, cast(:tenant_id as uuid),
+    insert into outbox (event_id, event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
+    select c.event_id, 'operation.refused', c.now, :correlation_id, cast(:tenant_id as uuid),
            'operations/' || md5(cast(:scope as uuid) || ' ' || :key), cast(:key as text), cast(:request_id as text),
            jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer),
                               'reason', cast(:reason as text), 'judged_at', c.text)

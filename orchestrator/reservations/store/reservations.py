@@ -113,8 +113,10 @@ select id, tenant_id, holder_id, state, row_version, starts_at, ends_at, expires
 from reservations r where id = :id
 """
 _ADVANCE = """
-select advance_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
-                           cast(:retention_seconds as float8), :operation_key, :request_id)
+select row_version, case cast(:to_state as text) when 'confirmed' then confirmed_event else ended_event end as event_id
+from advance_reservations(array[cast(:id as uuid)], :from_state, array[cast(:row_version as bigint)], :to_state, :event_type,
+                          cast(:payload as jsonb), :judged_at, cast(:retention_seconds as float8),
+                          array[cast(:operation_key as text)], array[cast(:request_id as text)])
 """
 _NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
 _RETURN_QUOTA = """
@@ -184,12 +186,14 @@ async def advance_reservation_if(
             "request_id": change.request_id,
         },
     )
-    row_version: int | None = moved.scalar_one()
-    if row_version is None:
+    row = moved.first()
+    if row is None:
         raise TransactionConflict("the reservation changed although it was locked")
-    tx.tells_operation |= change.operation_key is not None
+    if change.operation_key is not None:
+        tx.operation_event = row.event_id
     if change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over:
         await tx.execute("select close_reservation_claims(:id)", {"id": subject.id})
         if subject.gpus_held:
             await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus_held, "tenant_id": subject.tenant_id})
+    row_version: int = row.row_version
     return row_version

@@ -119,9 +119,10 @@ async def turn_over_claim(
         "start_seconds": bounds.start_seconds,
         "units_seconds": bounds.units_seconds,
     }
-    outcome = _decode((await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one())
-    tx.tells_operation |= isinstance(outcome, TurnedOver) and start.key is not None
-    return outcome
+    outcome = (await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one()
+    if start.key is not None and "event_id" in outcome:
+        tx.operation_event = UUID(outcome["event_id"])
+    return _decode(outcome)
 
 
 def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:

@@ -184,7 +184,7 @@ def one_key_two_contents(scene: Scene) -> None:
 
 
 def a_look_before_the_deadline(scene: Scene) -> None:
-    """The worker looks at a provision whose node has a minute left."""
+    """The worker checks a provision whose node has a minute left."""
     seeded = scene.seed()
     allocation_id = create_allocation(scene.url, seeded)
 

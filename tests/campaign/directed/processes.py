@@ -81,7 +81,7 @@ async def an_older_task_for_the_same_slot(plane: ControlPlane, agent: AgentProce
 
 
 async def a_look_while_a_guest_is_made(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> list[Violation]:
-    """Somebody looks at disk and journal in the middle of a provision; a crash at that moment would find the same."""
+    """Check disk and journal in the middle of a provision; a crash at that moment would leave the same."""
     allocation_id = uuid.uuid4()
     slow = {"slow_phase_seconds": "60", "slow_phase": "boot"}
     await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0], faults=slow), allocation_id))
@@ -119,7 +119,7 @@ async def play_agent(directory: Path, bug: str | None, play: Callable[..., objec
 
 
 def two_relays(database_url: str, nats: LocalNats, directory: Path, bug: str | None) -> list[Violation]:
-    """Two relays, each of which has found itself the publisher, while events come."""
+    """Two relays, each of them elected publisher, while events come."""
     history = History(seed=0)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("BERTH_")},

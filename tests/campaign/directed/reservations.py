@@ -43,7 +43,7 @@ WINDOW_SECONDS = 1.5
 
 
 def a_sweep_before_the_deadline(scene: Scene) -> None:
-    """A sweeper comes to a hold that has a quarter of an hour left."""
+    """The sweeper runs while a hold has 15 minutes left."""
     seeded = _with_seat(scene)
 
     async def play(context: Context) -> None:
@@ -83,8 +83,8 @@ def a_confirm_behind_a_lock(scene: Scene) -> None:
 
 
 def a_window_that_begins_before_the_last_one_is_over(scene: Scene) -> None:
-    """A hold that looks wrongly, and takes an overlap for none, comes to units in a window that begins half a second before
-    an earlier one is over; the earlier one has been turned over. Only the constraint stands between the two.
+    """A planted bug hides an overlap from a hold: its window begins half a second before the end of an earlier one, which
+    has been turned over. Only the constraint prevents the double booking.
     """
     seeded = scene.seed()
     with connect(scene.url) as connection:
@@ -107,8 +107,8 @@ def a_window_that_begins_before_the_last_one_is_over(scene: Scene) -> None:
 
 
 def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
-    """Two windows back to back, the first of which overruns; who turns the second over looks wrongly, and takes the units for
-    free. Only the constraint stands between the two.
+    """Of two consecutive windows the first overruns; a planted bug hides that from the turn-over of the second, which
+    regards the units as free. Only the constraint prevents the double occupation.
     """
     seeded = scene.seed()
     with connect(scene.url) as connection:
@@ -133,7 +133,7 @@ def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
 
 
 def a_start_before_its_time(scene: Scene) -> None:
-    """A sweeper comes to a confirmed reservation that is to start by itself in an hour."""
+    """The sweeper runs while a confirmed reservation is to start in an hour."""
     seeded = scene.seed()
 
     async def play(context: Context) -> None:
@@ -199,7 +199,7 @@ async def _confirm(scene: Scene, context: Context, seeded: Seeded, reservation_i
 
 async def _take(scene: Scene, context: Context, seeded: Seeded, reservation_id: UUID | None) -> UUID:
     """The allocation that it becomes, as its client sees it."""
-    assert reservation_id is not None, "a window that nobody disputes is had"
+    assert reservation_id is not None, "a window without rivals is granted"
     asked = operation(seeded)
     start = Start(asked.key, asked.fingerprint, None, uuid4(), (seeded.ssh_key_id,), None, {}, None)
     wanted = Consume(reservation_id, HOLDER, SLICE_SKU, None, start)
@@ -225,7 +225,7 @@ def _with_seat(scene: Scene) -> Seeded:
 
 async def _hold(scene: Scene, context: Context, seeded: Seeded, ttl_seconds: float) -> UUID:
     reservation_id = await _try_hold(scene, context, seeded, (SEAT,), ttl_seconds, None, None)
-    assert reservation_id is not None, "nobody else wants it"
+    assert reservation_id is not None, "there is no rival"
     return reservation_id
 
 
@@ -246,7 +246,7 @@ async def _try_hold(
 def _note(
     scene: Scene, kind: WriteKind, key: str, answer: Answer, reservation_id: UUID | None, began: float | None = None
 ) -> None:
-    """What a client was told."""
+    """Record a response in the history."""
     scene.told(kind, key, key, answer, reservation_id=reservation_id)
     if answer.status < 400:
         told = Reservation.model_validate_json(answer.body)

@@ -49,14 +49,14 @@ class Scene:
         return seed(self.url, **fleet)
 
     def run(self, work: Callable[[Context], Awaitable[T]], limits: Limits | None = None) -> T:
-        """Run commands with a context of their own."""
+        """Run commands with a new context."""
         return run_with(self.url, work, limits=limits)
 
     def write(
         self, kind: WriteKind, key: str, content: str, outcome: Outcome, answer: str = "",
         allocation_id: uuid.UUID | None = None, reservation_id: uuid.UUID | None = None,
     ) -> None:  # fmt: skip
-        """Note what a client asked for and was told just now."""
+        """Record a request and its response, with the time."""
         now = time.monotonic()
         self.history.attempts.append(
             Attempt(key, kind, "scene", content, now, now, outcome, "ok", answer, allocation_id, reservation_id)
@@ -75,7 +75,7 @@ class Scene:
         asked = time.monotonic()
         with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
             row = connection.execute(f"{_SEE} where a.id = %s", (allocation_id,)).fetchone()
-        assert row is not None, "what a scene looks at is there"
+        assert row is not None, "the allocation of a scene exists"
         sight = _sight(row, asked)
         self.history.sights.append(sight)
         return sight

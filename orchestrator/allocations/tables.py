@@ -1,0 +1,139 @@
+"""Tables of allocations and their timelines.
+
+Created by migrations/schema/allocations.sql, which explains columns and indexes; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+allocations = Table(
+    "allocations",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(
+            "state in ('requested', 'provisioning', 'active', 'releasing', 'released', 'release_failed', 'failed')"
+        ),
+        nullable=False,
+        server_default="requested",
+    ),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("sku", Text, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("gpus", Integer, CheckConstraint("gpus > 0"), nullable=False),
+    Column("region", Text, nullable=False),
+    Column("image", Text, nullable=False),
+    Column("price_version", BigInteger, nullable=False),
+    Column("name", Text),
+    Column("labels", JSONB, nullable=False, server_default="{}"),
+    Column("user_data", Text),
+    Column("ssh_public_keys", ARRAY(Text), nullable=False),
+    Column("node_id", Uuid, nullable=False),
+    Column("claim_id", BigInteger, nullable=False),
+    Column("operation_key", Text, nullable=False),
+    Column("operation_fingerprint", LargeBinary, nullable=False),
+    Column("correlation_id", Uuid, nullable=False),
+    Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("active_at", TIMESTAMPTZ),
+    Column("releasing_at", TIMESTAMPTZ),
+    Column("released_at", TIMESTAMPTZ),
+    Column("release_failed_at", TIMESTAMPTZ),
+    Column("failed_at", TIMESTAMPTZ),
+    Column("failure_code", Text),
+    Column("failure_detail", Text),
+    Column("connection", JSONB),
+    Column("release_result", JSONB),
+    Column("release_attempts", Integer, nullable=False, server_default=text("0")),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("provision_until", TIMESTAMPTZ),
+    Column("ends_at", TIMESTAMPTZ, CheckConstraint("isfinite(ends_at)")),
+    Column("reservation_id", Uuid),
+    Column("ending_told_at", TIMESTAMPTZ),
+    UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
+    CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
+    CheckConstraint(
+        "(waits_for is null) = (waits_since is null) and (waits_for is null or state = 'active' "
+        "or state = 'release_failed' or waits_until is not null)",
+        name="waiting_is_complete",
+    ),
+    CheckConstraint("state <> 'active' or active_at is not null", name="active_has_time"),
+    CheckConstraint(
+        "state not in ('releasing', 'released', 'release_failed') or releasing_at is not null",
+        name="releasing_has_time",
+    ),
+    CheckConstraint("(state = 'released') = (released_at is not null)", name="released_has_time"),
+    CheckConstraint(
+        "(state = 'failed') = (failed_at is not null) and (state <> 'failed' or failure_code is not null)",
+        name="failed_has_reason",
+    ),
+    Index("allocations_overdue", "waits_until", postgresql_where=text("waits_until is not null")),
+    Index("allocations_live_by_node", "node_id", postgresql_where=text("state not in ('released', 'failed')")),
+    Index(
+        "allocations_ending",
+        "ends_at",
+        postgresql_where=text("ends_at is not null and state in ('requested', 'provisioning', 'active')"),
+    ),
+    Index("allocations_by_reservation", "reservation_id", postgresql_where=text("reservation_id is not null")),
+    Index("allocations_waiting_for_units", "node_id", postgresql_where=text("waits_for = 'units'")),
+    Index(
+        "allocations_by_tenant", "tenant_id", "id", postgresql_where=text("id > '00000000-0000-0000-0000-000000000000'")
+    ),
+    postgresql_with={"fillfactor": 70},
+)
+
+allocation_timeline = Table(
+    "allocation_timeline",
+    METADATA,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("allocation_id", Uuid, nullable=False),
+    Column("at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("kind", Text, CheckConstraint("kind in ('transition', 'progress', 'note')"), nullable=False),
+    Column("from_state", Text),
+    Column("to_state", Text),
+    Column("row_version", BigInteger),
+    Column("phase", Text),
+    Column("code", Text),
+    Column("detail", Text),
+    Column(
+        "actor_kind",
+        Text,
+        CheckConstraint("actor_kind in ('tenant', 'admin', 'billing', 'worker', 'node', 'system')"),
+        nullable=False,
+    ),
+    Column("actor_id", Text),
+    Column("fence", BigInteger),
+    CheckConstraint(
+        "(kind = 'transition') = (to_state is not null and row_version is not null)", name="transition_names_states"
+    ),
+    Index("timeline_by_allocation", "allocation_id", "id"),
+    Index(
+        "timeline_transition_once",
+        "allocation_id",
+        "row_version",
+        unique=True,
+        postgresql_where=text("kind = 'transition'"),
+    ),
+)

@@ -1,0 +1,40 @@
+"""Tables without a noun: the applied SQL functions, and row counts that are read without counting.
+
+Created by migrations/schema/database.sql, which explains columns and indexes; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Integer, PrimaryKeyConstraint, Table, Text, text
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+sql_functions = Table(
+    "sql_functions",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("arguments", Text, nullable=False),
+    Column("sha256", Text, CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'"), nullable=False),
+    Column("generation", Integer, CheckConstraint("generation > 0"), nullable=False),
+    Column("applied_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("deprecated_at", TIMESTAMPTZ),
+    Column("deprecated_in", Integer),
+    CheckConstraint("(deprecated_at is null) = (deprecated_in is null)", name="deprecation_is_whole"),
+)
+
+function_generation = Table(
+    "function_generation",
+    METADATA,
+    Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
+    Column("generation", Integer, CheckConstraint("generation >= 0"), nullable=False),
+)
+
+live_rows = Table(
+    "live_rows",
+    METADATA,
+    Column("kind", Text, nullable=False),
+    Column("stripe", Integer, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    PrimaryKeyConstraint("kind", "stripe", name="live_rows_once"),
+    postgresql_with={"fillfactor": 25, "autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 2000},
+)

@@ -1,0 +1,201 @@
+"""Tables of the fleet: pools, nodes with their slots and certificates, orphans and absences.
+
+Created by migrations/schema/nodes.sql, which explains columns and indexes; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Sequence,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+fences = Sequence("fences", data_type=BigInteger, cache=1, metadata=METADATA)
+unit_numbers = Sequence("unit_numbers", data_type=BigInteger, cache=1, metadata=METADATA)
+
+pools = Table(
+    "pools",
+    METADATA,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("region", Text, ForeignKey("regions.name"), nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("shape", Text, CheckConstraint("shape in ('baremetal', 'gpu_slice')"), nullable=False),
+    UniqueConstraint("region", "gpu_model", "shape", name="pool_unique"),
+)
+
+nodes = Table(
+    "nodes",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("name", Text, CheckConstraint("name ~ '^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$'"), nullable=False),
+    Column("pool_id", Integer, ForeignKey("pools.id"), nullable=False),
+    Column("region", Text, nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("slot_count", SmallInteger, CheckConstraint("slot_count between 1 and 62"), nullable=False),
+    Column("half_slots", SmallInteger, CheckConstraint("half_slots between 1 and 62"), nullable=False),
+    Column("unit_base", BigInteger, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state in ('registered', 'active', 'cordoned', 'draining', 'retired')"),
+        nullable=False,
+        server_default="registered",
+    ),
+    Column("online", Boolean, nullable=False, server_default=text("false")),
+    Column("free_mask", BigInteger, nullable=False),
+    Column("fit_class", SmallInteger, nullable=False),
+    Column("placement_rank", Integer, nullable=False, server_default=text("(random() * 2147483647)::integer")),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("hardware_id", Text),
+    Column("address", Text, nullable=False, server_default="127.0.0.1"),
+    Column("faults", JSONB, nullable=False, server_default="{}"),
+    Column("enrolled_at", TIMESTAMPTZ),
+    Column("last_seen_at", TIMESTAMPTZ),
+    Column("agent_version", Text),
+    Column("held_allocations", JSONB),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("inventory", JSONB),
+    Column("inventory_after", TIMESTAMPTZ),
+    CheckConstraint("half_slots <= slot_count", name="half_within_node"),
+    CheckConstraint("free_mask >= 0 and free_mask < (1::bigint << slot_count)", name="free_mask_within_node"),
+    CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
+    UniqueConstraint("name", name="node_name_unique"),
+    UniqueConstraint("unit_base", name="node_units_unique"),
+    Index(
+        "nodes_by_fit",
+        "pool_id",
+        "fit_class",
+        "placement_rank",
+        "id",
+        postgresql_where=text("state = 'active' and online"),
+    ),
+    Index("nodes_by_pool_layout", "pool_id", "slot_count", "half_slots"),
+    Index(
+        "nodes_out_of_service", "id", postgresql_where=text("(state <> 'active' or not online) and state <> 'retired'")
+    ),
+    postgresql_with={"fillfactor": 70},
+)
+
+slots = Table(
+    "slots",
+    METADATA,
+    Column("unit", BigInteger, primary_key=True, autoincrement=False),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("slot_index", SmallInteger, nullable=False),
+    Column("numa_half", SmallInteger, CheckConstraint("numa_half in (0, 1)"), nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state in ('in_service', 'out_of_service')"),
+        nullable=False,
+        server_default="in_service",
+    ),
+    Column("reason", Text),
+    UniqueConstraint("node_id", "slot_index", name="slot_unique"),
+    Index("slots_out_of_service", "node_id", postgresql_where=text("state = 'out_of_service'")),
+)
+
+enrolment_tokens = Table(
+    "enrolment_tokens",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("token_hash", LargeBinary, CheckConstraint("octet_length(token_hash) = 32"), nullable=False),
+    Column("hardware_id", Text),
+    Column("created_by", Uuid, nullable=False),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("expires_at", TIMESTAMPTZ, nullable=False),
+    Column("used_at", TIMESTAMPTZ),
+    UniqueConstraint("token_hash", name="enrolment_token_unique"),
+)
+
+node_certificates = Table(
+    "node_certificates",
+    METADATA,
+    Column("serial", Text, primary_key=True),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("node_epoch", BigInteger, nullable=False),
+    Column("key_sha256", LargeBinary, CheckConstraint("octet_length(key_sha256) = 32"), nullable=False),
+    Column("not_before", TIMESTAMPTZ, nullable=False),
+    Column("not_after", TIMESTAMPTZ, nullable=False),
+    Column("issued_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("revoked_at", TIMESTAMPTZ),
+    Column("revoked_reason", Text),
+    Index("node_certificates_by_node", "node_id"),
+)
+
+node_orphans = Table(
+    "node_orphans",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("allocation_id", Uuid, nullable=False),
+    Column("slots", ARRAY(SmallInteger), nullable=False),
+    Column("fence", BigInteger),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state in ('reported', 'adopted', 'destroying', 'destroyed')"),
+        nullable=False,
+        server_default="reported",
+    ),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("first_seen_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("last_seen_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("decided_by", Text),
+    Column("decided_at", TIMESTAMPTZ),
+    Column("reason", Text),
+    Column("adopted_for", Uuid),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("failure_code", Text),
+    Column("failure_detail", Text),
+    Column("destroyed_at", TIMESTAMPTZ),
+    Column("proof", JSONB),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    CheckConstraint(
+        "(state = 'destroyed') = (waits_for is null) "
+        "and (waits_for is null) = (waits_since is null) and (state <> 'destroying' "
+        "or waits_until is not null)",
+        name="orphan_waits_unless_destroyed",
+    ),
+    CheckConstraint(
+        "(state = 'destroyed') = (destroyed_at is not null) and (state = 'destroyed') = (proof is not null)",
+        name="orphan_destroyed_by_proof",
+    ),
+    CheckConstraint("(decided_by is null) = (decided_at is null)", name="orphan_decision_is_complete"),
+    Index("one_orphan", "node_id", "allocation_id", unique=True, postgresql_where=text("state <> 'destroyed'")),
+    Index("orphans_by_node", "node_id", "id"),
+    Index("orphans_undecided", "waits_until", postgresql_where=text("state in ('destroying', 'adopted')")),
+)
+
+allocation_absences = Table(
+    "allocation_absences",
+    METADATA,
+    Column("allocation_id", Uuid, primary_key=True),
+    Column("node_id", Uuid, nullable=False),
+    Column("first_missed", TIMESTAMPTZ, nullable=False),
+    Column("last_missed", TIMESTAMPTZ, nullable=False),
+    Column("inventories", Integer, CheckConstraint("inventories > 0"), nullable=False, server_default=text("1")),
+    Column("reported_at", TIMESTAMPTZ),
+)

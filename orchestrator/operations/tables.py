@@ -1,0 +1,46 @@
+"""The table of operations: one row for each idempotency key, with the stored response.
+
+Created by migrations/schema/operations.sql, which explains columns and indexes; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+operations = Table(
+    "operations",
+    METADATA,
+    Column("scope", Uuid, nullable=False),
+    Column("key", Text, CheckConstraint("length(key) between 1 and 255"), nullable=False),
+    Column("fingerprint", LargeBinary, CheckConstraint("octet_length(fingerprint) = 32")),
+    Column("status", SmallInteger),
+    Column("code", Text),
+    Column("body", Text),
+    Column("subject_id", Uuid),
+    Column("version", BigInteger),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("retire_after", TIMESTAMPTZ, nullable=False),
+    Column("ending", Boolean, nullable=False, server_default=text("false")),
+    PrimaryKeyConstraint("scope", "key", name="operation_runs_once"),
+    CheckConstraint(
+        "fingerprint is not null or (status = 409 and code is not null and code = 'operation_fenced')",
+        name="tombstone_is_fenced",
+    ),
+    Index("operations_retiring", "retire_after"),
+    postgresql_with={"fillfactor": 60},
+)

@@ -1,0 +1,80 @@
+"""Tables of tenants: their quotas, API keys and SSH keys.
+
+Created by migrations/schema/tenants.sql, which explains columns and indexes; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+tenants = Table(
+    "tenants",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("name", Text, CheckConstraint("length(name) between 1 and 100"), nullable=False),
+    Column("state", Text, CheckConstraint("state in ('active', 'suspended')"), nullable=False, server_default="active"),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("depleted_at", TIMESTAMPTZ),
+    UniqueConstraint("name", name="tenant_name_unique"),
+)
+
+tenant_quotas = Table(
+    "tenant_quotas",
+    METADATA,
+    Column("tenant_id", Uuid, ForeignKey("tenants.id"), primary_key=True),
+    Column("gpus_limit", Integer, CheckConstraint("gpus_limit >= 0")),
+    Column(
+        "gpus_used",
+        Integer,
+        CheckConstraint("gpus_used >= 0", name="gpus_used_not_negative"),
+        nullable=False,
+        server_default=text("0"),
+    ),
+    Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    postgresql_with={"fillfactor": 50},
+)
+
+api_keys = Table(
+    "api_keys",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id")),
+    Column("role", Text, CheckConstraint("role in ('tenant', 'admin')"), nullable=False),
+    Column("name", Text, CheckConstraint("length(name) between 1 and 100"), nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("secret_hash", LargeBinary, CheckConstraint("octet_length(secret_hash) = 32"), nullable=False),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("revoked_at", TIMESTAMPTZ),
+    CheckConstraint("(role = 'tenant') = (tenant_id is not null)", name="api_key_role_has_scope"),
+    UniqueConstraint("secret_hash", name="api_key_hash_unique"),
+    Index("api_keys_by_tenant", "tenant_id", "id"),
+)
+
+ssh_keys = Table(
+    "ssh_keys",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id"), nullable=False),
+    Column("name", Text, CheckConstraint("length(name) between 1 and 100"), nullable=False),
+    Column("public_key", Text, CheckConstraint("length(public_key) <= 16384"), nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    UniqueConstraint("tenant_id", "name", name="ssh_key_name_unique"),
+    UniqueConstraint("tenant_id", "fingerprint", name="ssh_key_fingerprint_unique"),
+)
