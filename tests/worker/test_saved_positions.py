@@ -190,6 +190,18 @@ async def _position_is(stage: Stage, version: int) -> bool:
     return await stage.position() == version
 
 
+def test_the_position_waits_for_events_that_no_worker_has_pulled(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        assert await stage.durable.bind()
+        await stage.publish(finished_event("first"), finished_event("second"))
+        assert await stage.position() == 0, "nothing is delivered, so nothing is unacknowledged"
+        async with stage.consuming():
+            await until(lambda: _position_is(stage, 2))
+        assert sorted(stage.effects.done) == ["first", "second"]
+
+    play(scenario)
+
+
 class InterruptedQuestions:
     """A JetStream context; an event arrives between the first question about the stream or the consumer and the second."""
 

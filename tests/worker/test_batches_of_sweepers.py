@@ -1,0 +1,173 @@
+"""More is due between two rounds than one batch of a sweeper holds: each round ends one batch, and nothing is left."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import psycopg
+import pytest
+
+from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.operations.execution import Context
+from tests.balances.desk import make_due, make_prepaid, top_up
+from tests.lifecycle.driving import rows_of, run_with
+from tests.lifecycle.seeding import add_tenant, connect, create_many, write_signing_key
+from tests.reservations.holding import Desk, seed_with_seats
+from tests.turning_over.desk import starting, until
+from worker.settings import Settings
+from worker.sweepers.table import make_sweepers
+from worker.workflows.starting import WorkflowStarter
+
+MANY = 5
+BATCH = 2
+ROUNDS = 3
+LONG_AGO = "clock_timestamp() - interval '1 d'"
+
+
+class RescuesRecorded:
+    """In the place of a `WorkflowStarter`."""
+
+    def __init__(self) -> None:
+        self.rescued: list[uuid.UUID] = []
+
+    async def start_rescue(self, kind: str, allocation_id: uuid.UUID) -> None:
+        """Record it."""
+        self.rescued.append(allocation_id)
+
+
+Prepare = Callable[[Desk], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """How `MANY` items become due for a sweeper, and the query for those that are left."""
+
+    sweeper: str
+    prepare: Prepare
+    left: str
+    batches_max: int = 1
+
+
+async def allocations_ended(desk: Desk) -> None:
+    create_many(desk.url, desk.seeded, MANY)
+    _change(desk, f"update allocations set ends_at = {LONG_AGO}, requested_at = {LONG_AGO} - interval '1 d'")
+
+
+async def allocations_ending(desk: Desk) -> None:
+    create_many(desk.url, desk.seeded, MANY)
+    _change(desk, "update allocations set ends_at = clock_timestamp() + interval '30 s'")
+
+
+async def allocations_overdue(desk: Desk) -> None:
+    create_many(desk.url, desk.seeded, MANY)
+    _change(desk, f"update allocations set waits_until = {LONG_AGO}")
+
+
+async def tasks_expired(desk: Desk) -> None:
+    for allocation_id in create_many(desk.url, desk.seeded, MANY):
+        await begin_provisioning(desk.context, allocation_id, f"provisioning-{allocation_id}")
+    _change(desk, f"update node_tasks set expires_at = {LONG_AGO}, not_before = {LONG_AGO} - interval '1 h'")
+
+
+async def windows_over(desk: Desk) -> None:
+    ends_at = datetime.now(UTC) + timedelta(seconds=2)
+    for number in range(MANY):
+        held = await desk.held(desk.slot(number), ends_at=ends_at, ttl_seconds=1)
+        assert (await desk.confirm(held)).status == 200
+    await until(ends_at)
+
+
+async def starts_due(desk: Desk) -> None:
+    starts_at = datetime.now(UTC) + timedelta(seconds=3)
+    for _ in range(MANY):
+        await starting(desk, starts_at=starts_at)
+    await until(starts_at)
+
+
+async def retries_ordered(desk: Desk) -> None:
+    _change(
+        desk,
+        "insert into dead_letters (consumer, version, reason, detail, excerpt, tries, first_at, retry_asked_at)"
+        " select 'berth-worker', n, 'refused', 'no', '{}', 1, clock_timestamp(), clock_timestamp()"
+        " from generate_series(900, 904) n",
+    )
+
+
+async def balances_due(desk: Desk) -> None:
+    for number in range(MANY):
+        with psycopg.connect(desk.url, autocommit=True) as connection:
+            tenant_id = add_tenant(connection, f"prepaid-{number}").tenant_id
+        await top_up(desk.context, tenant_id, 1_000)
+        await make_prepaid(desk.context, tenant_id, 10)
+        make_due(desk.url, tenant_id)
+
+
+def _change(desk: Desk, statement: str) -> None:
+    with connect(desk.url) as connection:
+        connection.execute(statement.encode())
+
+
+CASES = (
+    Case("ended_allocations", allocations_ended, "select from allocations where state = 'requested'"),
+    Case("ending_notices", allocations_ending, "select from allocations where ending_told_at is null"),
+    Case("overdue_allocations", allocations_overdue, "select from allocations where state = 'requested'"),
+    Case("expired_tasks", tasks_expired, "select from node_tasks where state = 'queued'"),
+    Case("windows_over", windows_over, "select from reservations where state = 'confirmed'"),
+    Case("due_starts", starts_due, "select from reservations where state = 'confirmed'"),
+    Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
+    Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
+)
+ELSEWHERE = {
+    "overdue_holds", "retired_reservations", "operations", "deleted_keys", "webhook_deliveries", "offline_nodes",
+    "inventories", "lost_workflows",
+}  # fmt: skip
+"""Those of tests/worker/test_sweeps_of_many.py."""
+WITHOUT = {
+    "log": "one partition a round",
+    "metering_lag": "sets gauges",
+    "census": "sets gauges",
+    "late_starts": "tests/turning_over/test_waiting_for_units.py and the turns of its cursor",
+    "stranded_reservations": "tests/turning_over; its items are few: one for each failed node",
+    "units_to_start": "makes up for a transaction that passes units on",
+    "orphans": "tests/lifecycle/test_orphans.py; each waits for an operator's decision",
+}
+"""Sweepers without a case of several batches, each with what it does instead or where it is tested."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sweeper)
+def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_path: Path, case: Case) -> None:
+    seeded = seed_with_seats(database_url)
+    settings = Settings(
+        database_url=database_url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        task_signing_key_file=write_signing_key(tmp_path / "key"), sweep_batch_max=BATCH,
+    )  # fmt: skip
+
+    async def scene(context: Context) -> None:
+        await case.prepare(Desk(database_url, context, seeded, CatalogueCache(context.database, 60.0)))
+        assert len(rows_of(database_url, case.left)) == MANY
+        table = make_sweepers(context, cast(WorkflowStarter, RescuesRecorded()), settings)
+        (sweeper,) = (one for one in table if one.name == case.sweeper)
+        for rounds in range(1, ROUNDS + 1):
+            await sweeper.run()
+            assert len(rows_of(database_url, case.left)) == max(0, MANY - rounds * BATCH * case.batches_max)
+
+    run_with(database_url, scene)
+
+
+def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(
+        database_url=database_url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        task_signing_key_file=write_signing_key(tmp_path / "key"),
+    )  # fmt: skip
+
+    async def scene(context: Context) -> None:
+        names = [one.name for one in make_sweepers(context, cast(WorkflowStarter, None), settings)]
+        assert sorted(names) == sorted({*(case.sweeper for case in CASES), *ELSEWHERE, *WITHOUT})
+
+    run_with(database_url, scene)
