@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.api.calling import Caller, fresh
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
 HOLDER = "order-17/agent-3"

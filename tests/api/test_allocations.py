@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.api.calling import Caller, Place, new_place, new_tenant, problem, rent, ssh_key
-from tests.api.conftest import PublicApi
-
-
-@pytest.fixture
-def place(api: PublicApi, admin: Caller) -> Place:
-    """Eight GPUs, free."""
-    return new_place(admin, api.database)
+from tests.api.calling import Caller, Place, new_tenant, problem, rent, ssh_key
 
 
 def test_an_allocation_is_seen_with_its_timeline_and_released(admin: Caller, place: Place) -> None:

@@ -15,25 +15,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.calling import Caller, Place, new_place, new_tenant, one_gpu, problem, ssh_key
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, one_gpu, problem, ssh_key
 from tests.api.reserving import DAY, HOLDER, act, hold, moment, seat, try_hold
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
+from tests.support.public_api import module_tenant as tenant
+
+__all__ = ["place", "tenant"]
 
 HOLD_SECONDS_MAX = 3_600
 WINDOW_DAYS_MAX = 5 * 365
 KEPT = ("reservations", "claims", "allocations", "resources", "outbox", "log", "operations")
-
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
-
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """A node of eight slots that nobody gets."""
-    return new_place(api.admin, api.database)
 
 
 @pytest.fixture(scope="module")

@@ -29,12 +29,6 @@ def admin(
             yield Caller(http, insert_admin_key(url))
 
 
-@pytest.fixture
-def tenant(admin: Caller) -> Caller:
-    """A tenant of this test's own."""
-    return new_tenant(admin)
-
-
 def create(tenant: Caller) -> dict[str, Any]:
     """The body of a create."""
     key = tenant.make("/ssh-keys", {"name": uuid.uuid4().hex, "public_key": SSH_KEY})["id"]
@@ -149,7 +143,7 @@ def test_with_the_client(admin: Caller, tenant: Caller) -> None:
 
 
 def test_from_the_command_line(admin: Caller, tenant: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_reservation_commands import Shell
+    from tests.support.shell import Shell
 
     monkeypatch.chdir(tmp_path)
     shell = Shell(str(admin.http.base_url), admin.key)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.calling import Caller, at_once, fresh, new_node, new_region, new_tenant, problem, ssh_key
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 SOME_ID = "01900000-0000-7000-8000-000000000000"
 ADMIN_PATHS = [

@@ -20,7 +20,7 @@ from orchestrator.nodes.certificates import node_identity
 from orchestrator.nodes.store.certificates import LIVE_PER_NODE_MAX
 from orchestrator.problems import Unauthenticated
 from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, signing_request
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 
 def token_of(admin: Caller, node: Any, **members: Any) -> str:

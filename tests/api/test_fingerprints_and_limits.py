@@ -18,10 +18,10 @@ from orchestrator.problems import NotFound, Problem
 from orchestrator.reservations.commands import hold as hold_resources
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_place, new_tenant, one_gpu, problem
-from tests.api.conftest import PublicApi
 from tests.lifecycle.driving import operation, rows_of, run_with
 from tests.lifecycle.seeding import Seeded, add_tenant
 from tests.support.foreign import bearer
+from tests.support.public_api import PublicApi
 
 LIMIT = int(Settings.model_fields["body_bytes_max"].default)
 

@@ -24,7 +24,7 @@ from tests.api.calling import (
     rent,
     signing_request,
 )
-from tests.api.conftest import PublicApi, settings_over
+from tests.support.public_api import PublicApi, settings_over
 
 WORD = {"runtime_verified_absent": True, "reason": "the node was scrapped"}
 

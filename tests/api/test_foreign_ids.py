@@ -17,8 +17,8 @@ import pytest
 from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_tenant, ssh_key
-from tests.api.conftest import PublicApi
 from tests.support.foreign import NEVER, Owned, bearer, own_everything, stable
+from tests.support.public_api import PublicApi
 
 KINDS = {
     "allocation_id": "allocation_id", "dead_letter_id": "dead_letter_id", "holder_id": "holder_id", "node": "node_id",

@@ -5,23 +5,12 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from tests.api.calling import Caller, Place, at_once, new_place, new_tenant, problem, rent
-from tests.api.conftest import PublicApi
 from tests.api.reserving import DAY, HOLDER, act, hold, make_overdue, moment, seat, try_hold
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
 
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """A node of eight slots that every test of this module may name."""
-    return new_place(api.admin, api.database)
-
-
-@pytest.fixture
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
+__all__ = ["place"]
 
 
 def test_a_hold_says_what_it_holds(api: PublicApi, tenant: Caller, place: Place) -> None:

@@ -20,7 +20,7 @@ from orchestrator.edge.fast_path import FastPath
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.services import Services
 from tests.api.calling import insert_admin_key
-from tests.api.conftest import settings_over
+from tests.support.public_api import settings_over
 
 VOLATILE = {
     "allocation_id", "correlation_id", "requested_at", "server_time", "reservation_id", "resources", "held_at", "starts_at",

@@ -27,9 +27,12 @@ from tests.api.calling import (
     problem,
     ssh_key,
 )
-from tests.api.conftest import PublicApi
 from tests.api.processes import public_process
 from tests.databases import copied_database
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_tenant as tenant
+
+__all__ = ["tenant"]
 
 ODD_KEYS = [
     "a/b", "/", "//", "a/", "/a", ".", "..", "../x", "a/../b", "%", "%2F", "%00", "a%20b", "a b", "?", "a?since=1", "#", "a#b",
@@ -50,12 +53,6 @@ def api(
             psycopg.connect(url, autocommit=True) as database,
         ):
             yield PublicApi(Caller(http, key), database)
-
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """One tenant for the module; its keys are the tests'."""
-    return new_tenant(api.admin)
 
 
 def ask(caller: Caller, key: str, **query: Any) -> httpx.Response:

@@ -10,8 +10,8 @@ import pytest
 from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_place, new_region, new_tenant, rent
-from tests.api.conftest import PublicApi
 from tests.support.foreign import bearer, stable
+from tests.support.public_api import PublicApi
 from tests.transactions.committing import Keys, put
 
 ITEMS = 5

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from orchestrator.app import build_services, node_listener
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from tests.api.calling import Caller, enrol, new_node, new_region, problem, signing_request
-from tests.api.conftest import PublicApi, settings_over
+from tests.support.public_api import PublicApi, settings_over
 
 
 class PeerOf:

@@ -6,21 +6,12 @@ import uuid
 
 import pytest
 
-from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, fresh, new_tenant, problem
 from tests.api.reserving import HOLDER, act, bring_to, hold, seat
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
 
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """A node of eight slots that every test of this module may name."""
-    return new_place(api.admin, api.database)
-
-
-@pytest.fixture
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
+__all__ = ["place"]
 
 
 CONFIRMS = [

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from tests.api.calling import Caller, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_tenant as tenant
+
+__all__ = ["tenant"]
 
 HOLDER = "order-17/agent-3"
-
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
 
 
 def held(api: PublicApi, tenant: Caller) -> tuple[str, str]:

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_listener
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent
-from tests.api.conftest import PublicApi, settings_over
 from tests.api.reserving import act, hold, seat
 from tests.databases import copied_database
+from tests.support.public_api import PublicApi, settings_over
 
 FORGED = 300
 LOCKED = 8

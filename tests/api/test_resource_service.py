@@ -6,18 +6,13 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
-from tests.api.calling import Caller, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, fresh, problem
 from tests.api.processes import wait_for
 from tests.api.reserving import DAY, act, hold, moment, seat, try_hold
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_tenant as tenant
 
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
+__all__ = ["tenant"]
 
 
 def take_out(api: PublicApi, resource: str, reason: str = "its dongle is lost", **more: Any) -> Any:

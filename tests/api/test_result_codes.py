@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from orchestrator.app import build_services, public_listener
 from orchestrator.reservations.commands.expire import retire_reservations
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, problem, rent
-from tests.api.conftest import settings_over
+from tests.support.public_api import settings_over
 
 HOLDER = "h"
 

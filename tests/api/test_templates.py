@@ -7,21 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, problem, ssh_key
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, fresh, new_tenant, problem, ssh_key
 from tests.api.reserving import HOLDER
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
+from tests.support.public_api import module_tenant as tenant
 
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """Eight GPUs."""
-    return new_place(api.admin, api.database)
-
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
+__all__ = ["place", "tenant"]
 
 
 def new_key(tenant: Caller) -> str:

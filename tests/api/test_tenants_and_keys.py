@@ -6,7 +6,7 @@ import hashlib
 import uuid
 
 from tests.api.calling import Caller, at_once, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 
 def test_a_tenant_is_made_changed_and_found(admin: Caller) -> None:

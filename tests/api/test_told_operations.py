@@ -5,27 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import pytest
-
 from orchestrator.verification.p2_together import LOG_SPREAD_SECONDS, UNTOLD_OPERATION
-from tests.api.calling import Caller, Place, enrol, fresh, new_node, new_place, new_region, new_tenant, one_gpu, ssh_key
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, enrol, fresh, new_node, new_region, one_gpu, ssh_key
 from tests.api.reserving import HOLDER, act, bring_to, hold, make_overdue, seat
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
+from tests.support.public_api import module_tenant as tenant
 from tests.transactions.committing import Keys, put, unchanged
 
+__all__ = ["place", "tenant"]
+
 COMMITTED = "operation.committed"
-
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
-
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """Eight GPUs."""
-    return new_place(api.admin, api.database)
 
 
 def told(api: PublicApi, key: str) -> list[tuple[Any, ...]]:

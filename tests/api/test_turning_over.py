@@ -8,21 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, problem
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, fresh, new_tenant, one_gpu, problem
 from tests.api.reserving import DAY, HOLDER, act, bring_to, make_overdue, moment, seat
-
-
-@pytest.fixture
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
-
-
-@pytest.fixture
-def place(api: PublicApi) -> Place:
-    """Eight GPUs of the test's own."""
-    return new_place(api.admin, api.database)
+from tests.support.public_api import PublicApi
 
 
 def hold(tenant: Caller, place: Place, **members: Any) -> Any:

@@ -12,22 +12,14 @@ from orchestrator.keyvalue import commands as commit_transactions
 from orchestrator.placement import placing
 from orchestrator.reservations.commands import confirm as confirm_reservation
 from orchestrator.reservations.commands import hold as hold_resources
-from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, problem, ssh_key
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, fresh, one_gpu, problem, ssh_key
 from tests.api.reserving import HOLDER, hold, seat
+from tests.support.public_api import PublicApi
+from tests.support.public_api import module_place as place
+from tests.support.public_api import module_tenant as tenant
 from tests.transactions.committing import Keys, put
 
-
-@pytest.fixture(scope="module")
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
-
-
-@pytest.fixture(scope="module")
-def place(api: PublicApi) -> Place:
-    """Eight GPUs."""
-    return new_place(api.admin, api.database)
+__all__ = ["place", "tenant"]
 
 
 def fail_after_commit(*labels: Any) -> None:

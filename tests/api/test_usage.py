@@ -132,7 +132,7 @@ def test_what_is_refused(used: Used, query: dict[str, str], code: str) -> None:
 
 
 def test_from_the_command_line(used: Used, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.cli.test_reservation_commands import Shell
+    from tests.support.shell import Shell
 
     monkeypatch.chdir(tmp_path)
     shell = Shell(str(used.admin.http.base_url), used.admin.key)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, fresh, new_node, new_place, new_region, new_tenant, one_gpu, problem
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, Place, fresh, new_node, new_region, one_gpu, problem
+from tests.support.public_api import PublicApi
 
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
@@ -18,18 +18,6 @@ BEGAN = datetime.now(UTC).replace(microsecond=0)
 def day(number: float) -> datetime:
     """A whole second, so many days from when the tests began."""
     return BEGAN + number * DAY
-
-
-@pytest.fixture
-def tenant(api: PublicApi) -> Caller:
-    """A tenant without a limit."""
-    return new_tenant(api.admin)
-
-
-@pytest.fixture
-def place(api: PublicApi) -> Place:
-    """Eight free slots of the test's own, sold by 1, 2 and 8."""
-    return new_place(api.admin, api.database)
 
 
 def text(moment: datetime | None) -> str | None:

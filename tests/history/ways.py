@@ -29,7 +29,7 @@ from orchestrator.tasks import queries as task_queries
 from tests.history.counting import Counted
 from tests.lifecycle.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.reservations.holding import Desk
-from tests.reservations.test_lists import code_of, confirm_of
+from tests.support.reservation_lists import code_of, confirm_of
 from tests.turning_over.desk import consumed, gpus
 
 DAY = timedelta(days=1)

@@ -40,8 +40,7 @@ from tests.lifecycle.driving import (
 )
 from tests.lifecycle.invariants import violations
 from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
-
-ONCE = Limits(release_attempts_max=1)
+from tests.support.stuck_releases import ONCE, stuck_failure
 
 
 async def stuck_release(context: Context, url: str, seeded: Seeded, allocation_id: uuid.UUID) -> None:
@@ -52,18 +51,6 @@ async def stuck_release(context: Context, url: str, seeded: Seeded, allocation_i
     task = task_of(url, allocation_id)
     await report(context, task, failed(task, FailureCode.CLEANUP_FAILED))
     assert isinstance(await finish_release(context, allocation_id, "wf"), Concluded)
-
-
-async def stuck_failure(context: Context, url: str, allocation_id: uuid.UUID) -> None:
-    """-> failed, its slots cleanup_blocked."""
-    await begin_provisioning(context, allocation_id, "wf")
-    task = task_of(url, allocation_id)
-    await report(context, task, failed(task))
-    await finish_provisioning(context, allocation_id)
-    await begin_release(context, allocation_id, "wf")
-    task = task_of(url, allocation_id)
-    await report(context, task, failed(task))
-    await finish_release(context, allocation_id, "wf")
 
 
 async def say_clean(context: Context, seeded: Seeded, allocation_id: uuid.UUID, key: str | None = None) -> Answer:

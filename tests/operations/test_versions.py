@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, ssh_key
-from tests.api.conftest import PublicApi
 from tests.api.reserving import HOLDER, act, seat
 from tests.retention.partitions import append, cut_log, number_of, published, truncate
+from tests.support.public_api import PublicApi
 from tests.transactions.committing import Keys, put, services_of, unchanged
 
 LAST_EVENT = """

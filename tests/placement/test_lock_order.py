@@ -21,7 +21,7 @@ from orchestrator.reservations.hold_requests import HoldRequest
 from tests.lifecycle.driving import rows_of
 from tests.placement.fleet import Fleet, Tenant, create_all, create_of, working
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.test_lists import ask, hold_all, settled
+from tests.support.reservation_lists import ask, hold_all, settled
 
 ROUNDS = 8
 """Enough to find a random order; a wrong order that follows the request is found in the first."""

@@ -16,8 +16,8 @@ from orchestrator.problems import Problem
 from tests.lifecycle.driving import rows_of
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
-from tests.reservations.test_races import until_waiting
-from tests.windows.test_held_windows import create, status_of
+from tests.support.waiting_sessions import until_waiting
+from tests.support.window_creates import create, status_of
 
 T = TypeVar("T")
 Hold = Callable[[Desk, datetime | None], Awaitable[Answer]]

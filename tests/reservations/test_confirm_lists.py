@@ -15,9 +15,9 @@ from orchestrator.reservations.store.confirming import Confirm
 from tests.lifecycle.driving import rows_of
 from tests.lifecycle.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import code_of, confirm_of, settled
-from tests.reservations.test_lists_passing_over import take_key
-from tests.reservations.test_races import until_waiting
+from tests.support.reservation_lists import code_of, confirm_of, settled
+from tests.support.taken_keys import take_key
+from tests.support.waiting_sessions import until_waiting
 
 KINDS = ("held", "held", "held", "confirmed", "cancelled", "overdue", "unknown", "another tenant's")
 KEYS = ("new", "new", "remembered", "of an existing hold")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx
 
 from tests.api.calling import Caller, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
 from tests.retention.partitions import append, head
-from tests.retention.test_policies import put, send
+from tests.support.policies import put, send
+from tests.support.public_api import PublicApi
 
 
 def test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record(api: PublicApi) -> None:

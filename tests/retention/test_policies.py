@@ -10,26 +10,11 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_tenant, problem
-from tests.api.conftest import PublicApi
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.retention.partitions import append, head
-
-
-def path(policy_id: str = "") -> str:
-    """Where a policy is; the client's prefix is the API's, and this is beside it."""
-    return f"/v1/retention/{policy_id}".rstrip("/")
-
-
-def send(caller: Caller, method: str, policy_id: str = "", body: Any = None, *, key: str | None = None) -> Any:
-    """One request."""
-    headers = {"authorization": f"Bearer {caller.key}"} | ({} if key is None else {"idempotency-key": key})
-    return caller.http.request(method, path(policy_id), json=body, headers=headers)
-
-
-def put(caller: Caller, policy_id: str, version: object, *, key: str | None = None) -> Any:
-    """Ask for a policy."""
-    return send(caller, "PUT", policy_id, {"prevent_truncate": version}, key=key)
+from tests.support.policies import put, send
+from tests.support.public_api import PublicApi
 
 
 def ids(caller: Caller) -> list[str]:

@@ -17,10 +17,10 @@ from orchestrator.app import build_services, public_listener
 from orchestrator.log.queries import find_kept, read_feed
 from orchestrator.log.store.feed import ALL
 from tests.api.calling import Caller, insert_admin_key, new_tenant
-from tests.api.conftest import settings_over
 from tests.databases import copied_database
 from tests.retention.partitions import append, cut_log, truncate
-from tests.retention.test_policies import put, send
+from tests.support.policies import put, send
+from tests.support.public_api import settings_over
 
 PARTITION = 10
 TENANT_VERSIONS_MAX = 25

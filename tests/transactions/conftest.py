@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.api.calling import new_tenant
-from tests.api.conftest import PublicApi, api
+from tests.support.public_api import PublicApi, api
 from tests.transactions.committing import Keys
 
 __all__ = ["api"]

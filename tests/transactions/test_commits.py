@@ -11,8 +11,8 @@ from psycopg.types.json import Jsonb
 from starlette.testclient import TestClient
 
 from tests.api.calling import new_tenant, problem
-from tests.api.conftest import PublicApi
 from tests.api.processes import wait_for
+from tests.support.public_api import PublicApi
 from tests.transactions.committing import (
     Keys,
     b64,

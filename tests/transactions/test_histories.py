@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.app import build_services, public_listener
 from tests.api.calling import at_once, new_tenant
-from tests.api.conftest import PublicApi, settings_over
+from tests.support.public_api import PublicApi, settings_over
 from tests.transactions.committing import Keys, b64, clear, delete, put, unchanged, unchanged_range
 from tests.transactions.model import Model, Told, judge, raw
 

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from tests.api.calling import at_once, new_tenant
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 from tests.transactions.committing import Keys, delete, put
 
 KEY = b"contended"

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
 from orchestrator.allocations.failures import FAILURES, Code
-from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
+from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually
 
 WORKER = {
     "BERTH_PROVISION_SECONDS_MAX": "8", "BERTH_PROVISION_ATTEMPTS_MAX": "2",

@@ -15,7 +15,7 @@ import pytest
 from berth.local.processes import ChildProcess
 from tests.berth.commands import berth
 from tests.proxy import TROUBLES, Chooser, Mode
-from tests.whole.conftest import Whole
+from tests.support.whole_stack import Whole
 from tests.whole.troubled import Load, TroubledStack, build_clock_library, require_all_well
 
 pytestmark = pytest.mark.timeout(300)

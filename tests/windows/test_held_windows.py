@@ -7,18 +7,15 @@ import json
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.queries import AskedAvailability, WindowAvailability, find_availability
-from orchestrator.placement.store.placing import Create
-from orchestrator.problems import Problem
 from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.support.window_creates import create, status_of
 
 DAY = timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
@@ -118,20 +115,6 @@ def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(databa
     at_desk(database_url, seeded, way, pool_size=16)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
-
-
-def create(desk: Desk, ends_at: datetime | None) -> Create:
-    """A create of one GPU that ends."""
-    return Create(
-        operation=desk.operation(desk.seeded.tenant_id), tenant_id=desk.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
-        gpus=1, region=REGION, image=None, ssh_key_ids=(desk.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
-        correlation_id=uuid.uuid4(), ends_at=ends_at,
-    )  # fmt: skip
-
-
-def status_of(result: Answer | Problem) -> Any:
-    """The status, or the code of what left no record."""
-    return result.status if isinstance(result, Answer) else result.code
 
 
 def test_creates_that_end_and_holds_share_a_node_without_overlap(database_url: str) -> None:
