@@ -11,7 +11,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 SHARING = {
     f"tests/whole/test_{name}.py": "the stack of tests/whole"
-    for name in ("dying_loops", "lifecycle", "reserved", "traces", "trouble")
+    for name in ("dying_loops", "lifecycle", "reserved", "secrets_in_logs", "traces", "trouble")
 }
 """Files that use one fixture which is dear to make, by that fixture."""
 

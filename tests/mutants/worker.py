@@ -221,4 +221,42 @@ MUTANTS: list[Mutant] = [
         "",
         ("tests/outbox_relay/test_stream.py::test_dangerous_configuration_is_refused",),
     ),
+    Mutant(
+        "a round of ended allocations has no bound",
+        "worker",
+        "orchestrator/allocations/store/due.py",
+        ("waits_for <> 'units'\norder by ends_at limit :limit"),
+        ("waits_for <> 'units'\norder by ends_at limit :limit + 10"),
+        (
+            "tests/worker/test_batches_of_sweepers.py::test_each_round_ends_one_batch_until_nothing_is_left[ended_allocations]",
+        ),
+    ),
+    Mutant(
+        "a round of expired tasks stops at the first",
+        "worker",
+        "orchestrator/tasks/store/expiry.py",
+        "order by expires_at limit :limit",
+        "order by expires_at limit least(:limit, 1)",
+        (
+            "tests/worker/test_batches_of_sweepers.py::test_each_round_ends_one_batch_until_nothing_is_left[expired_tasks]",
+        ),
+    ),
+    Mutant(
+        "a round of windows that are over has no bound",
+        "worker",
+        "orchestrator/reservations/store/overdue.py",
+        "order by r.waits_until, r.position limit :limit",
+        "order by r.waits_until, r.position limit :limit + 10",
+        (
+            "tests/worker/test_batches_of_sweepers.py::test_each_round_ends_one_batch_until_nothing_is_left[windows_over]",
+        ),
+    ),
+    Mutant(
+        "the worker logs the address of a webhook",
+        "worker",
+        "worker/webhooks/dispatching.py",
+        "        for delivery in leased:\n",
+        ("        for delivery in leased:\n            log.info('delivery_leased', delivery=repr(delivery))\n"),
+        ("tests/whole/test_secrets_in_logs.py",),
+    ),
 ]
