@@ -26,16 +26,16 @@ LONGEST_FIRST = (
     "tests/whole/test_paused.py",
     "tests/api/test_contract.py",
     "tests/worker/",
-    "tests/api/test_gate.py",
+    "tests/api/operations/test_gate.py",
     "tests/api/test_process.py",
     "tests/cli/",
     "tests/node_agent/",
     "tests/outbox_relay/",
     "tests/berth/test_verification.py",
     "tests/client/test_cut_connections.py",
-    "tests/node_api/test_contract.py",
-    "tests/turning_over/",
-    "tests/windows/",
+    "tests/nodes/test_contract.py",
+    "tests/reservations/turning_over/",
+    "tests/placement/windows/",
 )
 """Files, and directories of files, by the time they take; whatever is not named takes less."""
 

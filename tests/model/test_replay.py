@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.cache import CatalogueCache
-from tests.lifecycle.seeding import make_context, seed
+from tests.allocations.seeding import make_context, seed
 from tests.model.driving import Run, Step, Story
 from tests.support.model_runs import GPUS_LIMIT, fresh_run
 

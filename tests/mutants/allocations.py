@@ -145,7 +145,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/create.py",
         "storable = [index for index, refusal in refusals.items() if refusal.business]",
         "storable = list(refusals)",
-        ("tests/api/test_fingerprints_and_limits.py",),
+        ("tests/api/operations/test_fingerprints_and_limits.py",),
     ),
     Mutant(
         "rights overlap in time",

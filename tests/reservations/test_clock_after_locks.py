@@ -13,10 +13,10 @@ import pytest
 
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
-from tests.lifecycle.driving import rows_of
+from tests.allocations.driving import rows_of
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
-from tests.support.waiting_sessions import until_waiting
+from tests.support.rival_sessions import until_waiting
 from tests.support.window_creates import create, status_of
 
 T = TypeVar("T")

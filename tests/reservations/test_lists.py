@@ -12,8 +12,8 @@ from typing import Any
 from orchestrator.operations.store.operations import Answer
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.hold_requests import HoldRequest
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations
 from tests.support.reservation_lists import ask, code_of, confirm_of, held_id, hold_all, settled
 

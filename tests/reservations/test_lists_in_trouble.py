@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.hold_requests import GpuRequest
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import REGION, SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
 from tests.support.reservation_lists import ask, code_of, confirm_of, hold_all, settled
 

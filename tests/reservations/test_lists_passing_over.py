@@ -9,11 +9,11 @@ from orchestrator.operations.execution import Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import add_tenant, connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
 from tests.support.reservation_lists import ask, code_of, confirm_of, hold_all, settled
-from tests.support.taken_keys import take_key
+from tests.support.rival_sessions import take_key
 
 
 async def told_now(result: Result | Deferred) -> str:

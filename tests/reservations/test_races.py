@@ -15,11 +15,11 @@ import pytest
 from orchestrator.operations.store.operations import Answer
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import expire_reservation
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import add_tenant, connect, try_create
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import add_tenant, connect, try_create
 from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
 from tests.support.reservation_lists import confirm_of, settled
-from tests.support.waiting_sessions import until_waiting
+from tests.support.rival_sessions import until_waiting
 
 RIVALS = 12
 

@@ -15,9 +15,9 @@ from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.operations.execution import Context
-from tests.lifecycle.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, release, report
-from tests.lifecycle.reconciling import admin_operation
-from tests.lifecycle.seeding import Seeded, connect, try_create
+from tests.allocations.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, release, report
+from tests.allocations.reconciling import admin_operation
+from tests.allocations.seeding import Seeded, connect, try_create
 
 GPUS_LIMIT = 6
 

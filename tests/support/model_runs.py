@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tests.lifecycle.seeding import add_node, connect
+from tests.allocations.seeding import add_node, connect
 from tests.model.driving import SEATS, Run
 
 GPUS_LIMIT = 6

@@ -7,7 +7,7 @@ import uuid
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.operations.execution import Context, Limits
-from tests.lifecycle.driving import (
+from tests.allocations.driving import (
     failed,
     report,
     task_of,

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Problem
-from tests.lifecycle.seeding import REGION, SLICE_SKU
+from tests.allocations.seeding import REGION, SLICE_SKU
 from tests.reservations.holding import Desk
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.support.whole_stack import Tenant, Whole, eventually
 
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END", re.DOTALL)
 CHARACTERS_MIN = 16
@@ -17,7 +17,7 @@ CHARACTERS_MIN = 16
 
 def kept_secrets(state: Path) -> dict[str, str]:
     """Every password, token and private key in the stack's files, by what it is."""
-    found = {}
+    found: dict[str, str] = {}
     for file in (path for path in state.rglob("*") if path.is_file() and path.suffix not in (".img", ".log")):
         if file.parent.name != "secrets" and file.suffix not in (".pem", ".key", ".token"):
             continue

@@ -12,9 +12,9 @@ from typing import Any
 import nats
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
-from tests.lifecycle.driving import row_of, rows_of
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.allocations.driving import row_of, rows_of
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.worker_processes import (
     WAIT_SECONDS_MAX,
     Processes,
