@@ -80,6 +80,27 @@ def begins(url: str, tenant: Seeded) -> str:
         return outcome_of_create(database, tenant)
 
 
+def require_released_by_billing(url: str, allocation_id: uuid.UUID) -> None:
+    """Timeline, event and audit name billing and the depleted balance."""
+    assert transitions_of(url, allocation_id)[-1] == "releasing"
+    (actor,) = rows_of(
+        url,
+        "select actor_kind, actor_id from allocation_timeline where allocation_id = %s and to_state = 'releasing'",
+        allocation_id,
+    )
+    assert actor == ("billing", "balance_depleted")
+    (event,) = rows_of(
+        url,
+        "select payload from outbox where subject = %s and event_type = 'provisioning.releasing.requested'",
+        f"allocations/{allocation_id}",
+    )
+    assert (event[0]["actor_kind"], event[0]["reason"]) == ("billing", "balance_depleted")
+    audited = rows_of(
+        url, "select principal_kind, action from audit where subject = %s", f"allocations/{allocation_id}"
+    )
+    assert audited == [("billing", "allocation.release")]
+
+
 def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> None:
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(5_000)))
     balance = run_with(url, lambda context: make_prepaid(context, tenant.tenant_id, cost(1_000)))
@@ -106,23 +127,7 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
     sweep(url)
     assert told(url, tenant.tenant_id) == ["low", "depleted"]
     for allocation_id in (first, second, third):
-        assert transitions_of(url, allocation_id)[-1] == "releasing"
-        (actor,) = rows_of(
-            url,
-            "select actor_kind, actor_id from allocation_timeline where allocation_id = %s and to_state = 'releasing'",
-            allocation_id,
-        )
-        assert actor == ("billing", "balance_depleted")
-        (event,) = rows_of(
-            url,
-            "select payload from outbox where subject = %s and event_type = 'provisioning.releasing.requested'",
-            f"allocations/{allocation_id}",
-        )
-        assert (event[0]["actor_kind"], event[0]["reason"]) == ("billing", "balance_depleted")
-        audited = rows_of(
-            url, "select principal_kind, action from audit where subject = %s", f"allocations/{allocation_id}"
-        )
-        assert audited == [("billing", "allocation.release")]
+        require_released_by_billing(url, allocation_id)
     assert allocation_of(url, begun)["state"] == "requested", "it is released when it has become active"
     meter_all(url)
     sweep(url)
