@@ -196,6 +196,19 @@ MUTANTS: list[Mutant] = [
         ("tests/placement/test_lock_order.py::test_a_create_passes_a_locked_node",),
     ),
     Mutant(
+        "a create is committed after its end when it waited for a quota",
+        "placement",
+        "migrations/functions/placement/settle_creates.sql",
+        "if p_soonest <= clock_timestamp() then",
+        "if false then",
+        (
+            (
+                "tests/reservations/test_clock_after_locks.py::"
+                "test_a_create_whose_end_passes_during_the_wait_is_not_placed"
+            ),
+        ),
+    ),
+    Mutant(
         "a create is placed after its end",
         "placement",
         "migrations/functions/placement/settle_creates.sql",
