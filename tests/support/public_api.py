@@ -67,9 +67,9 @@ def nobody(api: PublicApi) -> Caller:
 
 
 @pytest.fixture
-def tenant(api: PublicApi) -> Caller:
+def tenant(admin: Caller) -> Caller:
     """A tenant without a limit, for one test."""
-    return new_tenant(api.admin)
+    return new_tenant(admin)
 
 
 @pytest.fixture
