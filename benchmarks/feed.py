@@ -34,7 +34,7 @@ SEQUENCED_AT_ONCE = 10_000
 
 
 def run(quick: bool) -> list[Figure]:
-    """An operator's streams: each is told every event."""
+    """An operator's streams: each receives every event."""
     share = 10 if quick else 1
     with bench() as servers:
         url, _ = servers.fleet(NODES)
@@ -77,7 +77,7 @@ class _Readers:
         """Wait for their end."""
         told = self._told.read()
         if self._process.wait() != 0:
-            raise RuntimeError("not every subscriber was told everything")
+            raise RuntimeError("not every subscriber received every event")
         return Arrivals(**json.loads(told))
 
 

@@ -45,7 +45,7 @@ def run(quick: bool) -> list[Figure]:
             distinct.append(drive_given(port, CLIENTS, make_holds(units[: HOLDS // share], tenants, 3_600), {"201"}))
         _clear(url)
         before = _deadlocks(url)
-        # A hold of a second: the unit changes hands while everybody asks for it.
+        # A hold of a second: the unit changes hands while all clients request it.
         hot = drive_given(
             port, CLIENTS, make_holds([units[0]] * offered, tenants, 1), {"201", "409"},
             per_second=OFFERED_PER_SECOND, judged="409",

@@ -44,7 +44,7 @@ class Plan:
     per_second: float | None = None
     """Requests offered per second; latencies then count from when a request was due. None: as fast as they are answered."""
     judged: str | None = None
-    """The status whose latencies are told; None: all."""
+    """The status whose latencies are measured; None: all."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def drive(ports: list[int], clients: int, count: int, tenants: list[BenchTenant], kind: Kind = "new") -> Outcome:
-    """Run the load in a process of its own. Raises RuntimeError if any request was not answered as it should be."""
+    """Run the load in a separate process. Raises RuntimeError if any request was not answered as it should be."""
     plan = Plan(ports, clients, max(200, 4 * clients, count // 5), count, [asdict(tenant) for tenant in tenants], kind)
     return _run(plan, {"200" if kind == "ok" else "201"})
 
@@ -88,7 +88,7 @@ def _run(plan: Plan, statuses: set[str]) -> Outcome:
 
 
 def _given_requests(given: list[list[str]]) -> list[tuple[bytes, bytes]]:
-    """What stands before and after the key of each."""
+    """The bytes before and after the key of each request."""
     return [
         (
             (
@@ -102,7 +102,7 @@ def _given_requests(given: list[list[str]]) -> list[tuple[bytes, bytes]]:
 
 
 def _requests(tenants: list[dict[str, str]], kind: Kind) -> list[tuple[bytes, bytes]]:
-    """What stands before and after the key, for every kind of create."""
+    """The bytes before and after the key, for every kind of create."""
     if kind == "ok":
         return [(b"GET /ok HTTP/1.1\r\nHost: localhost", b"\r\n\r\n")]
     key_header = "" if kind == "unkeyed" else "\r\nIdempotency-Key: "

@@ -1,4 +1,4 @@
-"""Metering: events of lives of allocations, turned into intervals and ledger lines, a second."""
+"""Metering: events of complete lifecycles, turned into intervals and ledger lines per second."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ order by l.n, e.place
 
 
 def run(quick: bool) -> list[Figure]:
-    """Six events a life, two of which are metered; what is measured is from the log to the ledger, commits included."""
+    """Six events per lifecycle, two of them metered; measured from the log to the ledger, commits included."""
     events = EVENTS // (6 if quick else 1)
     with bench() as servers:
         url, _ = servers.fleet(1)
@@ -44,7 +44,7 @@ def run(quick: bool) -> list[Figure]:
             seconds = asyncio.run(_meter(url, head))
             lines = _one(database, "select count(*) from ledger")
     if lines != events // 6:
-        raise RuntimeError(f"{lines} lines for {events // 6} lives")
+        raise RuntimeError(f"{lines} lines for {events // 6} lifecycles")
     note = f"{lines:,} lines of the ledger"
     return [
         Figure("metering", head / seconds, "events/s", EVENTS_PER_SECOND_MIN, at_least=True, note=note),

@@ -146,7 +146,7 @@ async def relay_rate_when_up(database: psycopg.Connection, client: Client) -> No
 
 
 def main() -> int:
-    """Run on servers of its own; exit status 1 if a limit is missed."""
+    """Run on new servers; exit status 1 if a limit is missed."""
     with tempfile.TemporaryDirectory() as directory:
         postgres = LocalPostgres(Path(directory) / "servers" / "postgres", free_port(), new_password())
         server = LocalNats(Path(directory) / "servers" / "nats", free_port(), free_port())

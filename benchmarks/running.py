@@ -65,7 +65,7 @@ class Bench:
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    """Servers in a directory of their own, removed afterwards."""
+    """Servers in a temporary directory, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory, ExitStack() as held:
         yield Bench(Path(directory), held)
 

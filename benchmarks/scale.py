@@ -16,7 +16,7 @@ RATIO_MIN = 0.8
 
 
 def run(quick: bool) -> list[Figure]:
-    """Rounds alternate between the fleets, each with an API process of its own; medians are compared."""
+    """Rounds alternate between the fleets, each with its own API process; medians are compared."""
     found: dict[int, list[Outcome]] = {SMALL: [], LARGE: []}
     with bench() as servers:
         fleets = {}

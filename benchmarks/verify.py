@@ -1,7 +1,7 @@
 """`berth verify` over 100,000 allocations that are all over, with all that they left: the limit is 10 s (DESIGN §10).
 
 Claims, timelines, tasks, operations and events are there as the commands leave them, several generations on each unit, so
-that every check has its whole history to look at. A verdict that is not kept fails the benchmark: it measured nothing.
+that every check has its whole history to scan. A verdict that is not kept fails the benchmark: it measured nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALLOCATIONS = 100_000
 NODES = 2_000
 SECONDS_MAX = 10.0
 
-# Generation g of a unit lives from g minutes to g minutes and 50 seconds after the beginning, so that none overlap.
+# Generation g of a unit is active from g minutes to g minutes and 50 seconds after the beginning, so that none overlap.
 _PLAN = """
 create unlogged table planned as
 select n, uuidv7() as id, uuidv7() as correlation, s.unit, s.node_id, t.id as tenant_id, 'key-' || n as key,
@@ -90,7 +90,7 @@ def seed_history(database_url: str, allocations: int) -> None:
 
 
 def run(quick: bool) -> list[Figure]:
-    """One figure; `quick` looks at a tenth, without a limit."""
+    """One figure; `quick` checks a tenth, without a limit."""
     count = ALLOCATIONS // 10 if quick else ALLOCATIONS
     with bench() as servers:
         url, _ = servers.fleet(NODES)

@@ -1,6 +1,6 @@
 """Holds and confirms with reservations of the past in the tables, against the same without any.
 
-Two fleets of one server, the same but for the past of one of them, each behind an API process of its own; rounds alternate
+Two fleets of one server, the same but for the past of one of them, each behind its own API process; rounds alternate
 and medians are compared.
 """
 
@@ -21,7 +21,7 @@ CLIENTS = 64
 RATIO_MAX = 1.3
 TTL_SECONDS = 3_600
 
-# What lives goes, what has ended stays: in both fleets alike.
+# Live rows are deleted, ended ones stay: in both fleets alike.
 _CLEAR = (
     "delete from reservations where state in ('hold', 'confirmed')",
     "delete from claims where closed_at is null",

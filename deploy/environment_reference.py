@@ -98,7 +98,7 @@ def _default(field: FieldInfo) -> str:
 def _rows(settings: type[BaseSettings]) -> Iterator[str]:
     for name, field in settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseSettings):
-            continue  # a group of settings with a table of its own
+            continue  # a group of settings with a separate table
         assert field.description, f"{settings.__module__}.{name} has no description"
         meaning = field.description.replace("|", "\\|")
         cells = (

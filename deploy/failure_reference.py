@@ -10,7 +10,7 @@ from orchestrator.allocations.failures import FAILURES, Failure, Retried
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "failures.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 HEAD = (
-    "| code | what happened | lands in | fault switch | tried again | who acts, and how |\n|---|---|---|---|---|---|\n"
+    "| code | what happened | lands in | fault switch | tried again | actor and action |\n|---|---|---|---|---|---|\n"
 )
 RETRIED = {
     Retried.NOT: "no",
@@ -28,7 +28,7 @@ def _row(failure: Failure) -> str:
     switch = f"`{failure.switch}`" if failure.switch else "-"
     cells = (
         f"`{failure.code}`", failure.happened, failure.lands_in.value, switch, RETRIED[failure.retried],
-        f"{failure.acts}: {failure.next_step}",
+        f"`{failure.acts}`: {failure.next_step}",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
 

@@ -37,7 +37,7 @@ NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Trust:
-    """Who this node is and whose signatures count, from the newest credentials."""
+    """The node's identity and the trusted signing keys, from the newest credentials."""
 
     node_id: UUID
     node_epoch: int

@@ -45,7 +45,7 @@ class Enrolment:
 
     @property
     def identity(self) -> StoredIdentity:
-        """Who this node is now. Call `establish` first."""
+        """The node's present identity. Call `establish` first."""
         if self._identity is None:
             raise LookupError("this node has no identity yet")
         return self._identity

@@ -1,4 +1,4 @@
-"""Who this node is: its key, its certificate, and whom it trusts; made by enrolment, kept on disk, renewed in time.
+"""The node's identity: its key, its certificate and its trust anchors; made by enrolment, kept on disk, renewed in time.
 
 `identity/` (0700) holds `credentials.json` (0600), replaced as a whole, so that key and certificate always belong
 together; `pending-key.pem`, the key of an enrolment that has not been answered yet, so that asking again asks for the

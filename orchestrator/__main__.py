@@ -1,4 +1,4 @@
-"""`python -m orchestrator [--listen public|node|both]`: serve until told to stop."""
+"""`python -m orchestrator [--listen public|node|both]`: serve until stopped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Listener:
         self.server = server
 
     async def serve(self) -> None:
-        """Serve until told to exit; a listener that cannot bind or dies ends the process."""
+        """Serve until stopped; a listener that cannot bind or dies ends the process."""
         config = self.server.config
         try:
             await self.server._serve()

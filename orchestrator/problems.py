@@ -1,6 +1,6 @@
 """Every way in which a request can be refused, as named situations with a stable code (docs/reference/http-api.md).
 
-A `Problem` is raised wherever the situation is noticed and becomes an RFC 9457 document at the edge. `business` tells the
+A `Problem` is raised wherever the situation is noticed and becomes an RFC 9457 document at the edge. `business` separates the
 definite outcomes of a well-formed request, which are remembered with its operation key (DESIGN §6), from malformed,
 unauthorised, overload and internal trouble, which are not.
 """
@@ -84,7 +84,7 @@ class Forbidden(Problem):
 
 
 class NotFound(Problem):
-    """No such object, or one that belongs to somebody else."""
+    """No such object, or another tenant's."""
 
     status, code, title, business = 404, "not_found", "Not found", True
 
@@ -164,7 +164,7 @@ class OperationConflict(Problem):
 
 
 class OperationFenced(Problem):
-    """Somebody asked about the key before it arrived and was told that nobody had used it; now it is too late."""
+    """The key was fenced by an earlier status query, which found it unused; a later request never runs."""
 
     status, code, title = 409, "operation_fenced", "Operation fenced"
 
@@ -209,3 +209,9 @@ class Overloaded(Problem):
 
     status, code, title = 503, "overloaded", "Overloaded"
     retry_after_seconds = 1
+
+
+class SlotOverflow(Problem):
+    """A deadline or retirement would exceed the representable range of times."""
+
+    status, code, title, business = 422, "slot_overflow", "Deadline beyond the representable range", True

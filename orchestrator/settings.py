@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         20, ge=1, description="messages that a client may send in a second; beyond it its socket is closed"
     )
     notifications_recheck_seconds: float = Field(
-        1.0, gt=0, description="how often is looked whether who has a socket may still read"
+        1.0, gt=0, description="how often the right to read of each socket's client is checked again"
     )
     notifications_ack_seconds: float = Field(
         0.5, ge=0, description="least time between writes of one socket's position"
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
         300.0,
         gt=0,
         le=86_400,
-        description="how often the issuer's keys are fetched again; a withdrawn key lives on so long",
+        description="how often the issuer's keys are fetched again; a withdrawn key stays valid so long",
     )
     oidc_refetch_seconds: float = Field(
         10.0, gt=0, le=3_600, description="least time between fetches, when tokens name unknown keys or fetching fails"
@@ -164,10 +164,10 @@ class Settings(BaseSettings):
     kv_operations_max: int = Field(1_000, ge=1, le=10_000, description="most operations of a transaction")
     kv_preconditions_max: int = Field(1_000, ge=1, le=10_000, description="most preconditions of a transaction")
     kv_transaction_bytes_max: int = Field(
-        200_000, ge=1_000, le=250_000, description="largest transaction: its operations as its event tells them"
+        200_000, ge=1_000, le=250_000, description="largest transaction: its operations as its event contains them"
     )
     kv_namespace_keys_max: int = Field(
-        100_000, ge=1, description="keys of a tenant, deleted ones that the log still tells of included"
+        100_000, ge=1, description="keys of a tenant, deleted ones that the log still contains included"
     )
     kv_namespace_bytes_max: int = Field(268_435_456, ge=1, description="bytes of a tenant's keys and values")
     kv_request_id_length_min: int = Field(20, ge=1, le=255, description="shortest request_id of a commit")

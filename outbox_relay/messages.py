@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from psycopg.sql import SQL, Composable, Composed
+
 SUBJECT_PREFIX = "berth.events"
 STREAM_SUBJECTS = (f"{SUBJECT_PREFIX}.>",)
 NO_TENANT = "operator"
@@ -39,33 +41,45 @@ class Fence(NamedTuple):
     reply: str
 
 
-def _document(data: str, bound: str) -> str:
+def _document(data: Composable, bound: SQL) -> Composed:
     """SQL for the document of a log row whose data is the expression `data`; `bound` wraps the free texts."""
-    attributes = [
-        """'{"specversion":"1.0","id":"'""", "event_id", """'","source":"/berth/log","type":'""",
-        "to_json('berth.' || event_type)", """',"time":'""", "to_json(occurred_at)",
-        """',"datacontenttype":"application/json","version":"'""", "version", """'","prevversion":"'""", "prev_version",
-        """'","correlationid":"'""", "correlation_id", """'","traceparent":"00-'""", "replace(correlation_id::text, '-', '')",
-        """'-'""", "right(replace(correlation_id::text, '-', ''), 16)", """'-01","leaderid":'""", "to_json(leader_id)",
-        f"""',"subject":' || to_json({bound.format("nullif(subject, '')")})""",
-        """',"tenantid":"' || tenant_id || '"'""",
-        f"""',"operationkey":' || to_json({bound.format("nullif(operation_key, '')")})""",
-        f"""',"requestid":' || to_json({bound.format("nullif(request_id, '')")})""",
-        """',"data":'""", data, "'}'",
-    ]  # fmt: skip
+    subject, operation_key, request_id = (
+        bound.format(SQL(text))
+        for text in ("nullif(subject, '')", "nullif(operation_key, '')", "nullif(request_id, '')")
+    )
+    attributes = SQL(", ").join([
+        SQL("""'{"specversion":"1.0","id":"', event_id, '","source":"/berth/log","type":'"""),
+        SQL("""to_json('berth.' || event_type), ',"time":', to_json(occurred_at)"""),
+        SQL("""',"datacontenttype":"application/json","version":"', version, '","prevversion":"', prev_version"""),
+        SQL("""'","correlationid":"', correlation_id, '","traceparent":"00-', replace(correlation_id::text, '-', '')"""),
+        SQL("""'-', right(replace(correlation_id::text, '-', ''), 16), '-01","leaderid":', to_json(leader_id)"""),
+        SQL("""',"subject":' || to_json({})""").format(subject),
+        SQL("""',"tenantid":"' || tenant_id || '"'"""),
+        SQL("""',"operationkey":' || to_json({})""").format(operation_key),
+        SQL("""',"requestid":' || to_json({})""").format(request_id),
+        SQL("""',"data":'"""), data, SQL("'}'"),
+    ])  # fmt: skip
     # concat skips nulls: an attribute without a value is absent, as the specification wants.
-    return f"convert_to(concat({', '.join(attributes)}), 'UTF8')"
+    return SQL("convert_to(concat({}), 'UTF8')").format(attributes)
 
 
-_COLUMNS = "version, event_type, tenant_id::text, event_id::text, date_part('epoch', occurred_at)"
+def _select(document: Composed, rows: SQL) -> bytes:
+    return (
+        SQL(
+            "select version, event_type, tenant_id::text, event_id::text, date_part('epoch', occurred_at), {} from log where {}"
+        )
+        .format(document, rows)
+        .as_bytes()
+    )
 
-SELECT_EVENTS = f"""
-    select {_COLUMNS}, {_document("payload", "{}")}
-    from log where version > %(after)s order by version limit %(limit)s"""
 
-SELECT_STUB = f"""
-    select {_COLUMNS}, {_document("json_build_object('stub', true, 'reason', %(reason)s::text)", "left({}, 64)")}
-    from log where version = %(version)s"""
+SELECT_EVENTS = _select(
+    _document(SQL("payload"), SQL("{}")), SQL("version > %(after)s order by version limit %(limit)s")
+)
+SELECT_STUB = _select(
+    _document(SQL("json_build_object('stub', true, 'reason', %(reason)s::text)"), SQL("left({}, 64)")),
+    SQL("version = %(version)s"),
+)
 
 
 def is_publishable(event_type: str) -> bool:

@@ -9,7 +9,7 @@ LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 
 
 class Metrics:
-    """One process's metrics, in a registry of their own."""
+    """One process's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -41,16 +41,19 @@ class Metrics:
         self.sequenced = Counter(prefix + "sequenced", "Events given a version by this relay", registry=registry)
         self.published = Counter(prefix + "published", "Events stored by NATS for this relay", registry=registry)
         self.sequence_batch_events = Histogram(
-            prefix + "sequence_batch_events", "Events sequenced at once", buckets=BATCH_BUCKETS, registry=registry
+            prefix + "sequence_batch_events", "Events per sequenced batch", buckets=BATCH_BUCKETS, registry=registry
         )
         self.publish_batch_events = Histogram(
-            prefix + "publish_batch_events", "Events published at once", buckets=BATCH_BUCKETS, registry=registry
+            prefix + "publish_batch_events", "Events per published batch", buckets=BATCH_BUCKETS, registry=registry
         )
         self.sequence_seconds = Histogram(
-            prefix + "sequence_seconds", "Time to sequence a batch", buckets=LATENCY_BUCKETS, registry=registry
+            prefix + "sequence_seconds", "Seconds to sequence a batch", buckets=LATENCY_BUCKETS, registry=registry
         )
         self.publish_seconds = Histogram(
-            prefix + "publish_seconds", "Time until NATS has stored a batch", buckets=LATENCY_BUCKETS, registry=registry
+            prefix + "publish_seconds",
+            "Seconds until NATS has stored a batch",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
         )
         self.event_age_seconds = Histogram(
             prefix + "event_age_seconds",
@@ -59,14 +62,14 @@ class Metrics:
             registry=registry,
         )
         self.refused_batches = Counter(
-            prefix + "refused_batches", "Publishes that NATS refused", ["reason"], registry=registry
+            prefix + "refused_batches", "Batches that NATS refused", ["reason"], registry=registry
         )
-        self.stubs = Counter(prefix + "stubs", "Events that went out as a stub", ["reason"], registry=registry)
+        self.stubs = Counter(prefix + "stubs", "Events published as a stub", ["reason"], registry=registry)
         self.reconnects = Counter(
-            prefix + "reconnects", "Connections lost or not made", ["server", "step"], registry=registry
+            prefix + "reconnects", "Lost or failed connections", ["server", "step"], registry=registry
         )
         self.stopped = Counter(
-            prefix + "publishing_stopped", "Times publishing ended for good", ["reason"], registry=registry
+            prefix + "publishing_stopped", "Permanent stops of publishing", ["reason"], registry=registry
         )
 
     def stub_count(self) -> int:

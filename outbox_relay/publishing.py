@@ -1,9 +1,9 @@
 """Publishing: the log goes to NATS, in order, each event at the stream sequence that is its version.
 
 Authority is with the stream. A session (one connection to each server) reads where the stream ends and goes on from
-there; every publish names the sequence it must follow, so NATS refuses all publishers but one. Who is refused stands by
-and looks about once a second whether the other one is at work; if what was due a look ago has not gone out and nothing
-has moved, it takes over. An answer that never came ends the session, and the next one reads what became of it.
+there; every publish names the sequence it must follow, so NATS refuses all publishers but one. A refused relay goes on
+standby and checks about once a second whether the publisher makes progress; if what was due at the last check has not
+gone out and nothing has moved, it takes over. A missing answer ends the session; the next one reads the outcome.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sequencing: the outbox's rows get their versions, all the time, whatever NATS does.
 
-The loop runs in a thread of its own and calls libpq without psycopg's query layer: a look into an empty outbox costs a
-quarter of the processor time that way, and 100 of them a second are what keeps an idle event's way short.
+The loop runs in a separate thread and calls libpq without psycopg's query layer: a read of an empty outbox costs a
+quarter of the processor time that way, and 100 of them a second keep the latency of an idle event short.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Exit codes: 0 done; 1 refused, failed, or a check found something; 2 wrong usage; 3 a server cannot be reached;
 4 the outcome of a write is unknown; 5 the wait timed out; 130 interrupted.
 
-Libraries that only some commands use (httpx, psycopg, alembic) are not imported here: an error of a library that
-nobody has loaded cannot have been raised.
+Libraries that only some commands use (httpx, psycopg, alembic) are not imported here: a library that is not loaded
+cannot have raised an error.
 """
 
 from __future__ import annotations

@@ -62,4 +62,4 @@ def read_secret(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StackProblem(f"cannot read {path}: {error.strerror}; run as the user who started the stack") from error
+        raise StackProblem(f"cannot read {path}: {error.strerror}; run as the user that started the stack") from error

@@ -150,8 +150,8 @@ class Client:
 
         It reconnects automatically, with exponential backoff and without limit. `types` (`provisioning.active`, or a
         family, `provisioning.*`) and `subjects` (`allocations/<id>`, `allocations/*`) choose; without them `prev_version`
-        proves that none was missed. Raises `LogTruncated` where events behind `after` are gone, `LogGap` where one was
-        not told, and what any read raises.
+        proves that none was missed. Raises `LogTruncated` where events behind `after` are gone, `LogGap` where one is
+        missing, and what any read raises.
         """
         if after is None:
             after = self.run(log.get_log_version()).version

@@ -134,7 +134,7 @@ class Stack:
 
     def _start_servers(self) -> Endpoints:
         options = self.options
-        # Told first, so that a busy port is found before anything starts, and before it is remembered.
+        # Checked first, so that a busy port is found before anything starts, and before it is stored.
         if options.port is not None:
             require_free_port(options.port, "api")
         public_port = self._ports.of("api", options.wished_port, required=options.port)

@@ -78,7 +78,7 @@ class Watched:
 
 
 class Supervisor:
-    """Looks after parts in their order: servers before those that need them. Tells each change to `changed`."""
+    """Supervises parts in their order: servers before those that need them. Reports each change to `changed`."""
 
     def __init__(
         self,

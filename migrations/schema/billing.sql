@@ -48,7 +48,7 @@ create table ledger (
 comment on table ledger is 'Usage and payments of tenants; append-only.';
 comment on column ledger.amount_micro_units is 'Millionths of the currency unit; usage and withdrawals are subtracted, top-ups added (ledger_sign).';
 comment on column ledger.version is 'Version of the event that closed the interval.';
-comment on column ledger.actor_id is 'The operator who entered the payment.';
+comment on column ledger.actor_id is 'The operator that entered the payment.';
 comment on column ledger.reference is 'The operator''s reference, for example an invoice number.';
 -- Refuse a second usage line of an allocation.
 create unique index ledger_usage_once on ledger (allocation_id) where kind = 'usage';

@@ -13,7 +13,7 @@ from node_agent.protocol import Connection, ProvisionResult, ReleaseResult
 
 
 class NoopDriver:
-    """Answers at once with a plausible result. Nobody can log in there."""
+    """Answers at once with a plausible result; its guests accept no logins."""
 
     name = "noop"
 

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 async def in_thread(work: Callable[[], Result], stop: threading.Event | None = None) -> Result:
-    """What `work` returns or raises. When cancelled, sets `stop`, for long work to look at, and delivers the
+    """What `work` returns or raises. When cancelled, sets `stop`, which long work checks, and delivers the
     cancellation only after the thread has ended, so that a cleanup that follows never races with it."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:

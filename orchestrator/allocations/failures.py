@@ -113,7 +113,7 @@ _ALL = (
     ),
     Failure(
         Code.SSH_READINESS_TIMEOUT,
-        "The guest ran but nobody could reach it over SSH in time.",
+        "The guest ran but did not answer over SSH in time.",
         Acts.OPERATOR,
         "Inspect the cloud-init log on the guest's boot disk.",
         _FAILED,

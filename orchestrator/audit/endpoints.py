@@ -20,7 +20,7 @@ router = APIRouter(tags=["admin: audit"], responses=PROBLEM_RESPONSES)
 
 @router.get("/audit", response_model=Page[AuditEntry])
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
-    """Who did what, oldest first; about one object if `subject` names it, as in `nodes/<id>`."""
+    """Audited actions with their actors, oldest first; about one object if `subject` names it, as in `nodes/<id>`."""
     after, limit = numbered_page(query, "audit")
     found = await list_audit(parts.context.database, subject=query.subject, after=after, limit=limit)
     return json_response(page_of(found, query.limit, "audit", lambda entry: entry.id))

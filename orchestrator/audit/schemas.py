@@ -13,7 +13,7 @@ from orchestrator.http.paging import PageQuery
 
 
 class AuditEntry(BaseModel):
-    """Who did what to what."""
+    """An audited action with its actor and subject."""
 
     id: BigCount
     at: datetime

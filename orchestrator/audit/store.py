@@ -19,14 +19,14 @@ values (:kind, :id, :action, :subject, cast(:detail as jsonb), :request_id)
 async def record(
     tx: Transaction, actor: Actor, action: str, subject: str, detail: dict[str, Any], request_id: str | None
 ) -> None:
-    """Write down who did what to whom, in the transaction that did it."""
+    """Record an action, its actor and its subject, in the transaction of the action."""
     values = {"kind": actor.kind.value, "id": actor.id, "action": action, "subject": subject}
     await tx.execute(_INSERT, {**values, "detail": json.dumps(detail, default=str), "request_id": request_id})
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who did what to what, and when."""
+    """An audited action, its actor, its subject and its time."""
 
     id: int
     at: datetime

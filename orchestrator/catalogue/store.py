@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import select
+
+from orchestrator.catalogue import tables
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import ImageUnavailable, NotFound
 
@@ -44,16 +47,13 @@ class Image:
     state: str
 
 
-_SKU = "name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, price_version, state"
-_IMAGE = "name, url, sha256, shapes, gpu_models, regions, state"
-
 _PUT_REGION = """
 insert into regions (name, display_name) values (:name, :display_name)
 on conflict (name) do update set display_name = excluded.display_name
 returning name, display_name, xmax = 0 as made
 """
 # Price and state keep their value when they are left out: a forgotten member must not give GPUs away.
-_PUT_SKU = f"""
+_PUT_SKU = """
 insert into skus as old (name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, state)
 values (:name, :shape, :gpu_model, :allowed_counts, :default_image, coalesce(cast(:price as bigint), 0),
         coalesce(cast(:state as text), 'active'))
@@ -64,20 +64,24 @@ on conflict (name) do update set
     price_version = old.price_version
         + (coalesce(cast(:price as bigint), old.price_micro_per_gpu_second) <> old.price_micro_per_gpu_second)::integer,
     state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
-returning {_SKU}, xmax = 0 as made
+returning name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, price_version, state,
+    xmax = 0 as made
 """
 _KEEP_PRICE = """
 insert into sku_prices (sku, price_version, price_micro_per_gpu_second) values (:sku, :price_version, :price)
 on conflict do nothing
 """
-_PUT_IMAGE = f"""
+_PUT_IMAGE = """
 insert into images as old (name, url, sha256, shapes, gpu_models, regions, state)
 values (:name, :url, :sha256, :shapes, :gpu_models, :regions, coalesce(cast(:state as text), 'active'))
 on conflict (name) do update set
     url = excluded.url, sha256 = excluded.sha256, shapes = excluded.shapes, gpu_models = excluded.gpu_models,
     regions = excluded.regions, state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
-returning {_IMAGE}, xmax = 0 as made
+returning name, url, sha256, shapes, gpu_models, regions, state, xmax = 0 as made
 """
+_REGIONS = select(*(tables.regions.c[name] for name in Region.__slots__)).order_by(tables.regions.c.name)
+_SKUS = select(*(tables.skus.c[name] for name in Sku.__slots__)).order_by(tables.skus.c.name)
+_IMAGES = select(*(tables.images.c[name] for name in Image.__slots__)).order_by(tables.images.c.name)
 
 
 async def put_region(tx: Transaction, region: Region) -> tuple[Region, bool]:
@@ -154,17 +158,17 @@ async def _require_image(reading: Reading, name: str) -> None:
 
 async def list_regions(reading: Reading, after: str, limit: int) -> list[Region]:
     """Up to `limit` regions by name."""
-    sql = "select name, display_name from regions where name > :after order by name limit :limit"
-    return [Region(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    page = _REGIONS.where(tables.regions.c.name > after).limit(limit)
+    return [Region(**row._mapping) for row in await reading.execute(page)]
 
 
 async def list_skus(reading: Reading, after: str, limit: int) -> list[Sku]:
     """Up to `limit` SKUs by name, retired ones too."""
-    sql = f"select {_SKU} from skus where name > :after order by name limit :limit"
-    return [Sku(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    page = _SKUS.where(tables.skus.c.name > after).limit(limit)
+    return [Sku(**row._mapping) for row in await reading.execute(page)]
 
 
 async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
     """Up to `limit` images by name, retired ones too."""
-    sql = f"select {_IMAGE} from images where name > :after order by name limit :limit"
-    return [Image(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
+    page = _IMAGES.where(tables.images.c.name > after).limit(limit)
+    return [Image(**row._mapping) for row in await reading.execute(page)]

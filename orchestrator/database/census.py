@@ -1,4 +1,4 @@
-"""Counts of what lives now, for metrics. Indexed or one pass over the fleet; never over history."""
+"""Counts of live rows, for metrics. Indexed or one pass over the fleet; never over history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema's revision as the database tells it."""
+"""The schema's revision, read from the database."""
 
 from __future__ import annotations
 

@@ -1,8 +1,24 @@
-"""SQLSTATEs that commands act on: the project's own, raised in migrations/functions, and those of PostgreSQL."""
+"""SQLSTATEs that commands act on, the project's own (migrations/functions) and PostgreSQL's, and their decoding."""
 
 from __future__ import annotations
 
+import psycopg
 import sqlalchemy.exc
+
+from orchestrator.database.outcomes import (
+    Bound,
+    BoundReached,
+    ConnectionLost,
+    ConstraintRefused,
+    Failure,
+    LeaderRefused,
+    LockTimeout,
+    RivalCommitted,
+    RolledBack,
+    ServerRefused,
+    TimeOverflow,
+    Unforeseen,
+)
 
 ILLEGAL_TRANSITION = "BT001"
 """A trigger refused a state that the state machine does not reach from the row's state."""
@@ -27,6 +43,8 @@ SERIALIZATION_FAILURE = "40001"
 """Also raised by `kv_store_operations` if a key was used since it was checked."""
 DEADLOCK_DETECTED = "40P01"
 LOCK_NOT_AVAILABLE = "55P03"
+CONSTRAINT_VIOLATED = "23"
+"""The class of refused rows."""
 EXCLUSION_VIOLATION = "23P01"
 UNIQUE_VIOLATION = "23505"
 OUT_OF_RESOURCES = "53"
@@ -38,10 +56,47 @@ RIVAL_STATES = frozenset({QUOTA_MOVED, EXCLUSION_VIOLATION, UNIQUE_VIOLATION})
 """A rival committed a quota, units or a key that this transaction had found free; the command decides again."""
 TIME_OVERFLOWS = frozenset({"22008", "22015"})
 """A time or an interval beyond what PostgreSQL can represent."""
-CONNECTION_LOST = ("08", "57P")
+CONNECTION_CLOSED = ("08", "57P")
 """Classes of a connection that failed or that the server closed."""
 
 
-def sqlstate_of(error: sqlalchemy.exc.DBAPIError) -> str | None:
-    """The five-character SQLSTATE of a driver error."""
-    return getattr(error.orig, "sqlstate", None)
+def decode(error: sqlalchemy.exc.DBAPIError) -> Failure:
+    """What the driver's error means; the only place that reads SQLSTATEs and diagnostics."""
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if state in RETRYABLE_STATES:
+        return RolledBack(state)
+    if state in RIVAL_STATES:
+        return RivalCommitted(state, quota=state == QUOTA_MOVED)
+    if state == LOCK_NOT_AVAILABLE:
+        return LockTimeout()
+    if state == LEADER_UNACCEPTED:
+        return LeaderRefused()
+    if (bound := _bound_of(state, error)) is not None:
+        return BoundReached(bound)
+    if state in TIME_OVERFLOWS:
+        return TimeOverflow()
+    if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
+        return ServerRefused()
+    if is_loss(error):
+        return ConnectionLost()
+    if state is not None and state.startswith(CONSTRAINT_VIOLATED):
+        return ConstraintRefused(error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else None)
+    return Unforeseen(state)
+
+
+def _bound_of(state: str | None, error: sqlalchemy.exc.DBAPIError) -> Bound | None:
+    if state == OPERATIONS_FULL:
+        return Bound.OPERATIONS
+    if state == NAMESPACE_FULL:
+        return Bound.NAMESPACE
+    if state == RESERVATION_BOUND_REACHED:
+        return Bound.HOLDS if "holds" in str(error.orig).splitlines()[0] else Bound.RESERVATIONS
+    return None
+
+
+def is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
+    """Whether the connection is gone; a server that refuses may close it as well."""
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
+        return True
+    return state is not None and state.startswith(CONNECTION_CLOSED)

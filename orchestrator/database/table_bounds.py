@@ -9,13 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.problems import Problem
-from orchestrator.reservations.refusals import (
-    ExpirationIndexFull,
-    OperationTableFull,
-    ReservationTableFull,
-    ResourceTableFull,
-)
+from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationTableFull, ResourceTableFull
 
 
 class Table(StrEnum):

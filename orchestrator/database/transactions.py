@@ -20,24 +20,20 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from orchestrator.database.response_versions import HEAD, ResponseVersion
-from orchestrator.database.sqlstates import (
-    CONNECTION_LOST,
-    LOCK_NOT_AVAILABLE,
-    OPERATIONS_FULL,
-    OUT_OF_RESOURCES,
-    REFUSING_STATES,
-    RETRYABLE_STATES,
-    TIME_OVERFLOWS,
-    sqlstate_of,
+from orchestrator.database.outcomes import (
+    Bound,
+    BoundReached,
+    ConnectionLost,
+    LockTimeout,
+    RolledBack,
+    ServerRefused,
+    TimeOverflow,
 )
-from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
-from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
+from orchestrator.database.response_versions import HEAD, ResponseVersion
+from orchestrator.database.sqlstates import decode, is_loss
+from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded, SlotOverflow
 
-WAITS_BRIEFLY = """set_config('lock_timeout', (1000 * extract(epoch from least(
-    nullif(current_setting('lock_timeout')::interval, interval '0'), interval '500 ms')))::integer::text, true)"""
-"""Short lock timeout for batches: a blocked item is retried alone. Longer than any lock is held under load. Selected by the
-batch's first statement."""
 TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
 TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
@@ -181,7 +177,7 @@ class Database:
 
     def _meaning(self, error: Exception, *, committing: bool) -> Exception:
         """What the failure means for the caller."""
-        if isinstance(error, sqlalchemy.exc.DBAPIError) and _is_loss(error):
+        if isinstance(error, sqlalchemy.exc.DBAPIError) and is_loss(error):
             self._pools.note_loss()
         return _meaning(error, committing)
 
@@ -259,31 +255,25 @@ def _meaning(error: Exception, committing: bool) -> Exception:
     if isinstance(error, sqlalchemy.exc.TimeoutError):
         return Overloaded(TOO_MANY)
     assert isinstance(error, sqlalchemy.exc.DBAPIError)
-    state = sqlstate_of(error)
-    if state in RETRYABLE_STATES:
-        return TransactionConflict(state)
-    if state == LOCK_NOT_AVAILABLE:
-        return OperationInProgress("another request holds a lock that this one needs; retry with the same key")
-    if state == OPERATIONS_FULL:
-        return OperationTableFull("the operations table is full; nothing was done; retry later")
-    if state in TIME_OVERFLOWS:
-        return SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
-    if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
-        return DatabaseUnavailable(
-            "the database cannot take this now (disk, memory, connections or time); nothing was done"
-        )
-    if _is_loss(error):
-        if committing:
+    match decode(error):
+        case RolledBack(sqlstate):
+            return TransactionConflict(sqlstate)
+        case LockTimeout():
+            return OperationInProgress("another request holds a lock that this one needs; retry with the same key")
+        case BoundReached(Bound.OPERATIONS):
+            return OperationTableFull("the operations table is full; nothing was done; retry later")
+        case TimeOverflow():
+            return SlotOverflow("a deadline or a retirement would lie beyond the times that can be represented")
+        case ServerRefused():
+            return DatabaseUnavailable(
+                "the database cannot take this now (disk, memory, connections or time); nothing was done"
+            )
+        case ConnectionLost() if committing:
             return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
-        return DatabaseUnavailable("the database cannot be reached; nothing was done; retry later")
-    return error
-
-
-def _is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
-    state = sqlstate_of(error)
-    if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
-        return True
-    return state is not None and state.startswith(CONNECTION_LOST)
+        case ConnectionLost():
+            return DatabaseUnavailable("the database cannot be reached; nothing was done; retry later")
+        case _:
+            return error
 
 
 def connect_database(

@@ -29,7 +29,7 @@ log = structlog.get_logger("orchestrator.api")
 ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
 ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
 LASTING = frozenset({"/v1/subscribe"})
-"""Answers that last as long as their clients like: they have bounds and metrics of their own."""
+"""Long-lived responses: they have separate bounds and metrics."""
 SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -40,7 +40,7 @@ Serve = Callable[[Services, Scope, Principal, Any, str | None], Awaitable[Answer
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a request must look like to be in order, and who answers it."""
+    """The form of a valid request, and the handler that answers it."""
 
     body: TypeAdapter[Any]
     serve: Serve
@@ -126,7 +126,7 @@ def _body_in_order(route: Route, headers: dict[bytes, str], received: list[Messa
 
 
 def _again(received: list[Message], receive: Receive) -> Receive:
-    """A `receive` that tells the same once more, and then what comes after it."""
+    """A `receive` that returns the received messages once more, and then those that follow."""
     left = iter(received)
 
     async def tell() -> Message:

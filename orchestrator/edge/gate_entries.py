@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 SWEPT_MAX = 1_024
-"""Most answers that one sweep looks at, so that no request pays for many others."""
+"""Most answers that one sweep checks, so that no request pays for many others."""
 
 Key = TypeVar("Key", bound=Hashable)
 Owner = TypeVar("Owner")
@@ -24,6 +24,7 @@ class _Entry(Generic[Concluded]):
     expires_at: float
 
 
+# Not cachetools.TTLCache: each response has its own deadline, entries in flight are never evicted, and a sweep is bounded.
 class GateEntries(Generic[Key, Owner, Concluded]):
     """At most `entries_max` of both kinds together. Times are of one monotonic clock, in seconds."""
 

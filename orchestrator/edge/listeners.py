@@ -78,7 +78,7 @@ class PromptProtocol(HttpToolsProtocol):
 
 
 class NodeProtocol(PromptProtocol):
-    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` tells it."""
+    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it."""
 
     def connection_made(self, transport: Any) -> None:
         """Read the peer certificate once; without one there is no identity and every request is refused."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Failure(BaseModel):
-    """A failure: its stable code, and the next step of the person who acts (docs/reference/failures.md)."""
+    """A failure: its stable code, and the next step (docs/reference/failures.md)."""
 
     code: str
     detail: str | None

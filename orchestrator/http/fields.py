@@ -17,7 +17,7 @@ LABELS_MAX = 64
 SSH_KEYS_MAX = 64
 USER_DATA_LENGTH_MAX = 65_536
 VARIANT = "variant:"
-"""How the tags of a body's variants begin; nobody is told of them (http/problem_documents.py)."""
+"""The prefix of the tags of a body's variants; clients never see them (http/problem_documents.py)."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
@@ -45,7 +45,7 @@ def _whole(value: Any) -> Any:
 
 
 def _not_blank(value: str) -> str:
-    """White space alone tells nothing. The OpenAPI document says so by a pattern that asks for one other letter."""
+    """Refuse a value of white space alone. The OpenAPI document says so by a pattern that requires another character."""
     if not value.strip():
         raise PydanticCustomError("blank", "must not be blank")
     return value

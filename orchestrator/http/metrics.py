@@ -6,38 +6,42 @@ from prometheus_client import Counter, Gauge, Histogram
 
 LATENCIES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
-REQUESTS = Counter("berth_api_requests_total", "Requests answered", ["zone", "method", "status"])
-REQUEST_SECONDS = Histogram("berth_api_request_seconds", "Time to answer", ["zone"], buckets=LATENCIES_SECONDS)
-IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests being served", ["zone"])
-PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
-COMBINED = Counter(
-    "berth_api_combined_total", "Creates, holds and confirms by what became of them", ["kind", "outcome"]
+REQUESTS = Counter("berth_api_requests_total", "HTTP responses sent", ["zone", "method", "status"])
+REQUEST_SECONDS = Histogram(
+    "berth_api_request_seconds", "Duration of a request in seconds", ["zone"], buckets=LATENCIES_SECONDS
 )
+IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests in flight", ["zone"])
+PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
+COMBINED = Counter("berth_api_combined_total", "Creates, holds and confirms by outcome", ["kind", "outcome"])
 COMBINED_LIST_SIZE = Histogram(
     "berth_api_combined_list_size",
-    "Requests that shared a transaction",
+    "Requests per combined transaction",
     ["kind"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
-COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests waiting for their transaction", ["kind"])
-GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicates answered without the database", ["answer"])
-GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicates that waited for the first, by how that ended", ["end"])
-GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Answers forgotten for want of room before their time")
-GATE_OVERFLOWS = Counter("berth_api_gate_overflows_total", "Operations that passed by the gate for want of room")
-GATE_ENTRIES = Gauge("berth_api_gate_entries", "Operations that the gate knows", ["state"])
-TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks handed to nodes", ["kind"])
+COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
+GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicate requests answered from the gate's cache", ["answer"])
+GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicate requests that waited for the first, by outcome", ["end"])
+GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Responses evicted from the full gate before expiry")
+GATE_OVERFLOWS = Counter("berth_api_gate_overflows_total", "Operations that bypassed the full gate")
+GATE_ENTRIES = Gauge("berth_api_gate_entries", "Operations in the gate, by state", ["state"])
+TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks leased to nodes, by kind", ["kind"])
 TASK_WAIT_SECONDS = Histogram(
-    "berth_api_task_queued_seconds", "Time from queued to dispatched", buckets=LATENCIES_SECONDS
+    "berth_api_task_queued_seconds", "Seconds from queued to dispatched", buckets=LATENCIES_SECONDS
 )
-TOKENS = Counter("berth_api_tokens_total", "Requests with an OIDC token, by what was said to it", ["result"])
-ISSUER_FETCHES = Counter("berth_api_issuer_fetches_total", "Fetches of the issuer's keys", ["result"])
+TOKENS = Counter("berth_api_tokens_total", "Requests with an OIDC token, by result", ["result"])
+ISSUER_FETCHES = Counter("berth_api_issuer_fetches_total", "Fetches of the issuer's keys, by result", ["result"])
 ISSUER_KEYS_FETCHED_AT = Gauge(
-    "berth_api_issuer_keys_fetched_timestamp_seconds", "When the issuer's keys were last fetched, in Unix time"
+    "berth_api_issuer_keys_fetched_timestamp_seconds", "Unix time of the last fetch of the issuer's keys"
 )
 NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")
 FEED_SUBSCRIBERS = Gauge("berth_api_feed_subscribers", "Open streams of the log")
 FEED_EVENTS = Counter("berth_api_feed_events_total", "Events that the tail of the log has read")
-FEED_ENDED = Counter("berth_api_feed_ended_total", "Streams of the log that ended, by why", ["reason"])
+FEED_ENDED = Counter("berth_api_feed_ended_total", "Streams of the log that ended, by reason", ["reason"])
 NOTIFICATION_SOCKETS = Gauge("berth_api_notification_sockets", "Open sockets of notifications")
-NOTIFICATIONS_ENDED = Counter("berth_api_notifications_ended_total", "Sockets that ended, by why", ["reason"])
-NOTIFICATION_POSITIONS = Counter("berth_api_notification_positions_total", "Positions written, by result", ["result"])
+NOTIFICATIONS_ENDED = Counter(
+    "berth_api_notifications_ended_total", "Sockets of notifications that ended, by reason", ["reason"]
+)
+NOTIFICATION_POSITIONS = Counter(
+    "berth_api_notification_positions_total", "Subscription positions stored, by result", ["result"]
+)

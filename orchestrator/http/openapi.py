@@ -41,7 +41,7 @@ _DESCRIPTIONS: Final = {
     400: "The request cannot be read",
     401: "No key or token, or one that is unknown, revoked, expired or not ours",
     403: "The caller's role does not allow this",
-    404: "No such object, or somebody else's",
+    404: "No such object, or another tenant's",
     408: "The body did not come whole in time",
     409: "Refused by the state of things",
     410: "Its record is not kept any more",
@@ -107,7 +107,7 @@ _OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/asyncapi.json", "/api/v1/no
 
 
 def install(app: FastAPI) -> None:
-    """Complete the application's OpenAPI document: problems, security schemes, and who needs which."""
+    """Complete the application's OpenAPI document: problems, security schemes, and the scheme of each route."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

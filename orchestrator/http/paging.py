@@ -67,7 +67,7 @@ def cursor_after(kind: str, place: object) -> str:
 
 
 def page_of(found: Sequence[Item], limit: int, kind: str, place: Callable[[Item], object]) -> dict[str, Any]:
-    """A page from what was found when `limit + 1` items were asked for: the extra one tells that there are more."""
+    """A page from what was found when `limit + 1` items were asked for: the extra one shows that there are more."""
     items = found[:limit]
     more = len(found) > limit
     return {"items": items, "next_cursor": cursor_after(kind, place(items[-1])) if more else None}

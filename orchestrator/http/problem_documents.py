@@ -1,4 +1,4 @@
-"""Turns what went wrong into problem documents (RFC 9457). Nobody sees a 500 that we could have foreseen."""
+"""Turns errors into problem documents (RFC 9457). No foreseeable error becomes a 500."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def invalid_from(errors: Sequence[Any]) -> Problem:
 
 
 def _message_of(found: Any) -> str:
-    """Pydantic's words, but where a member has no business beside the others: nobody is meant to send null for it."""
+    """Pydantic's words, except for a member that must be absent: its message must not suggest null."""
     return LEAVE_OUT if found["type"] == "none_required" else str(found["msg"]).removeprefix("Value error, ")
 
 

@@ -16,6 +16,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+# Not cachetools.TTLCache: an entry ages from the moment the database was asked, not from when it was stored.
 class SingleFlightCache(Generic[Key, Value]):
     """Answers of `ask`, trusted for `seconds` from when they were asked for. At most `ENTRIES_MAX` are kept."""
 

@@ -1,4 +1,4 @@
-"""What every write of the API shares: who, under which operation, answered how."""
+"""The common part of every write of the API: the caller, the operation, the response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Write:
         )
 
     async def traced(self, name: str, answering: Awaitable[Answer]) -> Answer:
-        """The awaited answer; its time is told in the trace of the allocation that the answer shows."""
+        """The awaited answer; its time is recorded in the trace of the allocation that the answer shows."""
         began = datetime.now(UTC)
         answer = await answering
         if tracing.tracer() is not None and answer.status < 400:
@@ -69,7 +69,7 @@ class Write:
 
 
 def sealer_of(request: Request) -> Sealer:
-    """Seals secrets for who sends this request, and opens what was sealed for the same."""
+    """Seals secrets for the caller of this request, and opens what was sealed for the same caller."""
     _, _, bearer = request.headers.get("authorization", "").partition(" ")
     return Sealer(bearer.strip())
 
@@ -85,7 +85,7 @@ def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
     except InvalidTag as error:
         # Only a token can be another one than at the first time: an API key is its principal's for good.
         raise SecretNotShownAgain(
-            f"this was done before, and `{member}` was told to another token of yours; it is not shown again",
+            f"this was done before, and `{member}` was returned to another token of yours; it is not shown again",
             answer=document,
         ) from error
     return answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))

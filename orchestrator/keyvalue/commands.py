@@ -19,9 +19,9 @@ from orchestrator.keyvalue.store import transactions
 from orchestrator.keyvalue.store.keys import LogPosition
 from orchestrator.keyvalue.store.transactions import Commit, StoredCommit, commit_all, give_versions
 from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, transact
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded, Problem
-from orchestrator.reservations.refusals import OperationTableFull
 
 SEQUENCED_MAX = 2_000
 """Events sequenced by one call, which holds the lock of the log's head."""

@@ -48,7 +48,7 @@ class AuthoritySettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who a verified certificate says its holder is; whether it still counts is asked of the database on each call."""
+    """The identity in a verified certificate; the database decides on each call whether it still counts."""
 
     node_id: uuid.UUID
     serial: str
@@ -178,7 +178,7 @@ def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIden
     nothing else. Raises `Unauthenticated` without a certificate, or unless it has exactly one URI name: a node of ours.
     """
     if not peer:
-        raise Unauthenticated("a node proves who it is with a client certificate")
+        raise Unauthenticated("a node authenticates with a client certificate")
     names = [name for kind, name in peer.get("subjectAltName", ()) if kind == "URI"]
     prefix = f"spiffe://{trust_domain}/node/"
     if len(names) != 1 or not names[0].startswith(prefix):

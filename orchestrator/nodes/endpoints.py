@@ -68,7 +68,7 @@ async def list_all(query: Annotated[NodeQuery, Query()], caller: AdminCaller, pa
 async def find(
     node: Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")], caller: AdminCaller, parts: Parts
 ) -> Response:
-    """One node by id or name, with its slots and who holds them."""
+    """One node by id or name, with its slots and their holders."""
     return json_response(await nodes.find_node(parts.context.database, _id_or_name(node)))
 
 
@@ -81,7 +81,7 @@ def _id_or_name(text: str) -> UUID | str:
 
 @router.post("/{node_id}/enrolment-token", status_code=201, response_model=EnrolmentToken)
 async def give_token(node_id: UUID, write: AdminWrite, body: CreateEnrolmentToken | None = None) -> Response:
-    """A one-time token for the node's agent; told in this answer (and in its replays to the same caller) only."""
+    """A one-time token for the node's agent; returned in this answer (and in its replays to the same caller) only."""
     wanted = body or CreateEnrolmentToken()
     answer = await create_enrolment_token(
         write.context,

@@ -40,7 +40,7 @@ def required_authority(parts: Services) -> NodeAuthority:
 
 
 def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str, server_time: datetime) -> Credentials:
-    """What a node needs to know: itself, whom to trust, and where to ask."""
+    """The credentials of a node: its identity, the keys to trust, and the address to ask."""
     signer = parts.context.signer
     return Credentials(
         node_id=node_id,

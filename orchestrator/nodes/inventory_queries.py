@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from orchestrator.nodes.store import absences, inventories, orphans
+from orchestrator.allocations.store import absences
+from orchestrator.nodes.store import inventories, orphans
 from orchestrator.nodes.store.inventories import Unexplained
 from orchestrator.operations.execution import Context
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Of some nodes, the last of which is `last_node`; None when there are no more nodes."""
+    """Differences of some nodes, up to `last_node`; None when there are no more nodes."""
 
     last_node: UUID | None
     unexplained: list[Unexplained]

@@ -39,7 +39,7 @@ async def list_all(
 
 @router.post("/{orphan_id}/adopt", response_model=Orphan)
 async def adopt(node_id: UUID, orphan_id: UUID, body: AdoptOrphan, write: AdminWrite) -> Response:
-    """Leave it where it is, for an allocation of this node or for nobody; its slots stay out of service."""
+    """Leave it where it is, for an allocation of this node or without one; its slots stay out of service."""
     answer = await adopt_orphan(
         write.context, write.operation(body), write.actor, node_id, orphan_id,
         reason=body.reason, allocation_id=body.allocation_id,

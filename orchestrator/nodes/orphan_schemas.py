@@ -43,7 +43,7 @@ class OrphanQuery(PageQuery):
 
 
 class AdoptOrphan(Request):
-    """Why it is to be left where it is, and for which allocation of the node; without one, for nobody."""
+    """Why it is to be left where it is, and for which allocation of the node, if any."""
 
     reason: Sentence
     allocation_id: Id | None = None

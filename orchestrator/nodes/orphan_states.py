@@ -21,7 +21,7 @@ SLOT_REASON = "an orphan is on it; see berth node orphans"
 
 
 class OrphanState(StrEnum):
-    """Where an orphan stands."""
+    """The state of an orphan."""
 
     REPORTED = "reported"
     ADOPTED = "adopted"

@@ -21,7 +21,7 @@ from orchestrator.problems import Invalid, OperationInProgress
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which key of whom. `since`: when the client first tried, by its clock; None if it does not say."""
+    """A key and its scope. `since`: when the client first tried, by its clock; None if it does not say."""
 
     scope: UUID
     key: str

@@ -1,4 +1,4 @@
-"""`GET /api/v1/operations/{key}`: what became of a write, for its tenant or, of an operator's own writes, for him (P12)."""
+"""`GET /api/v1/operations/{key}`: the outcome of a write, for its tenant, or for the operator that sent it (P12)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DETAILS = {
     OperationState.REJECTED: "it was refused, and changed nothing; this is what it was answered",
     OperationState.UNKNOWN: "no request with this key was done within the retention window, and none will be from now on:"
     " a late one is refused (operation_fenced)",
-    OperationState.RETIRED: "it was begun before the retention window; nobody can say any more whether it was done",
+    OperationState.RETIRED: "it was begun before the retention window; whether it was done is no longer known",
 }
 OperationKeyPath = Annotated[
     str,
@@ -91,10 +91,10 @@ def _document(
 
 
 def _result(known: Known, position: OperationPosition | None, sealer: Sealer) -> Any:
-    """The first response. A secret in it is shown under the credential that it was sealed for, and otherwise left out."""
+    """The first response. A secret in it is shown to its first receiver alone."""
     result = orjson.loads(known.body) if known.body else None
     if known.code in VERSIONED_CODES and position is not None:
-        result |= {"version": position.version, "leader_id": position.leader_id}
+        result = (result or {}) | {"version": position.version, "leader_id": position.leader_id}
     if isinstance(result, dict):
         for member in SEALED_MEMBERS:
             if isinstance(result.get(member), str):

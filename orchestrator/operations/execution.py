@@ -18,11 +18,11 @@ from uuid import UUID
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.operations.queries import with_version
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store import operations, refusals
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.refusals import Refused
-from orchestrator.problems import OperationInProgress, Overloaded, Problem
-from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
+from orchestrator.problems import OperationInProgress, Overloaded, Problem, SlotOverflow
 from orchestrator.retries import Retries
 from orchestrator.tasks.signing import TaskSigner
 

@@ -36,7 +36,7 @@ class GateSettings(BaseSettings):
         10.0, gt=0, le=DAY_SECONDS, description="how often answers whose time is over are let go"
     )
     wait_for_pending: bool = Field(
-        True, description="whether a duplicate waits for the first attempt, rather than being told 409 at once"
+        True, description="whether a duplicate waits for the first attempt, rather than receiving 409 at once"
     )
     pending_wait_timeout: float = Field(
         30.0, gt=0, le=3_600, description="longest wait of a duplicate; then 409 `operation_in_progress`"

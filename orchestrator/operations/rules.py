@@ -1,4 +1,4 @@
-"""Why a stored answer that holds a secret is not told again."""
+"""The refusal to return a stored answer with a secret to another caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about operations, and what they are told."""
+"""Status queries of operations, and their responses."""
 
 from __future__ import annotations
 

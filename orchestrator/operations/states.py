@@ -1,4 +1,4 @@
-"""What somebody who asks about an operation is told (P12; DESIGN §6). Pure."""
+"""The states that a status query of an operation returns (P12; DESIGN §6). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLOCK_LEEWAY_SHARE = 0.1
 
 
 class OperationState(StrEnum):
-    """Where an operation stands. All but `pending` and `retired` are definite."""
+    """The state of an operation. All but `pending` and `retired` are definite."""
 
     PENDING = "pending"
     COMMITTED = "committed"

@@ -12,14 +12,15 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.sqlstates import sqlstate_of
+from orchestrator.database import outcomes as database
+from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
 from orchestrator.operations.outcomes import TryAgain
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.placement.outcomes import Failed, LostRace, PlacementOutcome
 from orchestrator.placement.store.placing import PlacementRequest, QuotaMoved, place_all
 from orchestrator.problems import OperationInProgress, Overloaded, Problem, Unforeseen
-from orchestrator.reservations.refusals import OperationTableFull
 from orchestrator.tenants.store.tenants import find_locked_quotas
 
 log = structlog.get_logger("orchestrator.api")
@@ -84,4 +85,4 @@ async def _place_alone(context: Context, request: PlacementRequest) -> Placement
     except DBAPIError as error:
         log.error("create_failed", operation_key=request.create.operation.key, exc_info=error)
         # With an SQLSTATE, PostgreSQL refused the whole transaction: it certainly did not commit.
-        return Failed(Unforeseen() if sqlstate_of(error) is None else Problem(Unforeseen().detail))
+        return Failed(Unforeseen() if decode(error) == database.Unforeseen(None) else Problem(Unforeseen().detail))

@@ -12,12 +12,12 @@ from dataclasses import replace
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.placement.outcomes import Failed, LostRace, NoRoom, PlacementOutcome
 from orchestrator.placement.refusals import contended
 from orchestrator.placement.store.placing import PlacementRequest, QuotaMoved, place_picked
 from orchestrator.placement.store.windows import find_room, has_overdue_holds
 from orchestrator.problems import OperationInProgress, Problem
-from orchestrator.reservations.refusals import OperationTableFull
 
 
 async def place_in_windows(context: Context, requests: Mapping[int, PlacementRequest]) -> dict[int, PlacementOutcome]:

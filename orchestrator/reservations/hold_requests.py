@@ -10,8 +10,8 @@ from orchestrator.catalogue.shapes import Shape
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
-from orchestrator.problems import Invalid, Problem
-from orchestrator.reservations.refusals import SlotOverflow, TtlOutOfRange
+from orchestrator.problems import Invalid, Problem, SlotOverflow
+from orchestrator.reservations.refusals import TtlOutOfRange
 from orchestrator.reservations.resource_names import RESOURCES_MAX, parse_resources
 from orchestrator.reservations.states import MOMENT_MAX
 from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldBounds, HoldTarget

@@ -65,12 +65,6 @@ class WindowInvalid(Problem):
     status, code, title, business = 422, "window_invalid", "Window invalid", True
 
 
-class SlotOverflow(Problem):
-    """A deadline or retirement would exceed the representable range of times."""
-
-    status, code, title, business = 422, "slot_overflow", "Deadline beyond the representable range", True
-
-
 class ReservationNotFound(Problem):
     """The tenant has no reservation with this id."""
 
@@ -112,11 +106,4 @@ class ExpirationIndexFull(Problem):
     """The limit of holds is reached."""
 
     status, code, title = 503, "expiration_index_full", "Expiration index full"
-    retry_after_seconds = 60
-
-
-class OperationTableFull(Problem):
-    """The operations table is full, so no write begins whose outcome could not be stored."""
-
-    status, code, title = 503, "operation_table_full", "Operation table full"
     retry_after_seconds = 60

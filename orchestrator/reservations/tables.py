@@ -81,6 +81,7 @@ reservations = Table(
     Column("confirmed_at", TIMESTAMPTZ),
     Column("ended_at", TIMESTAMPTZ),
     Column("held_event", Uuid, nullable=False),
+    Column("confirmed_event", Uuid),
     Column("ended_event", Uuid),
     Column("retire_after", TIMESTAMPTZ),
     Column("failure_code", Text),

@@ -20,13 +20,13 @@ from node_agent.protocol import (
     ResultReport,
     WaitAnswer,
 )
+from orchestrator.allocations.commands.task_results import accept_task_result, record_task_progress
 from orchestrator.http.metrics import TASKS_DISPATCHED
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.nodes.identity import NodeCaller
 from orchestrator.tasks.commands.lease import repeat_tasks
-from orchestrator.tasks.commands.results import accept_task_result, record_task_progress
 from orchestrator.tasks.store.dispatch import Dispatched
 
 router = APIRouter(responses=PROBLEM_RESPONSES)
@@ -68,5 +68,5 @@ async def report_progress(task_id: UUID, report: ProgressReport, caller: NodeCal
 
 @router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, caller: NodeCaller, parts: Parts) -> HeartbeatAnswer:
-    """That the node lives, and what it holds."""
+    """Record the node's heartbeat, and the inventory that it reports."""
     return await record_heartbeat(parts.context, caller.node_id, body)

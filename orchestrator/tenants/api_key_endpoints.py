@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api-keys", tags=["admin: API keys"], responses=PROBL
 
 @router.post("", status_code=201, response_model=NewApiKey)
 async def create(body: CreateApiKey, write: AdminWrite) -> Response:
-    """Make a key; its secret is told in this answer (and in its replays to the same caller) and nowhere else."""
+    """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
     answer = await create_api_key(
         write.context,
         write.operation(body),

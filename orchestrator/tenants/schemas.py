@@ -36,7 +36,7 @@ class SetQuota(Request):
 
 
 class Tenant(BaseModel):
-    """Who rents."""
+    """A tenant: a customer that rents."""
 
     id: UUID
     name: str

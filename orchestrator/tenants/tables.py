@@ -77,4 +77,5 @@ ssh_keys = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     UniqueConstraint("tenant_id", "name", name="ssh_key_name_unique"),
     UniqueConstraint("tenant_id", "fingerprint", name="ssh_key_fingerprint_unique"),
+    Index("ssh_keys_by_public_key", "public_key", postgresql_using="hash"),
 )

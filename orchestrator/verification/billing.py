@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from typing import LiteralString
 
+from psycopg.sql import SQL
+
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
-_COMING: LiteralString = """
+_COMING = SQL("""
 coming as materialized (
     select e.subject, e.event_type = 'provisioning.active' as opens from (
         select subject, event_type from log
         where version > coalesce((select version from consumer_positions where consumer = 'metering'), 0)
         union all select subject, event_type from outbox
     ) e where e.event_type in ('provisioning.active', 'provisioning.releasing.requested', 'provisioning.failed')
-)"""
-UNMETERED: LiteralString = f"""
-with {_COMING}
+)""")
+UNMETERED = SQL("""
+with {coming}
 select a.id, a.active_at from allocations a
 where a.active_at is not null and not exists (select from metering_intervals i where i.allocation_id = a.id)
   and not exists (select from coming c where c.opens and c.subject = 'allocations/' || a.id)
-"""
+""").format(coming=_COMING)
 OTHERWISE: LiteralString = """
 select i.allocation_id, to_jsonb(i) - array['allocation_id', 'opened_version', 'closed_version', 'ended_at'],
        case when a.id is null then 'does not know it' else 'says ' || jsonb_build_object('tenant_id', a.tenant_id, 'sku', a.sku,
@@ -35,13 +37,13 @@ left join sku_prices p on p.sku = a.sku and p.price_version = a.price_version
 where (i.tenant_id, i.sku, i.gpus, i.price_version, i.active_at, i.price_micro_per_gpu_second)
       is distinct from (a.tenant_id, a.sku, a.gpus, a.price_version, a.active_at, p.price_micro_per_gpu_second)
 """
-ENDS: LiteralString = f"""
-with {_COMING}
+ENDS = SQL("""
+with {coming}
 select i.allocation_id, coalesce(i.ended_at::text, 'open'), coalesce(coalesce(a.releasing_at, a.failed_at)::text, 'open')
 from metering_intervals i join allocations a on a.id = i.allocation_id
 where i.ended_at is distinct from coalesce(a.releasing_at, a.failed_at)
   and not (i.ended_at is null and exists (select from coming c where not c.opens and c.subject = 'allocations/' || a.id))
-"""
+""").format(coming=_COMING)
 COST: LiteralString = """
 with meant as (
     select i.*, i.gpus * greatest(0, (extract(epoch from i.ended_at) - extract(epoch from i.active_at)) * 1000000)::numeric

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
+from psycopg.sql import SQL
 
 from orchestrator.verification.p2_together import LOG_SPREAD_SECONDS
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
 # What it holds now, as far as its claims say: turned over, they are its allocations'.
-_HELD: LiteralString = """
+_HELD = SQL("""
 with held as (
     select owner_id as id, count(*) as claims, count(*) filter (where booked) as booked,
            sum((select sum(upper(part) - lower(part)) from unnest(units) part)) filter (where node_id is not null) as gpus
     from claims where owner_kind = 'reservation' and closed_at is null group by owner_id
-)"""
-WITHOUT_CLAIM: LiteralString = (
-    _HELD
-    + """
+)""")
+WITHOUT_CLAIM = _HELD + SQL("""
 select r.id, r.state, coalesce(h.claims, 0), coalesce(h.booked, 0) from reservations r left join held h on h.id = r.id
 where case when r.state in ('hold', 'confirmed') then h.id is null or h.claims <> h.booked else h.id is not null end
-"""
-)
+""")
 # What was turned over is the allocations', and paid for by them.
-OTHER_GPUS: LiteralString = (
-    _HELD
-    + """
+OTHER_GPUS = _HELD + SQL("""
 select r.id, r.gpus_held, coalesce(h.gpus, 0) from reservations r left join held h on h.id = r.id
 where r.state in ('hold', 'confirmed') and r.gpus_held <> coalesce(h.gpus, 0)
-"""
-)
+""")
 OTHER_CLAIM = """
 select c.id, r.id from claims c join reservations r on r.id = c.owner_id
 where c.owner_kind = 'reservation'
@@ -53,7 +47,7 @@ where o.key is null
   and (r.held_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
        or r.operation_key = '' or octet_length(r.operation_fingerprint) <> 32)
 """
-_EVENTS: LiteralString = """
+_EVENTS = SQL("""
 with kept as (
     select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
     from log order by version limit 1
@@ -62,10 +56,8 @@ with kept as (
     union all
     select event_id, event_type, subject from outbox where event_type like 'reservation.%%'
 )
-"""
-UNTOLD: LiteralString = (
-    _EVENTS
-    + """
+""")
+UNTOLD = _EVENTS + SQL("""
 , wanted as (
     select id, held_event as event_id, held_at as at, array['reservation.held'] as types from reservations
     union all
@@ -76,8 +68,7 @@ UNTOLD: LiteralString = (
 select w.id, w.types[1] from wanted w left join emitted t on t.event_id = w.event_id
 where (t.event_type is null or t.event_type <> all (w.types) or t.subject <> 'reservations/' || w.id)
   and w.at >= coalesce((select since from kept), '-infinity')
-"""
-)
+""")
 TOLD_OF_NOTHING = """
 select e.version, e.subject from log e
     left join reservations r on e.subject = 'reservations/' || r.id, reservation_watermark w
@@ -103,6 +94,6 @@ def check_reserved_together(connection: Connection, bounds: Bounds) -> Verdict:
         "reservation {0} has no operation record (key {1})",
         retention_seconds=bounds.operation_retention_seconds,
     )
-    verdict.scan(connection, UNTOLD, "reservation {0} has no event {1} of its own", spread_seconds=LOG_SPREAD_SECONDS)
-    verdict.scan(connection, TOLD_OF_NOTHING, "version {0} tells that {1} was held; it neither exists nor is retired")
+    verdict.scan(connection, UNTOLD, "reservation {0} has no event {1}", spread_seconds=LOG_SPREAD_SECONDS)
+    verdict.scan(connection, TOLD_OF_NOTHING, "version {0} says that {1} was held; it neither exists nor is retired")
     return verdict

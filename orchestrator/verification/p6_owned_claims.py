@@ -42,8 +42,8 @@ select id, allocation_id from node_orphans where state = 'destroyed'
 
 
 def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
-    """Every open claim has a living owner, and is closed exactly when nothing of it is left."""
-    verdict = Verdict("claims", "an open claim belongs to somebody who may hold it")
+    """Every open claim has a live owner, and is closed exactly when nothing of it is left."""
+    verdict = Verdict("claims", "an open claim belongs to an owner that may hold it")
     verdict.count(connection, "select count(*) from claims where closed_at is null or booked or occupied")
     verdict.scan(connection, OF_NOBODY, "claim {0} still holds its units for {1} {2}, which is {3}")
     verdict.scan(connection, HALF_CLOSED, "claim {0} is closed at {1}, booked {2}, occupied {3}")

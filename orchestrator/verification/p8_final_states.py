@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
+from psycopg.sql import SQL
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
-LEGAL: LiteralString = """
+LEGAL = SQL("""
 legal (came, went, actors) as (values
     ('', 'requested', '{tenant,admin}'::text[]),
     ('requested', 'provisioning', '{worker}'), ('requested', 'failed', '{worker}'),
@@ -16,13 +16,13 @@ legal (came, went, actors) as (values
     ('releasing', 'released', '{worker,admin}'), ('releasing', 'release_failed', '{worker}'),
     ('release_failed', 'releasing', '{tenant,admin}')
 )
-"""
-"""The transitions of DESIGN §4 and who may cause them, written down a second time: a check must not trust the checked."""
+""")
+"""The transitions of DESIGN §4 and their actors, written down a second time: a check must not trust the checked."""
 
-STEPS: LiteralString = (
-    "with "
+STEPS = (
+    SQL("with ")
     + LEGAL
-    + """
+    + SQL("""
 , steps as (
     select allocation_id, from_state, to_state, row_version, at, actor_kind, lag(to_state) over story as before,
            lag(row_version) over story as version_before, lag(at) over story as at_before
@@ -43,7 +43,7 @@ where s.from_state is distinct from s.before or l.went is null
       -- Released while it waited for its units: there was nothing to clean up.
       select from allocations a join claims c on c.id = a.claim_id where a.id = s.allocation_id and c.occupied_from is null))
    or s.row_version <= s.version_before or s.at < s.at_before
-"""
+""")
 )
 ENDS = """
 with newest as (
@@ -71,7 +71,7 @@ where (a.requested_at, a.active_at, a.releasing_at, a.release_failed_at, a.relea
 
 
 def check_final_states(connection: Connection, _: Bounds) -> Verdict:
-    """Every step of every timeline is legal, by who may take it, and later than the one before; the last is the row's."""
+    """Every step of every timeline is legal for its actor, and later than the one before; the last is the row's."""
     verdict = Verdict("P8", "final states are final and every path is legal")
     verdict.count(connection, "select count(*) from allocation_timeline where kind = 'transition'")
     verdict.scan(connection, STEPS, "allocation {0} {1}")

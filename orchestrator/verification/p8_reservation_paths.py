@@ -1,14 +1,14 @@
-"""P8 for reservations: every one's events are a legal path (DESIGN §4) that ends where the row is; ids never come twice."""
+"""P8 for reservations: the events of each form a legal path (DESIGN §4) that ends where the row is; ids never repeat."""
 
 from __future__ import annotations
 
-from typing import LiteralString
+from psycopg.sql import SQL
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
 # Written down a second time: a check must not trust the checked. A failed one ends as cancelled. An event that neither
 # begins nor ends anything (`ending`, `moved`) is no step.
-_STEPS: LiteralString = """
+_STEPS = SQL("""
 with legal (came, went) as (values
     ('', 'held'), ('held', 'confirmed'), ('held', 'cancelled'), ('held', 'expired'), ('held', 'consumed'),
     ('confirmed', 'consumed'), ('confirmed', 'cancelled'), ('confirmed', 'released')
@@ -20,26 +20,20 @@ with legal (came, went) as (values
                          'reservation.consumed', 'reservation.released', 'reservation.failed')
     window story as (partition by subject order by version)
 )
-"""
+""")
 # What retention has taken from the log's beginning cannot be asked for: then a story may begin anywhere.
-ILLEGAL: LiteralString = (
-    _STEPS
-    + """
+ILLEGAL = _STEPS + SQL("""
 select s.subject, s.version, coalesce(nullif(s.came, ''), 'nothing'), s.went from steps s left join legal l using (came, went)
 where l.went is null and (s.came <> '' or (select min(version) from log) = 1)
-"""
-)
-ENDS: LiteralString = (
-    _STEPS
-    + """
+""")
+ENDS = _STEPS + SQL("""
 , newest as (
     select distinct on (subject) subject, case went when 'held' then 'hold' else went end as state from steps
     order by subject, version desc
 )
 select r.id, r.state, n.state from reservations r join newest n on n.subject = 'reservations/' || r.id
 where n.state <> r.state and not exists (select from outbox o where o.subject = n.subject)
-"""
-)
+""")
 # The highest half is the shard. An id beyond the sequence could be given out a second time.
 MISNUMBERED = """
 select r.id, r.position, s.last_value from reservations r, reservation_positions s

@@ -7,11 +7,11 @@ claims is free where something could be placed, and out of service on a node tha
 
 from __future__ import annotations
 
-from typing import LiteralString
+from psycopg.sql import SQL
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
-_COUNTED: LiteralString = """
+_COUNTED = SQL("""
 with claimed as (
     select unit, bool_or(c.occupied and c.waits_for in ('operator', 'force_release')) as blocked,
            bool_or(c.occupied) as occupied
@@ -35,25 +35,17 @@ with claimed as (
     from nodes n left join by_node b on b.node_id = n.id
          cross join lateral (select n.state = 'active' and n.online as serves) s
 )
-"""
-UNBALANCED: LiteralString = (
-    _COUNTED
-    + """
+""")
+UNBALANCED = _COUNTED + SQL("""
 select name, free, held, allocated, blocked, out_of_service, slot_count from counted
 where free + held + allocated + blocked + out_of_service <> slot_count
-"""
-)
-MISNUMBERED: LiteralString = (
-    _COUNTED + "select name, slot_count, slots from counted where slots <> slot_count or not in_block"
-)
-SUM: LiteralString = (
-    _COUNTED
-    + """
+""")
+MISNUMBERED = _COUNTED + SQL("select name, slot_count, slots from counted where slots <> slot_count or not in_block")
+SUM = _COUNTED + SQL("""
 select coalesce(sum(free), 0), coalesce(sum(held), 0), coalesce(sum(allocated), 0), coalesce(sum(blocked), 0),
        coalesce(sum(out_of_service), 0), (select count(*) from slots)
 from counted
-"""
-)
+""")
 EQUATION = "{0} free + {1} held + {2} allocated + {3} cleanup_blocked + {4} out of service = {5}"
 
 

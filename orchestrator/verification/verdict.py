@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg.sql import SQL, Composable
 
 VIOLATIONS_SHOWN = 20
+_BOUNDED = SQL("select found.*, count(*) over () from ({rows}) found limit %(shown)s")
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -47,13 +49,16 @@ class Verdict:
         """Whether no violation was found."""
         return not self.violations
 
-    def scan(self, connection: Connection, violations: LiteralString, sentence: str, **parameters: object) -> None:
+    def scan(
+        self, connection: Connection, violations: LiteralString | Composable, sentence: str, **parameters: object
+    ) -> None:
         """Run a query that answers one row per violation, and write each as `sentence.format(*row)`.
 
         The server counts what is beyond the twentieth, so a database full of violations costs no memory here.
         """
         room = VIOLATIONS_SHOWN - len(self.violations)
-        bounded: LiteralString = "select found.*, count(*) over () from (" + violations + ") found limit %(shown)s"
+        rows_of = violations if isinstance(violations, Composable) else SQL(violations)
+        bounded = _BOUNDED.format(rows=rows_of)
         rows = connection.execute(bounded, {**parameters, "shown": max(room, 1)}).fetchall()
         self.violations += [sentence.format(*row[:-1]) for row in rows[:room]]
         if rows:

@@ -14,10 +14,10 @@ from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, Res
 from orchestrator.allocations.commands.cleanup import Outcome, begin_release, finish_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.allocations.commands.task_results import accept_task_result
 from orchestrator.allocations.outcomes import Begun
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.tasks.commands.results import accept_task_result
 from orchestrator.tenants.principals import Actor, ActorKind
 from tests.allocations.seeding import Seeded, connect, make_context
 

@@ -9,13 +9,13 @@ import pytest
 
 from node_agent.protocol import Connection, Heartbeat, HeldAllocation, HeldInventory
 from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.allocations.commands.task_results import accept_task_result
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.nodes.commands.orphans import report_orphan
 from orchestrator.nodes.inventory_queries import compare_inventories
 from orchestrator.nodes.store.inventories import ORPHANS_PER_NODE_MAX
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Invalid
-from orchestrator.tasks.commands.results import accept_task_result
 from tests.allocations.driving import CONNECTION, PROVISIONED, completed, row_of, run_with, task_of
 from tests.allocations.seeding import create_allocation, seed
 

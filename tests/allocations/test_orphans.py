@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from node_agent.protocol import Envelope as WireEnvelope
 from node_agent.protocol import FailureCode, TaskBody, open_envelope
 from orchestrator.allocations.commands.provision import begin_provisioning
+from orchestrator.allocations.commands.task_results import accept_task_result
 from orchestrator.nodes.commands.orphan_progress import advance_orphan
 from orchestrator.nodes.commands.orphans import adopt_orphan, destroy_orphan
 from orchestrator.nodes.orphan_states import DestroyStep, DestroyTask, OrphanState, next_step, slots_kept
 from orchestrator.operations.execution import Context, Limits
-from orchestrator.tasks.commands.results import accept_task_result
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from tests.allocations.driving import (
     ADMIN,

@@ -10,11 +10,11 @@ import pytest
 from node_agent.protocol import FailureCode, Phase, ProgressReport, ResultReport, TaskFailure
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.task_results import accept_task_result, record_task_progress
 from orchestrator.allocations.outcomes import Concluded, Superseded
 from orchestrator.allocations.store.timeline import PROGRESS_PER_TASK_MAX
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Invalid, NotFound, TooLarge
-from orchestrator.tasks.commands.results import accept_task_result, record_task_progress
 from tests.allocations.driving import (
     PROVISIONED,
     WIPED,

@@ -30,9 +30,9 @@ def fresh(stem: str) -> str:
 
 
 def ssh_key() -> str:
-    """A new, valid public key line; nobody has its private half."""
+    """A new, valid public key line; its private half does not exist."""
     parts = b"".join(struct.pack(">I", len(part)) + part for part in (b"ssh-ed25519", os.urandom(32)))
-    return f"ssh-ed25519 {base64.b64encode(parts).decode()} somebody@somewhere"
+    return f"ssh-ed25519 {base64.b64encode(parts).decode()} user@example"
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey | None = None) -> str:
@@ -66,7 +66,7 @@ def insert_admin_key(database_url: str) -> str:
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a key (or without one) at the API."""
+    """A client of the API, with a key or without one."""
 
     http: httpx.Client
     key: str | None
@@ -124,14 +124,14 @@ def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 
 def new_tenant(admin: Caller, **members: Any) -> Caller:
-    """A tenant of its own, with a key."""
+    """A new tenant with a key."""
     tenant = admin.make("/admin/tenants", {"name": fresh("tenant"), **members})
     key = admin.make("/admin/api-keys", {"name": "test", "role": "tenant", "tenant_id": tenant["id"]})
     return Caller(admin.http, key["key"], tenant["id"])
 
 
 def new_region(admin: Caller) -> str:
-    """A region of its own."""
+    """A new region."""
     name = fresh("region")
     admin.put(f"/admin/regions/{name}", {"display_name": name.title()})
     return name

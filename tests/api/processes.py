@@ -1,4 +1,4 @@
-"""The public listener as a process of its own, and waiting for something to become true."""
+"""The public listener as a separate process, and waiting for a condition to become true."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVAT
 def public_process(
     database_url: str, directory: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[httpx.Client]:
-    """A public listener over this database, as a process of its own; its log is `api.log` in the directory."""
+    """A public listener over this database, as a separate process; its log is `api.log` in the directory."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port())
     plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())

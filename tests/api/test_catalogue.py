@@ -11,7 +11,7 @@ IMAGE = {"url": "https://images.example/ubuntu.img", "sha256": "ab" * 32, "shape
 
 
 def new_sku(admin: Caller, **members: Any) -> Any:
-    """A SKU of its own."""
+    """A new SKU."""
     body = {"shape": "gpu_slice", "gpu_model": GPU_MODEL, "allowed_counts": [1, 2, 4, 8]}
     return admin.put(f"/admin/skus/{fresh('sku')}", {**body, **members})
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells the truth: generated requests, good and bad, against a real process.
+"""The API implements its OpenAPI document: generated requests, good and bad, against a real process.
 
 Whatever the document allows is not refused as malformed, whatever it forbids is refused, no answer has a status, a content
 type or a shape that the document does not list, and nothing is ever a 5xx.
@@ -74,7 +74,7 @@ def contract(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Contract]:
     """One process and one database for the module."""
-    settings = {"BERTH_MIN_VERSION_SECONDS_MAX": "0"}  # nobody writes what a generated version waits for
+    settings = {"BERTH_MIN_VERSION_SECONDS_MAX": "0"}  # a generated version may never be written
     with (
         copied_database(postgres_server, migrated_template) as url,
         public_process(url, tmp_path_factory.mktemp("contract"), settings) as http,

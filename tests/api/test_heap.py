@@ -1,4 +1,4 @@
-"""What lives when a process begins to serve is not walked again; what comes later is still collected."""
+"""Objects that exist when a process begins to serve are not collected again; later ones still are."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.sql import Composable
 
 from berth.local.servers import LocalPostgres
 from orchestrator.verification import CHECKS, Bounds
@@ -95,7 +96,8 @@ def all_branches(connection: psycopg.Connection[Any]) -> list[Branch]:
     original = Verdict.scan
 
     def note(verdict: Verdict, on: Any, statement: Any, sentence: str, **values: Any) -> None:
-        found.extend(branches_of(verdict.promise, statement, values))
+        written = statement.as_string() if isinstance(statement, Composable) else statement
+        found.extend(branches_of(verdict.promise, written, values))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Verdict, "scan", note)

@@ -69,7 +69,7 @@ def cost(seconds: float, gpus: int = 1) -> int:
     return int(gpus * PRICE * seconds)
 
 
-def told(url: str, tenant_id: uuid.UUID) -> list[str]:
+def balance_events(url: str, tenant_id: uuid.UUID) -> list[str]:
     """The balance events of the tenant so far, in order, without their prefix."""
     found = rows_of(
         url,

@@ -30,7 +30,7 @@ from tests.allocations.driving import (
     transitions_of,
 )
 from tests.allocations.seeding import Seeded, add_tenant, connect, create_allocation, outcome_of_create, seed
-from tests.billing.desk import cost, make_due, make_prepaid, run_metered, run_since, told, top_up, withdraw
+from tests.billing.desk import balance_events, cost, make_due, make_prepaid, run_metered, run_since, top_up, withdraw
 from tests.consumers.metered import meter_all
 from tests.databases import copied_database
 from tests.event_payloads import unpromised
@@ -116,22 +116,22 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
 
     second = run_metered(url, tenant, timedelta(seconds=600))
     sweep(url)
-    assert told(url, tenant.tenant_id) == ["low"]
+    assert balance_events(url, tenant.tenant_id) == ["low"]
     make_due(url, tenant.tenant_id)
     sweep(url)
-    assert told(url, tenant.tenant_id) == ["low"], "once"
+    assert balance_events(url, tenant.tenant_id) == ["low"], "once"
     assert allocation_of(url, first)["state"] == "active"
 
     third = run_metered(url, tenant, HOUR)
     begun = create_allocation(url, tenant)
     sweep(url)
-    assert told(url, tenant.tenant_id) == ["low", "depleted"]
+    assert balance_events(url, tenant.tenant_id) == ["low", "depleted"]
     for allocation_id in (first, second, third):
         require_released_by_billing(url, allocation_id)
     assert allocation_of(url, begun)["state"] == "requested", "it is released when it has become active"
     meter_all(url)
     sweep(url)
-    assert told(url, tenant.tenant_id) == ["low", "depleted"]
+    assert balance_events(url, tenant.tenant_id) == ["low", "depleted"]
     assert row_of(url, "select look_at from balances where tenant_id = %s", tenant.tenant_id)["look_at"] is None
 
     # What was begun before becomes active, is metered, and goes.
@@ -155,7 +155,7 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
     assert allocation_of(url, first)["state"] == "releasing"
     # The balance drops again, which emits another event.
     run_with(url, lambda context: withdraw(context, tenant.tenant_id, cost(1_500)))
-    assert told(url, tenant.tenant_id) == ["low", "depleted", "low"]
+    assert balance_events(url, tenant.tenant_id) == ["low", "depleted", "low"]
 
 
 def test_nobody_is_made_prepaid_whose_allocations_would_go_at_once(url: str, tenant: Seeded) -> None:
@@ -166,7 +166,7 @@ def test_nobody_is_made_prepaid_whose_allocations_would_go_at_once(url: str, ten
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(7_200)))
     assert run_with(url, lambda context: make_prepaid(context, tenant.tenant_id))["prepaid"]
     run_with(url, lambda context: withdraw(context, tenant.tenant_id, cost(7_200)))
-    assert told(url, tenant.tenant_id) == ["depleted"]
+    assert balance_events(url, tenant.tenant_id) == ["depleted"]
     postpaid = run_with(url, lambda context: make_prepaid(context, tenant.tenant_id, prepaid=False))
     assert (postpaid["depleted_at"], postpaid["prepaid"]) == (None, False)
     make = "update balances set look_at = null where tenant_id = %s"
@@ -179,7 +179,7 @@ def test_nobody_is_made_prepaid_whose_allocations_would_go_at_once(url: str, ten
 
 def test_new_and_prepaid_with_nothing_begins_nothing(url: str, tenant: Seeded) -> None:
     assert run_with(url, lambda context: make_prepaid(context, tenant.tenant_id))["depleted_at"] is not None
-    assert told(url, tenant.tenant_id) == ["depleted"]
+    assert balance_events(url, tenant.tenant_id) == ["depleted"]
     assert begins(url, tenant) == "depleted"
 
 
@@ -226,7 +226,7 @@ def test_two_sweepers_at_once_tell_and_release_once(url: str, tenant: Seeded) ->
     run_with(url, both, pool_size=6)
     make_due(url, tenant.tenant_id)
     run_with(url, both, pool_size=6)
-    assert told(url, tenant.tenant_id) == ["low", "depleted"]
+    assert balance_events(url, tenant.tenant_id) == ["low", "depleted"]
     for allocation_id in ids:
         assert transitions_of(url, allocation_id).count("releasing") == 1
 
@@ -238,7 +238,7 @@ def test_a_top_up_and_the_end_come_one_after_the_other(url: str, tenant: Seeded)
     seen = set()
     for turn in range(4):
         allocation_id = run_metered(url, tenant, HOUR)
-        before = len(told(url, tenant.tenant_id))
+        before = len(balance_events(url, tenant.tenant_id))
 
         async def race(context: Context, turn: int = turn) -> None:
             rivals = [sweep_balances(context, 50), top_up(context, tenant.tenant_id, cost(100_000))]
@@ -249,7 +249,7 @@ def test_a_top_up_and_the_end_come_one_after_the_other(url: str, tenant: Seeded)
         assert found.available > 0
         assert found.depleted_at is None
         state = allocation_of(url, allocation_id)["state"]
-        depleted = len(told(url, tenant.tenant_id)) - before
+        depleted = len(balance_events(url, tenant.tenant_id)) - before
         assert depleted in (0, 1)
         assert state == "active" or (state == "releasing" and depleted == 1)
         seen.add((state, depleted))

@@ -14,9 +14,9 @@ import psycopg
 from orchestrator.allocations import queries as allocation_queries
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.database.census import take_census
-from orchestrator.database.live_rows import gather_counts
 from orchestrator.operations.commands import Question, ask_operation, retire_operations
 from orchestrator.operations.execution import Context
+from orchestrator.operations.live_rows import gather_counts
 from orchestrator.placement.queries import AskedAvailability, find_availability
 from orchestrator.placement.store.placing import Create
 from orchestrator.reservations import queries as reservation_queries

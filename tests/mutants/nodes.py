@@ -137,7 +137,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a report of another epoch counts",
         "tasks",
-        "orchestrator/tasks/commands/results.py",
+        "orchestrator/allocations/commands/task_results.py",
         "same_node = standing.node_epoch == node_epoch",
         "same_node = True",
         ("tests/allocations/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
@@ -145,7 +145,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a report of another fence counts",
         "tasks",
-        "orchestrator/tasks/commands/results.py",
+        "orchestrator/allocations/commands/task_results.py",
         "report.fence == standing.fence and standing.state in",
         "standing.state in",
         ("tests/allocations/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
@@ -153,7 +153,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "units are released without a wipe",
         "tasks",
-        "orchestrator/tasks/commands/results.py",
+        "orchestrator/allocations/commands/task_results.py",
         "if proof.released and not (proof.wiped and proof.leases_released):",
         "if False:",
         ("tests/allocations/test_reports.py::test_released_without_wipe_is_a_contradiction",),
@@ -161,7 +161,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a repeated report is not recognised",
         "tasks",
-        "orchestrator/tasks/commands/results.py",
+        "orchestrator/allocations/commands/task_results.py",
         "if standing.state in (TaskState.COMPLETED, TaskState.FAILED) and standing.fence == report.fence:",
         "if False:",
         ("tests/allocations/test_reports.py::test_the_first_report_counts_and_its_repetition_is_known",),

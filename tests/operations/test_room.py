@@ -20,9 +20,9 @@ from orchestrator.database.table_bounds import Table, count_rows, gather_counts,
 from orchestrator.database.transactions import Transaction, connect_database
 from orchestrator.operations.commands import Question, ask_operation, retire_operations
 from orchestrator.operations.execution import Context, Done, Limits, run_once
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import NotFound, Problem
-from orchestrator.reservations.refusals import OperationTableFull, SlotOverflow
+from orchestrator.problems import NotFound, Problem, SlotOverflow
 from tests.placement.fleet import Fleet, create_all, create_of
 
 TENANT = uuid.uuid4()

@@ -44,9 +44,9 @@ def asked(caller: Caller, key: str) -> dict[str, Any]:
 def last_event(api: PublicApi, caller: Caller, key: str) -> int:
     """The version of the last event with this key, of the tenant if it is one."""
     row = api.database.execute(LAST_EVENT, (key, caller.tenant_id, caller.tenant_id)).fetchone()
-    assert row is not None
-    assert row[0] is not None, f"no event carries {key}"
-    return int(row[0])
+    version = row and row[0]
+    assert isinstance(version, int), f"no event carries {key}"
+    return version
 
 
 def writes(api: PublicApi, tenant: Caller, place: Place, name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.outbox_relay.relays import leave_events, log_rows
 TOKEN = re.compile(rb"[^\s.*>]+(\.[^\s.*>]+)*")
 
 
-def read(database: psycopg.Connection, query: str, **parameters: object) -> list[Event]:
+def read(database: psycopg.Connection, query: bytes, **parameters: object) -> list[Event]:
     """Events as the relay reads them."""
     database.execute("set timezone = 'UTC'")
     return database.cursor(binary=True, row_factory=args_row(Event)).execute(query, parameters).fetchall()

@@ -43,7 +43,7 @@ def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: 
 
 
 def test_who_ends_an_overdue_hold_has_its_units_from_that_instant_on(database_url: str) -> None:
-    """Both are judged by one look at the clock; `berth verify` sees no instant with two owners, and none if there was one."""
+    """Both use one reading of the clock: `berth verify` finds no instant with two owners, and one if the end is moved by 1 µs."""
     seeded = seed_with_seats(database_url, seats=1)
 
     async def way(desk: Desk) -> None:

@@ -18,6 +18,6 @@ def test_the_architecture_page_names_the_guards_of_the_schema(session: psycopg.C
     named = {
         name for row in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    # The primary keys that PostgreSQL named are no mechanism of their own.
+    # The primary keys that PostgreSQL named are no separate mechanism.
     unique = {name for name in unique_indexes(session) if not name.endswith("_pkey")}
     assert named == triggers(session) | exclusion_constraints(session) | unique

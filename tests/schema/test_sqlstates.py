@@ -52,3 +52,23 @@ def test_no_other_module_writes_a_sqlstate_as_a_literal() -> None:
         if value in own or OWN.fullmatch(value)
     ]
     assert found == []
+
+
+def reads_of_errors(tree: ast.Module) -> Iterator[int]:
+    """Lines that read the SQLSTATE or the diagnostics of a driver's error."""
+    members = {"sqlstate", "diag", "pgcode"}
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Attribute) and node.attr in members) or (
+            isinstance(node, ast.Constant) and node.value in members
+        ):
+            yield node.lineno
+
+
+def test_one_module_decodes_the_errors_of_the_driver() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("orchestrator", "worker", "outbox_relay", "berth")
+        for path in (ROOT / folder).rglob("*.py")
+        if list(reads_of_errors(ast.parse(path.read_text())))
+    }
+    assert found == {str(NAMES.relative_to(ROOT))}

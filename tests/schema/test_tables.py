@@ -97,9 +97,9 @@ def test_alembic_finds_no_difference(schema_url: str) -> None:
     def included(_: object, name: str | None, kind: str, reflected: bool, compared_to: object) -> bool:
         return kind != "table" or name not in partitions
 
-    with engine.connect() as connection:
+    with engine.connect() as migrated:
         options: dict[str, Any] = {"compare_type": True, "include_object": included}
-        found = compare_metadata(MigrationContext.configure(connection, opts=options), METADATA)
+        found = compare_metadata(MigrationContext.configure(migrated, opts=options), METADATA)
     assert [difference for difference in found if "comment" not in str(kind_of(difference))] == []
 
 

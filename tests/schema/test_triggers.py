@@ -69,7 +69,7 @@ def update_to(table: str, row: Row, *, row_version: int = 2) -> tuple[str, Row]:
 def test_allocations_take_legal_transitions_only(schema: Session, before: str, after: str) -> None:
     put(schema, "allocations", **ALLOCATION_STATES[before])
     legal = before == after or (AllocationState(before), AllocationState(after)) in TRANSITIONS
-    # The columns of both states are set, so that no CHECK constraint stands in for the trigger.
+    # The columns of both states are set, so that no CHECK constraint refuses before the trigger.
     row = ALLOCATION_STATES[after]
     cleared: Row = {
         "released_at": None,

@@ -20,7 +20,7 @@ def command_modules() -> Iterator[Path]:
     orchestrator = ROOT / "orchestrator"
     yield from sorted(orchestrator.glob("*/commands.py"))
     yield from sorted(path for path in orchestrator.glob("*/commands/*.py") if path.name != "__init__.py")
-    yield orchestrator / "database" / "live_rows.py"
+    yield orchestrator / "operations" / "live_rows.py"
 
 
 def command_trees() -> dict[str, ast.Module]:

@@ -62,7 +62,7 @@ def admin(api: PublicApi) -> Caller:
 
 @pytest.fixture
 def nobody(api: PublicApi) -> Caller:
-    """A caller without a key."""
+    """A client without a key."""
     return Caller(api.admin.http, None)
 
 

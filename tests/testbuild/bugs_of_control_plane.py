@@ -16,10 +16,11 @@ CLOCK_GAINS = timedelta(minutes=1)
 
 def judge_by_own_clock() -> None:
     """Deadlines are judged by the process's own clock, which gains a minute with every look."""
+    from orchestrator.allocations import subject as locked_allocations
     from orchestrator.allocations.store import advance as allocations
     from orchestrator.reservations.store import reservations
 
-    genuine, genuine_reservation = allocations.Subject, reservations.ReservationSubject
+    genuine, genuine_reservation = locked_allocations.Subject, reservations.ReservationSubject
     looks = itertools.count()
 
     def subject(**values: Any) -> Any:
@@ -57,7 +58,7 @@ def forget_that_claims_close_once() -> None:
 
 def take_every_result() -> None:
     """A node's result counts whatever its fence and whatever became of its task."""
-    from orchestrator.tasks.commands import results as accept_task_result
+    from orchestrator.allocations.commands import task_results as accept_task_result
     from orchestrator.tasks.store import results as task_results
 
     replace(accept_task_result, "_counts", lambda *_: True)

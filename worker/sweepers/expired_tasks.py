@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
+from orchestrator.allocations.commands.task_results import expire_task
 from orchestrator.operations.execution import Context
-from orchestrator.tasks.commands.results import expire_task
 from orchestrator.tasks.queries import find_expired_tasks
 from worker.metrics import RESCUED
 from worker.sweepers.sweeper import isolate_failure

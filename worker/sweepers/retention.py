@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orchestrator.database.live_rows import gather_counts
 from orchestrator.keyvalue.commands import forget_deleted_keys
 from orchestrator.operations.commands import retire_operations
 from orchestrator.operations.execution import Context
+from orchestrator.operations.live_rows import gather_counts
 from worker.metrics import SWEPT
 
 BATCH_MAX = 1_000

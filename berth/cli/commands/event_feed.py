@@ -42,10 +42,10 @@ def show(session: Session, event: Event) -> None:
     if session.json:
         typer.echo(json.dumps(dataclasses.asdict(event), separators=(",", ":"), default=str))
         return
-    told = {
+    fields = {
         "time": event.occurred_at.isoformat(),
         "type": f"{TYPE_PREFIX}{event.event_type}",
         "subject": event.subject,
         "data": event.data,
     }
-    typer.echo(line(event.version, told))
+    typer.echo(line(event.version, fields))

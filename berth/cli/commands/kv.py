@@ -77,12 +77,12 @@ def put(
     name = _raw(key, form)
     preconditions = [] if unchanged_since is None else [unchanged_key(name, unchanged_since)]
     with session.client() as client:
-        told = client.commit_transaction(
+        committed = client.commit_transaction(
             operations=[write_key(name, _raw(value, form))],
             preconditions=preconditions,
             idempotency_key=idempotency_key,
         )
-        _conclude(session, told)
+        _conclude(session, committed)
 
 
 @command(app, "range")
@@ -134,11 +134,13 @@ def commit(
         _conclude(session, client.commit_transaction(**known, idempotency_key=key))
 
 
-def _conclude(session: Session, told: Commit) -> None:
-    if told.status != "committed" and not session.json:
-        what = "; ".join(json.dumps(conflict) for conflict in told.conflicts) or "another leader writes the log now"
-        raise Refused(f"not committed: {what}; read again at version {told.version}", code="not_committed")
+def _conclude(session: Session, committed: Commit) -> None:
+    if committed.status != "committed" and not session.json:
+        what = (
+            "; ".join(json.dumps(conflict) for conflict in committed.conflicts) or "another leader writes the log now"
+        )
+        raise Refused(f"not committed: {what}; read again at version {committed.version}", code="not_committed")
     if session.json:
-        session.console.print_json(data=as_json(told))
-        raise typer.Exit(0 if told.status == "committed" else 1)
-    show_one(session, told, COMMIT_ROWS)
+        session.console.print_json(data=as_json(committed))
+        raise typer.Exit(0 if committed.status == "committed" else 1)
+    show_one(session, committed, COMMIT_ROWS)

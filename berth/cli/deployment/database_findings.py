@@ -74,8 +74,10 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
         yield Finding("node certificates", "warning" if soon else "ok", f"the first ends in {hours:.1f} h")
     overdue = {what: count for what, count in readings.overdue.items() if count}
     named = ", ".join(f"{count} {what}" for what, count in overdue.items())
-    told = f"past what they wait for: {named}; is a worker running?" if overdue else "nothing is past what it waits for"
-    yield Finding("deadlines", "warning" if overdue else "ok", told)
+    detail = (
+        f"past what they wait for: {named}; is a worker running?" if overdue else "nothing is past what it waits for"
+    )
+    yield Finding("deadlines", "warning" if overdue else "ok", detail)
     yield _log(readings.log)
     yield from _billing(readings.billing)
     yield _webhooks(readings.webhooks)
@@ -87,13 +89,13 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
 def _billing(readings: BillingReadings) -> Iterator[Finding]:
     """Whether metering follows the log, and balances are evaluated in time."""
     behind = readings.lag_seconds > METERING_SECONDS_MAX
-    told = f"{readings.lag_versions} versions behind the log, the first {readings.lag_seconds:.1f} s old"
+    detail = f"{readings.lag_versions} versions behind the log, the first {readings.lag_seconds:.1f} s old"
     advice = "; is a worker running, and does it say metering_stopped?" if behind else ""
-    yield Finding("metering", "warning" if behind else "ok", told + advice)
+    yield Finding("metering", "warning" if behind else "ok", detail + advice)
     late = readings.late_seconds > BALANCE_SECONDS_MAX
-    told = f"{readings.prepaid} are prepaid, {readings.depleted} are used up"
+    detail = f"{readings.prepaid} are prepaid, {readings.depleted} are used up"
     advice = f"; one is overdue for evaluation by {readings.late_seconds:.0f} s: is a worker running?" if late else ""
-    yield Finding("balances", "warning" if late else "ok", told + advice)
+    yield Finding("balances", "warning" if late else "ok", detail + advice)
 
 
 def _log(readings: LogReadings) -> Finding:
@@ -101,45 +103,47 @@ def _log(readings: LogReadings) -> Finding:
     kept = f"versions {readings.first_version} to {readings.head_version} are kept"
     if readings.blocked_since is None or not readings.holders:
         return Finding("log", "ok", kept)
-    told = "; ".join(
+    detail = "; ".join(
         f"{_holder(holder)} needs version {holder.needs_from} and later since {holder.since:%Y-%m-%d %H:%M}Z,"
         f" {readings.head_version + 1 - holder.needs_from} versions"
         for holder in readings.holders
     )
     since = f"{readings.blocked_since:%Y-%m-%d %H:%M}Z"
-    return Finding("log", "warning", f"{kept}; it cannot be truncated since {since}: {told}")
+    return Finding("log", "warning", f"{kept}; it cannot be truncated since {since}: {detail}")
 
 
 def _webhooks(readings: WebhookReadings) -> Finding:
     """Whether what is due is sent, and whose endpoints do not take it."""
-    told = f"{readings.enabled} enabled, {readings.pending} messages wait"
+    detail = f"{readings.enabled} enabled, {readings.pending} messages wait"
     if readings.oldest_due_seconds > WEBHOOK_DUE_SECONDS_MAX:
         late = f"the oldest has been due for {readings.oldest_due_seconds:.0f} s; is a worker running?"
-        return Finding("webhooks", "warning", f"{told}, {late}")
+        return Finding("webhooks", "warning", f"{detail}, {late}")
     if readings.failing or readings.disabled:
         trouble = f"{readings.failing} fail now, {readings.disabled} were disabled by what their endpoints did"
-        return Finding("webhooks", "warning", f"{told}; {trouble}")
-    return Finding("webhooks", "ok", told)
+        return Finding("webhooks", "warning", f"{detail}; {trouble}")
+    return Finding("webhooks", "ok", detail)
 
 
 def _holder(holder: LogHolder) -> str:
     of = "" if holder.tenant_id is None else f" of tenant {holder.tenant_id}"
-    told = {
+    kinds = {
         "policy": "retention policy",
         "consumer": "consumer",
         "subscription": "subscription",
         "webhook": "webhook",
         "dead_letters": "a dead letter of",
     }
-    return f"{told[holder.kind]} {holder.name}{of}"
+    return f"{kinds[holder.kind]} {holder.name}{of}"
 
 
 def _slots(readings: FleetReadings) -> Finding:
     """Slots that stay unavailable until an operator acts."""
-    told = []
+    reasons = []
     if readings.blocked_slots:
-        told.append(f"{readings.blocked_slots} are blocked by a cleanup that failed; `berth node list` shows where")
+        reasons.append(f"{readings.blocked_slots} are blocked by a cleanup that failed; `berth node list` shows where")
     if readings.orphaned_slots:
         nodes = ", ".join(readings.orphaned_nodes[:NODES_NAMED_MAX])
-        told.append(f"{readings.orphaned_slots} are kept by orphans on {nodes}; `berth node orphans NODE` lists them")
-    return Finding("slots", "warning" if told else "ok", "; ".join(told) or "none waits for a person")
+        reasons.append(
+            f"{readings.orphaned_slots} are kept by orphans on {nodes}; `berth node orphans NODE` lists them"
+        )
+    return Finding("slots", "warning" if reasons else "ok", "; ".join(reasons) or "none waits for a person")

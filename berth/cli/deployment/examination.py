@@ -60,10 +60,10 @@ def _ports(session: Session) -> Finding:
 
 
 def _restarts(session: Session) -> Finding:
-    told = StateDirectory(session.state_dir).read(RESTARTS)
-    if not told:
+    restarts = StateDirectory(session.state_dir).read(RESTARTS)
+    if not restarts:
         return Finding("restarts", "ok", "no part of a local stack died since it was started")
-    parts = [f"{name} {of['count']} times, last at {of['at']} because it {of['why']}" for name, of in told.items()]
+    parts = [f"{name} {of['count']} times, last at {of['at']} because it {of['why']}" for name, of in restarts.items()]
     return Finding("restarts", "warning", "; ".join(parts))
 
 
@@ -90,8 +90,8 @@ def _api(url: str | None) -> Iterator[Finding]:
         return
     yield Finding("api", "ok" if answer.is_success else "bad", f"{url}/ok answers {answer.status_code}")
     with suppress(KeyError, ValueError):  # a proxy may leave the date out
-        told = parsedate_to_datetime(answer.headers["date"]).timestamp()
-        yield clock_finding("api", told - (asked_at + time.time()) / 2)
+        server_seconds = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        yield clock_finding("api", server_seconds - (asked_at + time.time()) / 2)
 
 
 def _certificates(state_dir: Path) -> Iterator[Finding]:

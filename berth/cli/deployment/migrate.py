@@ -28,7 +28,7 @@ def migrate(session: Session, to: Annotated[str, typer.Option(help="revision; de
 
 
 @command(admin_keys, "create")
-def create(session: Session, name: Annotated[str, typer.Option(help="what or whom it is for")]) -> None:
+def create(session: Session, name: Annotated[str, typer.Option(help="what it is for")]) -> None:
     """Make an admin key without the API. It is shown once; later ones come from `berth key create --role admin`."""
     # psycopg, for this command alone: start-up stays light for all others.
     from berth.cli.deployment.admin_key import create_admin_key

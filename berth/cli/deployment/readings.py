@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import LiteralString
 
 import psycopg
 from psycopg.rows import class_row
@@ -128,12 +129,13 @@ def read_backlog(database_url: str, version: int) -> Backlog | None:
     return None if row is None else Backlog(*row)
 
 
-_OVERDUE = {
-    "allocations": "allocations where waits_until < clock_timestamp() - interval '1 minute'",
-    "cleanups": "claims where waits_until < clock_timestamp() - interval '1 minute'",
-    "orphans": "node_orphans where waits_until < clock_timestamp() - interval '1 minute'",
-    "reservations": "reservations where waits_until < clock_timestamp() - interval '1 minute'",
-    "tasks": "node_tasks where state in ('queued', 'dispatched') and expires_at < clock_timestamp() - interval '1 minute'",
+_OVERDUE: dict[str, LiteralString] = {
+    "allocations": "select count(*) from allocations where waits_until < clock_timestamp() - interval '1 minute'",
+    "cleanups": "select count(*) from claims where waits_until < clock_timestamp() - interval '1 minute'",
+    "orphans": "select count(*) from node_orphans where waits_until < clock_timestamp() - interval '1 minute'",
+    "reservations": "select count(*) from reservations where waits_until < clock_timestamp() - interval '1 minute'",
+    "tasks": "select count(*) from node_tasks "
+    "where state in ('queued', 'dispatched') and expires_at < clock_timestamp() - interval '1 minute'",
 }
 
 
@@ -160,7 +162,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select count(*) from dead_letters where state = 'dead')"
         ).fetchone()
         assert row is not None
-        overdue = {what: _count(connection, rows) for what, rows in _OVERDUE.items()}
+        overdue = {what: _count(connection, statement) for what, statement in _OVERDUE.items()}
         outbox, oldest, head, nodes, offline, hours, blocked, orphaned, at, dead = row
         return FleetReadings(
             outbox,
@@ -223,7 +225,7 @@ def _read_webhooks(connection: psycopg.Connection[tuple[object, ...]]) -> Webhoo
     return found.fetchone() or WebhookReadings(0, 0, 0, 0, 0.0)
 
 
-def _count(connection: psycopg.Connection[tuple[object, ...]], rows: str) -> int:
-    found = connection.execute(f"select count(*) from {rows}".encode()).fetchone()
+def _count(connection: psycopg.Connection[tuple[object, ...]], statement: LiteralString) -> int:
+    found = connection.execute(statement).fetchone()
     assert found is not None
     return int(str(found[0]))

@@ -51,7 +51,7 @@ def _lines(done: Rebuilt) -> list[str]:
     lines = []
     if done.accepted is not None:
         moved, lost = done.accepted.moved, done.accepted.lost
-        lines.append(f"this Postgres writes the log from now on; {lost} versions are nobody's, {moved} events moved")
+        lines.append(f"this Postgres writes the log from now on; {lost} versions are lost, {moved} events moved")
     if done.because is None:
         lines.append(f"the stream {done.stream} was right so far")
     else:

@@ -101,10 +101,12 @@ def _consumers(consumers: Sequence[ConsumerInfo]) -> Finding:
     """The consumers. One with waiting events and no pull request belongs to a process that does not run."""
     if not consumers:
         return Finding("consumers", "warning", "there is no consumer yet; is a worker running?")
-    told, left = [], False
+    details, left = [], False
     for one in sorted(consumers, key=lambda one: one.name):
         waiting, under_way = one.num_pending or 0, one.num_ack_pending or 0
         alone = not one.num_waiting and waiting + under_way > 0
         left = left or alone
-        told.append(f"{one.name}: {waiting} wait, {under_way} under way" + (", and no process pulls" if alone else ""))
-    return Finding("consumers", "warning" if left else "ok", "; ".join(told))
+        details.append(
+            f"{one.name}: {waiting} wait, {under_way} under way" + (", and no process pulls" if alone else "")
+        )
+    return Finding("consumers", "warning" if left else "ok", "; ".join(details))

@@ -1,4 +1,4 @@
-"""As whom requests are sent: an API key, an OIDC token, or a function that is asked for one before every attempt."""
+"""The credentials of requests: an API key, an OIDC token, or a function that is called for one before every attempt."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ RETENTION_SECONDS = 86_400.0
 
 @dataclass
 class Exchange:
-    """Where to send requests and as whom.
+    """The address and the credentials of requests.
 
     `retry_seconds` bounds the retrying of one request. `retention_seconds` is how long the deployment keeps an
     operation's answer (its `BERTH_OPERATION_RETENTION_SECONDS`): an older key is asked for, never sent again. Without a

@@ -24,7 +24,7 @@ class Job:
 def read_jobs(span_seconds: float, path: Path = EXCERPT) -> list[Job]:
     """All jobs by time of arrival, the whole of it squeezed into `span_seconds`.
 
-    Lives are compressed by the same factor and bounded, so that none outlasts the demo.
+    Durations are compressed by the same factor and bounded, so that none outlasts the demo.
     """
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -1,5 +1,5 @@
--- How many live allocations are in each state, and since when the one that has waited longest does. With whole tables out of
--- the question: one of which nothing is known looks as if all of its rows were live.
+-- How many live allocations are in each state, and since when the oldest of them waits. Sequential scans are disabled:
+-- without statistics the planner takes every row for a live one.
 create or replace function live_allocations() returns table (state text, found bigint, waits_since timestamptz)
 language sql stable set enable_seqscan = off
 begin atomic

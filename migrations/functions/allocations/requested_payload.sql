@@ -1,4 +1,4 @@
--- What is told of an allocation that is asked for; `p_turned_over`: by this very event its claim became its own.
+-- The event payload of a requested allocation; `p_turned_over`: this event turns a reservation's claim over to it.
 create or replace function requested_payload(p_id uuid, p_fence bigint, p_turned_over boolean) returns jsonb language sql stable as $$
     select jsonb_build_object('allocation_id', a.id, 'sku', a.sku, 'shape', a.shape, 'gpus', a.gpus, 'region', a.region,
         'node_id', a.node_id, 'fence', p_fence, 'reservation_id', a.reservation_id, 'turned_over', p_turned_over,

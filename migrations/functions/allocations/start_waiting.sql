@@ -1,7 +1,7 @@
--- Starts what waits for units of this node and finds them free, the earliest window first; answers how many that were.
--- The caller has locked the node, so nobody begins to occupy any of its units meanwhile. Each gets a newer fence than
--- whoever was on its units has ever had, or the node would refuse its task. One whose own time is over is left to
--- those who end it.
+-- Starts allocations that wait for units of this node and find them free, the earliest window first; returns their number.
+-- The caller has locked the node, so no allocation begins to occupy any of its units meanwhile. Each gets a newer fence
+-- than every former occupant of its units, or the node would refuse its task. One past its deadline is left to the
+-- sweeper.
 create or replace function start_waiting(p_node uuid, p_start_seconds float8) returns integer language plpgsql
 set enable_seqscan = off as $$
 declare

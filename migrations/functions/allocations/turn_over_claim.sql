@@ -1,5 +1,5 @@
--- One claim of a reservation becomes an allocation's, and answers what became of it (`outcome`):
---   created   allocation_id, body, waits (somebody is still on its units), last (the reservation holds nothing any more)
+-- Turns one claim of a reservation over to an allocation, and returns the result (`outcome`):
+--   created   allocation_id, body, waits (its units are still occupied), last (the reservation holds nothing any more)
 --   stale     the catalogue moved on;   ssh_key: one of them is not the tenant's;   tenant: it is suspended
 -- Everything but `created` leaves nothing behind. The caller has locked the claim's node and the reservation, and judged
 -- by the clock `judged_at` after that. The quota is not touched: what the reservation held, the allocation holds.
@@ -68,7 +68,7 @@ begin
 
     last_ := not exists (select from claims c where c.owner_id = item.reservation_id and c.owner_kind = 'reservation'
                          and c.closed_at is null);
-    -- The last one's row version moves with its state, which the caller changes.
+    -- The row version of the last turn-over moves with its state, which the caller changes.
     update reservations r set gpus_held = r.gpus_held - made.gpus, row_version = r.row_version + (not last_)::integer
     where r.id = item.reservation_id;
     return jsonb_build_object('outcome', 'created', 'allocation_id', made.id, 'body', creation_body(made)::text,

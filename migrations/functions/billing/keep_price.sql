@@ -1,4 +1,4 @@
--- Every price that a SKU ever had is kept, whoever writes the SKU, and never changes.
+-- Records every price of a SKU, whichever statement writes the SKU; a recorded price never changes.
 create or replace function keep_price() returns trigger language plpgsql as $$
 begin
     insert into sku_prices (sku, price_version, price_micro_per_gpu_second)

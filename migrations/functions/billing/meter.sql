@@ -1,5 +1,5 @@
--- Opens and closes intervals by a list of events in their order, and writes a line for each that closes; answers how many
--- lines. Told again, an event changes nothing. Raises BB001 where a price is not known.
+-- Opens and closes intervals by a list of events in their order, and writes a line for each that closes; returns the number
+-- of lines. A repeated event changes nothing. Raises BB001 where a price is not known.
 create or replace function meter(p_opens jsonb, p_closes jsonb) returns integer language plpgsql as $$
 declare
     missing record;

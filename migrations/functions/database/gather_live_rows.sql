@@ -1,5 +1,5 @@
--- What backends that are gone have counted goes to this one's stripe; answers how many stripes that were. Those that a
--- process with the same number is using again are in nobody's way: it makes a new one.
+-- Moves the counts of ended backends to this backend's stripe; returns how many stripes it moved. If a process number is in use
+-- again, its stripe may be moved too: that process makes a new one.
 create or replace function gather_live_rows() returns integer language plpgsql as $$
 declare
     gone integer;

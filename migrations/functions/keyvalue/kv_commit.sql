@@ -1,7 +1,7 @@
 -- Judges and applies a list of transactions, in its order within each namespace, and answers in its order, each with
 -- `outcome`: committed, not_committed (body, event_id), with which everything is written, the operation included;
--- existing (status, body, fingerprint, event_id): its key was used before; version_in_future (head): it names a version that
--- nobody was told; full (keys, bytes): the namespace could come to pass its bounds, so it is for its caller to repeat alone.
+-- existing (status, body, fingerprint, event_id): its key was used before; version_in_future (head): it names a version
+-- that no response has contained; full (keys, bytes): the namespace may exceed its bounds, so the caller repeats it alone.
 -- `head` is a version that is older than whatever this writes. Raises BL001 as above, BK001 where a bound of a namespace is
 -- passed, 40001 where a key was used meanwhile, and BO001 where there is no room for another operation.
 create or replace function kv_commit(p_items jsonb, out head bigint, out answers jsonb) language plpgsql set enable_seqscan = off as $$

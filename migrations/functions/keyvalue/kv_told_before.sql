@@ -1,4 +1,4 @@
--- What the key of a commit was told before, if it was.
+-- The stored response of a commit's key, if there is one.
 create or replace function kv_told_before(p_scope uuid, p_key text) returns jsonb language plpgsql set enable_seqscan = off as $$
 declare
     stored record;

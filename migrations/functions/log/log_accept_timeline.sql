@@ -1,9 +1,9 @@
--- Says that this Postgres, on its present timeline, writes the log from now on. `p_diverged` is the first version whose
--- event is not, or not for certain, the one that was told to the world under that number (the head's + 1 if all are);
--- `p_lost_through` the highest number that was told. Those numbers are never given to another event: `log.version_lost`
--- takes their places, and what the log holds from `p_diverged` on moves behind them, in its order. It was told to nobody
--- yet, as the relay does not publish on a timeline that is not accepted. Fences jump ahead of all that a node may have
--- seen. Answers how many events moved and how many places were lost. Repeating it changes nothing but the fences.
+-- Makes this Postgres, on its present timeline, the writer of the log. `p_diverged` is the first version whose event is not,
+-- or not for certain, the one published under that number (the head's + 1 if all are); `p_lost_through` the highest
+-- published number. Those numbers are never given to another event: `log.version_lost` takes their places, and what the log
+-- holds from `p_diverged` on moves behind them, in its order. None of it is published yet, as the relay does not publish on
+-- a timeline that is not accepted. Fences jump ahead of all that a node may have seen. Returns how many events moved and
+-- how many places were lost. Repeating it changes nothing but the fences.
 create or replace function log_accept_timeline(p_diverged bigint, p_lost_through bigint)
 returns table (moved bigint, lost bigint) language plpgsql as $$
 declare

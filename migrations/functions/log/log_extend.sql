@@ -1,7 +1,7 @@
 -- Makes sure that every partition from the head's to two after that of `p_version` exists; answers how many it made.
 -- There is no DEFAULT partition: it would forbid detaching concurrently, so a missing partition must never happen and two
 -- are kept ahead. ATTACH rather than CREATE ... PARTITION OF: the latter takes ACCESS EXCLUSIVE on `log`, so one long
--- reader would stop the log, and everybody behind it.
+-- reader would stop the log, and every session behind it.
 create or replace function log_extend(p_version bigint) returns integer language plpgsql as $$
 declare
     head  record;

@@ -1,7 +1,7 @@
--- Gives up to `p_limit` waiting events their versions, then tells the head: `version` is at least as new as every write
--- that was committed before the call. `leader_id` is this Postgres on its present timeline, `accepted_leader_id` the one
--- that the log was told to be written by. In one function, because each of its statements has a snapshot of its own: the
--- head that a statement around it would read is the one before another session's sequencing.
+-- Gives up to `p_limit` waiting events their versions, then returns the head: `version` is at least as new as every write
+-- that was committed before the call. `leader_id` is this Postgres on its present timeline, `accepted_leader_id` the
+-- accepted writer of the log. One function, because each of its statements has a new snapshot: the head that a statement
+-- around it would read is the one before another session's sequencing.
 create or replace function log_sequence(p_limit integer, out moved integer, out version bigint, out leader_id text,
                              out accepted_leader_id text) language plpgsql as $$
 begin

@@ -1,8 +1,8 @@
 -- Drops the oldest partition if it is no part of the newest `p_versions_min` versions, all of it is older than
--- `p_age_seconds`, and no cursor needs it. Operations whose events it holds store their versions first, a bounded number in
--- each call. `outcome`: dropped; kept (nothing is old enough); held (a cursor needs it); storing (further operations have to
--- store their versions); busy (a lock was not available); elsewhere (another session truncates). `first`: the lowest version kept.
--- A waiting DROP keeps everybody else waiting: never for longer than 50 ms.
+-- `p_age_seconds`, and no consumer needs it. Operations whose events it holds store their versions first, a bounded number in
+-- each call. `outcome`: dropped; kept (nothing is old enough); held (a consumer needs it); storing (further operations have to
+-- store their versions); busy (readers or writers hold the lock); elsewhere (another session truncates). `first`: the lowest
+-- version kept. A waiting DROP blocks all other sessions: never for longer than 50 ms.
 create or replace function log_truncate(p_age_seconds float8, p_versions_min bigint, out outcome text, out first bigint)
 language plpgsql as $$
 declare

@@ -1,4 +1,4 @@
--- What the creation that was made under a key, and still stands, was told first.
+-- The first response to the creation of an existing allocation or reservation, by its key.
 create or replace function standing_answer(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
 declare
     stored record;

@@ -1,5 +1,5 @@
--- The creation that was made under a key and still stands, however long its operation has been retired: it never runs
--- twice. The body is what its first answer said.
+-- The creation under a key that still exists, however long its operation has been retired: it never runs twice. The body is
+-- that of its first response.
 create or replace function standing_creation(p_scope uuid, p_key text)
 returns table (fingerprint bytea, status smallint, body text, subject_id uuid) language sql stable as $$
     select a.operation_fingerprint, 201::smallint, creation_body(a)::text, a.id

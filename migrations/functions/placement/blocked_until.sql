@@ -1,5 +1,5 @@
 -- Until when an open claim keeps others from its units, as far as can be said at `p_now`. An occupant whose time is over is
--- not gone at once, so its units are offered from a minute later on; if a person must act, nobody knows when. (Stable and
+-- not gone at once, so its units are offered from a minute later on; if a person must act, the time is unknown. (Stable and
 -- not strict, as the next one is not strict: otherwise they are called for each row instead of becoming part of the query,
 -- which costs ten times as much.)
 create or replace function blocked_until(

@@ -1,6 +1,6 @@
 -- The nodes of a pool that serve one of `p_classes` throughout the window, best class first, at most `p_limit`; `mask`: the
 -- slots that are free all the time. Only nodes of `claims_windowed`. Holds that are past their deadline do not count:
--- whoever takes their units ends them. `p_whole`: nodes of so many slots only (bare metal); null: any.
+-- the command that takes their units expires them. `p_whole`: nodes of so many slots only (bare metal); null: any.
 create or replace function nodes_in_window(
     p_pool integer, p_starts timestamptz, p_ends timestamptz, p_now timestamptz, p_whole integer, p_classes smallint[],
     p_limit integer

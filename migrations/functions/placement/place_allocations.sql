@@ -10,7 +10,7 @@
 -- (sorted), nodes (never waiting, unless `wait`), quotas last, in tenant order. `p_quota_first` locks the quotas before
 -- the nodes: the answer to BQ001.
 -- Plans are made once a session, perhaps while a table is still empty: without the settings of these functions they would
--- keep reading whole tables for as long as the session lives (measured: 800 placements/s and falling).
+-- keep reading whole tables for as long as the session lasts (measured: 800 placements/s and falling).
 create or replace function place_allocations(p_items jsonb, p_quota_first boolean) returns jsonb language plpgsql as $$
 declare
     item    jsonb;

@@ -1,5 +1,5 @@
 -- Places one create on the node and slots that were found free for its window, claims looked at again under the node's lock.
--- A hold of somebody else's that is past its deadline by then and in the way ends here, with its event. The answers are
+-- Another tenant's hold in the way that is past its deadline by then expires here, with its event. The answers are
 -- those of `place_allocations`; `lost`: the world moved meanwhile, and nothing is left behind. Lock order: key, nodes by
 -- id, resources by id, reservations by id, quotas in tenant order. Without `wait` a locked node is lost.
 create or replace function place_in_window(p_item jsonb) returns jsonb language plpgsql

@@ -1,6 +1,6 @@
--- Of a list, those that nothing stands in the way of: the key is new, and of no creation that still stands; the reservation is
--- there, is the tenant's and the holder's, nobody has it locked, no other of the list is for it, and it is a hold whose deadline
--- has not passed by the clock after the locks. They are confirmed. Answers by their place in the list, null for all others,
+-- Confirms those of a list that have no obstacle: the key is new, and of no existing creation; the reservation exists, is the
+-- tenant's and the holder's, is not locked, is named once in the list, and is a hold whose deadline has not passed by the
+-- clock after the locks. Answers by their place in the list, null for all others,
 -- which leave nothing behind. Locks in the order of `confirm_once`: keys, in their order, then reservations.
 create or replace function confirm_plain(p_items jsonb) returns jsonb[]
 language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan as $$

@@ -1,4 +1,4 @@
--- Confirms for a list, each as if it were alone; those that something stands in the way of in the order of their keys, after the
+-- Confirms for a list, each as if it were alone; those with an obstacle in the order of their keys, after the
 -- others. Answers in the order of the list. As in `hold_together`, one that would have to wait for a rival's lock is answered
 -- `again`. One alone is cheaper by itself.
 create or replace function confirm_together(p_items jsonb) returns jsonb language plpgsql as $$

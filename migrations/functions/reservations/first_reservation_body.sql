@@ -1,4 +1,4 @@
--- What its holder was told first, however far it has come since.
+-- The body of a hold's first response, whatever its state is now.
 create or replace function first_reservation_body(r reservations) returns json language plpgsql stable as $$
 begin
     r.state := 'hold';

@@ -1,4 +1,4 @@
--- What the key of a hold was told before, if it was.
+-- The stored response of a hold's key, if there is one.
 create or replace function told_before(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
 declare
     stored record;

@@ -25,7 +25,7 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Lease(Wire):
-    """Who holds a slot, and under which fence it was taken; which agent process renewed it last, in which boot, and
+    """The holder of a slot, and under which fence it was taken; which agent process renewed it last, in which boot, and
     until which second of it the lease holds."""
 
     allocation_id: UUID

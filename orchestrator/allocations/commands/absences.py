@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import absences
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.database.transactions import Transaction
-from orchestrator.nodes.store import absences
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tenants.principals import Actor, ActorKind
 

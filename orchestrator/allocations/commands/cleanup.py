@@ -8,10 +8,11 @@ from orchestrator.allocations.failures import FAILURES, Code, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.allocations.rules import is_proven
 from orchestrator.allocations.states import AllocationState
-from orchestrator.allocations.store.advance import Change, LatestTask, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, keep_waiting, start_waiting
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_for
+from orchestrator.allocations.subject import LatestTask, Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType

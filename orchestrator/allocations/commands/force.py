@@ -7,12 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
-from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_for
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction

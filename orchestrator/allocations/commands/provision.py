@@ -8,10 +8,11 @@ from uuid import UUID
 from orchestrator.allocations.failures import silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.allocations.states import AllocationState
-from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import draw_fence, end_right
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_in_state
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType

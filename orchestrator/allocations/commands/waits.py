@@ -7,13 +7,13 @@ from uuid import UUID
 from orchestrator.allocations.failures import Code
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import claims
-from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
-from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
+from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
+from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, lock_node
 from orchestrator.allocations.store.due import Waiter
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
-from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.store.tasks import hand_over
 from orchestrator.tenants.principals import Actor, ActorKind

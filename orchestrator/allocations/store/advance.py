@@ -8,96 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.failures import may_pass, next_step_of
+from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.states import FINAL_STATES, AllocationState, allowed
+from orchestrator.allocations.subject import LatestTask, Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
-from orchestrator.retries import Retries
-from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tasks.states import TaskState
 from orchestrator.tenants.principals import Actor
-
-
-@dataclass(frozen=True, slots=True)
-class LatestTask:
-    """The latest task of an allocation, live or ended."""
-
-    id: UUID
-    type: str
-    state: TaskState
-    fence: int
-    notify: str | None
-    attempt: int
-    expires_at: datetime
-    result: dict[str, Any] | None
-    failure_code: str | None
-    failure_detail: str | None
-
-    @property
-    def live(self) -> bool:
-        """Whether a result of the node would still be accepted."""
-        return self.state in LIVE_TASK_STATES
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A locked allocation with its claim and latest task; `clock` is the database's time after the locks."""
-
-    id: UUID
-    tenant_id: UUID
-    node_id: UUID
-    claim_id: int
-    state: AllocationState
-    row_version: int
-    sku: str
-    shape: Shape
-    gpus: int
-    region: str
-    price_version: int
-    correlation_id: UUID
-    requested_at: datetime
-    active_at: datetime | None
-    releasing_at: datetime | None
-    ends_at: datetime | None
-    reservation_id: UUID | None
-    waits_for: Wait | None
-    waits_until: datetime | None
-    provision_until: datetime | None
-    release_attempts: int
-    fence: int
-    claim_closed: bool
-    claim_waits_for: Wait | None
-    claim_waits_until: datetime | None
-    node_online: bool
-    clock: datetime
-    task: LatestTask | None
-
-    @property
-    def name(self) -> str:
-        """Its name in events and the audit."""
-        return f"allocations/{self.id}"
-
-    def seconds_until(self, deadline: datetime | None) -> float:
-        """Seconds until `deadline`, never negative; 0 without a deadline."""
-        return 0.0 if deadline is None else max(0.0, (deadline - self.clock).total_seconds())
-
-    def seconds_since(self, instant: datetime | None) -> float | None:
-        """Seconds since `instant`, for metrics; None without one."""
-        return None if instant is None else (self.clock - instant).total_seconds()
-
-    def may_be_tried_again(self, retries: Retries) -> bool:
-        """Whether its provision failed with a transient code, and attempts and time are left."""
-        task = self.task
-        if task is None or task.live or not may_pass(task.failure_code):
-            return False
-        return retries.left_after(task.attempt) and self.seconds_until(self.provision_until) > 0
-
 
 _LOCK_NODE = """
 select id from nodes
@@ -192,7 +115,7 @@ moved as (
     where a.id = :id and a.state = :from_state and a.row_version = :row_version
     returning a.id, a.row_version, a.tenant_id, a.correlation_id,
               case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
-), told as (
+), noted as (
     insert into allocation_timeline
         (allocation_id, at, kind, from_state, to_state, row_version, code, detail, actor_kind, actor_id, fence)
     select m.id, at.now, 'transition', :from_state, :to_state, m.row_version, :code, :detail, :actor_kind, :actor_id,

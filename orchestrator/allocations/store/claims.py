@@ -1,6 +1,6 @@
 """SQL for claims of allocations: fences, the end of booking, and the end of occupation (DESIGN §5).
 
-The caller of every function holds the lock of the node's row.
+The caller of every other function holds the lock of the node's row (`lock_node`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from uuid import UUID
 
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
+from orchestrator.problems import NotFound
 
+_LOCK_NODE = "select from nodes where id = :id for no key update"
 _DRAW = "update claims set fence = nextval('fences') where id = :id and closed_at is null returning fence"
 _END_RIGHT = """
 update claims set booked = false, fence = nextval('fences'), waits_for = :waits_for, waits_since = clock_timestamp(),
@@ -28,6 +30,12 @@ select count(*) from closed
 """
 _REFRESH_FIT = "select refresh_node_fit(:node_id)"
 _START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))"
+
+
+async def lock_node(tx: Transaction, node_id: UUID) -> None:
+    """Lock the node, which protects all claims on its units. Raises `NotFound`."""
+    if (await tx.execute(_LOCK_NODE, {"id": node_id})).first() is None:
+        raise NotFound(f"there is no node {node_id}")
 
 
 async def draw_fence(tx: Transaction, claim_id: int) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.allocations.states import AllocationState
-from orchestrator.allocations.store.advance import Change, Subject, advance_if, lock_allocation
+from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType

@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row
+from sqlalchemy import Row, bindparam, case, func, literal_column, select, text, true, tuple_
 
 from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.tables import allocations
 from orchestrator.database.transactions import Reading
+from orchestrator.nodes.tables import nodes
+from orchestrator.placement.tables import claims
 from orchestrator.times import rfc3339
 
-_COLUMNS = """
-a.id, a.tenant_id, a.state, a.row_version, a.sku, a.shape, a.gpu_model, a.gpus, a.region, a.image, a.name,
-a.labels, a.correlation_id, a.reservation_id, a.ends_at, a.requested_at, a.active_at, a.releasing_at, a.released_at,
-a.release_failed_at, a.failed_at, a.failure_code, a.failure_detail, a.connection, a.release_result,
-ssh_key_ids_of(a.tenant_id, a.ssh_public_keys) as ssh_key_ids,
-coalesce(a.waits_for, c.waits_for) as waits_for,
-case when a.waits_for is null then c.waits_since else a.waits_since end as waits_since,
-case when a.waits_for is null then c.waits_until else a.waits_until end as waits_until,
-n.name as node,
-array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
-      order by unit) as slots
-"""
+_a, _n, _c = allocations.alias("a"), nodes.alias("n"), claims.alias("c")
 # OFFSET makes the planner look up the rows of a page, whatever size of page it estimates.
-_BESIDE = """
-cross join lateral (select name, unit_base from nodes where id = a.node_id offset 0) n
-cross join lateral (select units, waits_for, waits_since, waits_until from claims where id = a.claim_id offset 0) c
-"""
-_READ = f"""
-select {_COLUMNS} from allocations a {_BESIDE}
-where a.id = :id and (cast(:tenant_id as uuid) is null or a.tenant_id = :tenant_id)
-"""
-_LIST = f"""
-select {_COLUMNS} from allocations a {_BESIDE}
-where {{place}} and (cast(:state as text) is null or a.state = :state)
-  and (cast(:labels as jsonb) is null or a.labels @> cast(:labels as jsonb))
-order by {{order}} limit :limit
-"""
-# Two statements, because each needs its index. The condition on the lowest id selects the partial index by tenant; with
-# `tenant_id = :tenant_id` the planner could choose the index by id, which contains all tenants.
-_LIST_OF_TENANT = _LIST.format(
-    place="(a.tenant_id, a.id) > (:tenant_id, :after) and a.tenant_id <= :tenant_id"
-    " and a.id > '00000000-0000-0000-0000-000000000000'",
-    order="a.tenant_id, a.id",
+_node = select(_n.c.name, _n.c.unit_base).where(_n.c.id == _a.c.node_id).offset(literal_column("0")).lateral("node")
+_claim = (
+    select(_c.c.units, _c.c.waits_for, _c.c.waits_since, _c.c.waits_until)
+    .where(_c.c.id == _a.c.claim_id)
+    .offset(literal_column("0"))
+    .lateral("claim")
 )
-_LIST_OF_ALL = _LIST.format(place="a.id > :after", order="a.id")
+_OWN_COLUMNS = (
+    "id", "tenant_id", "state", "row_version", "sku", "shape", "gpu_model", "gpus", "region", "image", "name", "labels",
+    "correlation_id", "reservation_id", "ends_at", "requested_at", "active_at", "releasing_at", "released_at",
+    "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result",
+)  # fmt: skip
+_SLOTS = """
+array(select unit - node.unit_base from unnest(claim.units) part, generate_series(lower(part), upper(part) - 1) unit
+      order by unit)
+"""
+_own_wait = _a.c.waits_for.is_not(None)
+_ALLOCATIONS = select(
+    *(_a.c[name] for name in _OWN_COLUMNS),
+    func.ssh_key_ids_of(_a.c.tenant_id, _a.c.ssh_public_keys).label("ssh_key_ids"),
+    func.coalesce(_a.c.waits_for, _claim.c.waits_for).label("waits_for"),
+    case((_own_wait, _a.c.waits_since), else_=_claim.c.waits_since).label("waits_since"),
+    case((_own_wait, _a.c.waits_until), else_=_claim.c.waits_until).label("waits_until"),
+    _node.c.name.label("node"),
+    literal_column(_SLOTS).label("slots"),
+).select_from(_a.join(_node, true()).join(_claim, true()))
+_READ = _ALLOCATIONS.where(_a.c.id == bindparam("id"))
+_READ_OF_TENANT = _READ.where(_a.c.tenant_id == bindparam("tenant_id"))
+# The condition on the lowest id selects the partial index by tenant; with `tenant_id = :tenant_id` the planner could choose
+# the index by id, which contains all tenants.
+_LIST_OF_TENANT = _ALLOCATIONS.where(
+    tuple_(_a.c.tenant_id, _a.c.id) > tuple_(bindparam("tenant_id"), bindparam("after")),
+    _a.c.tenant_id <= bindparam("tenant_id"),
+    text("a.id > '00000000-0000-0000-0000-000000000000'"),
+).order_by(_a.c.tenant_id, _a.c.id)
+_LIST_OF_ALL = _ALLOCATIONS.where(_a.c.id > bindparam("after")).order_by(_a.c.id)
 _TIMELINE = """
 select id, at, kind, from_state, to_state, phase, code, detail, actor_kind, actor_id, fence
 from allocation_timeline where allocation_id = :id and id > :after order by id limit :limit
@@ -57,7 +62,9 @@ _LOWEST_ID = UUID(int=0)
 
 async def read_allocation(reading: Reading, allocation_id: UUID, tenant_id: UUID | None) -> Row[Any] | None:
     """One allocation of the tenant, or of any tenant if `tenant_id` is None; None if there is none."""
-    return (await reading.execute(_READ, {"id": allocation_id, "tenant_id": tenant_id})).first()
+    if tenant_id is None:
+        return (await reading.execute(_READ, {"id": allocation_id})).first()
+    return (await reading.execute(_READ_OF_TENANT, {"id": allocation_id, "tenant_id": tenant_id})).first()
 
 
 async def list_allocations(
@@ -70,15 +77,13 @@ async def list_allocations(
     limit: int = 100,
 ) -> list[Row[Any]]:
     """At most `limit` allocations with ids after `after`, by id, which is by age; of all tenants if `tenant_id` is None."""
-    values = {
-        "state": None if state is None else state.value,
-        "labels": None if label is None else json.dumps({label[0]: label[1]}),
-        "after": after or _LOWEST_ID,
-        "limit": limit,
-    }
-    if tenant_id is None:
-        return list((await reading.execute(_LIST_OF_ALL, values)).all())
-    return list((await reading.execute(_LIST_OF_TENANT, {**values, "tenant_id": tenant_id})).all())
+    page = (_LIST_OF_ALL if tenant_id is None else _LIST_OF_TENANT).limit(limit)
+    if state is not None:
+        page = page.where(_a.c.state == state.value)
+    if label is not None:
+        page = page.where(_a.c.labels.contains({label[0]: label[1]}))
+    values = {"after": after or _LOWEST_ID} | ({} if tenant_id is None else {"tenant_id": tenant_id})
+    return list((await reading.execute(page, values)).all())
 
 
 async def read_timeline(reading: Reading, allocation_id: UUID, *, after: int = 0, limit: int = 1000) -> list[Row[Any]]:

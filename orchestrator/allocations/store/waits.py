@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from orchestrator.allocations.states import FINAL_STATES
-from orchestrator.allocations.store.advance import Subject
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 

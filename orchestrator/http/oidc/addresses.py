@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def is_trustworthy_url(url: str) -> bool:
-    """Whether nobody on the way can change what is read there: https, or http to a loopback address."""
+    """Whether what is read there is safe from changes on the way: https, or http to a loopback address."""
     try:
         parts = urlsplit(url)
         host = parts.hostname

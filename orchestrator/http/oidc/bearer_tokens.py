@@ -47,6 +47,7 @@ class BearerTokens:
         self.keys = keys
         self._rules = rules
         self._claims = claims
+        # Not cachetools.TTLCache: an entry is valid until its token expires or its key changes.
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
         self._tenants: SingleFlightCache[UUID, bool] = SingleFlightCache(is_tenant_active, cache_seconds)

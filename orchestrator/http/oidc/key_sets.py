@@ -1,7 +1,8 @@
 """An issuer's public keys, read from its JWK set (RFC 7517).
 
 A key serves exactly one algorithm, decided by its type and never by a token, so an algorithm cannot be confused with
-another. Symmetric keys, keys for encryption and weak keys are passed over: sets of real issuers hold them too.
+another. PyJWT parses the keys; the bounds are Berth's. Symmetric keys, keys for encryption and weak keys are passed over:
+sets of real issuers hold them too.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def principal_id(issuer: str, subject: str) -> uuid.UUID:
 
 
 def principal_of(claims: Mapping[str, Any], rules: ClaimRules) -> Principal:
-    """Whom verified claims stand for. Raises `TokenInvalid` where they name nobody, or a tenant and an operator at once."""
+    """The principal of verified claims. Raises `TokenInvalid` where they name none, or a tenant and an operator at once."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= SUBJECT_LENGTH_MAX:
         raise TokenInvalid(f"`sub` must be 1 to {SUBJECT_LENGTH_MAX} printable characters")

@@ -39,7 +39,7 @@ class TenantNotActive(TokenRefused):
 
 
 class IssuerUnavailable(Problem):
-    """The issuer's keys could not be fetched, so nobody can tell whether the token is good; nothing was done."""
+    """The issuer's keys could not be fetched, so the token could not be verified; nothing was done."""
 
     status, code, title = 503, "issuer_unavailable", "Issuer unavailable"
     retry_after_seconds = 2

@@ -11,7 +11,8 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.database.sqlstates import LEADER_UNACCEPTED, NAMESPACE_FULL, sqlstate_of
+from orchestrator.database.outcomes import Bound, BoundReached, LeaderRefused
+from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Transaction
 from orchestrator.keyvalue.rules import Effect, NamespaceFull, Precondition
 from orchestrator.keyvalue.store.keys import LogPosition
@@ -149,17 +150,19 @@ async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
     try:
         return (await tx.execute(statement, values)).one()
     except sqlalchemy.exc.DBAPIError as error:
-        state = sqlstate_of(error)
-        if state == LEADER_UNACCEPTED:
-            raise LeaderUnaccepted(
-                "the log was written under another PostgreSQL timeline; nothing is committed until an operator accepts this"
-                " one (`berth events rebuild --accept-timeline`)"
-            ) from error
-        if state == NAMESPACE_FULL:
-            raise NamespaceFull(
-                "the namespace would exceed its bound on keys or bytes; delete keys, and retry when the log has dropped them"
-            ) from error
-        raise
+        match decode(error):
+            case LeaderRefused():
+                raise LeaderUnaccepted(
+                    "the log was written under another PostgreSQL timeline; nothing is committed until an operator accepts"
+                    " this one (`berth events rebuild --accept-timeline`)"
+                ) from error
+            case BoundReached(Bound.NAMESPACE):
+                raise NamespaceFull(
+                    "the namespace would exceed its bound on keys or bytes; delete keys, and retry when the log has dropped"
+                    " them"
+                ) from error
+            case _:
+                raise
 
 
 async def forget_deleted_keys(tx: Transaction, limit: int) -> int:

@@ -7,23 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Integer,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    column,
-    func,
-    literal_column,
-    select,
-    table,
-    text,
-    true,
-)
+from sqlalchemy import Integer, Select, Text, bindparam, func, literal_column, select, text, true
 
 from orchestrator.database.transactions import Reading
+from orchestrator.log.tables import log, log_first
 
 TRANSACTION = "transaction"
 # The JSON object's members after `prev_version`, to its closing brace. A transaction's members are beside the envelope's, as the
@@ -46,27 +33,19 @@ _TYPES_MATCH = """
 _SUBJECTS_MATCH = """
 (:any_subject or subject = any(cast(:subjects as text[]))
  or exists (select from unnest(cast(:collections as text[])) collection where starts_with(subject, collection)))"""
-_log = table(
-    "log",
-    column("version", BigInteger),
-    column("prev_version", BigInteger),
-    column("tenant_id", Uuid),
-    column("event_type", Text),
-    column("subject", Text),
-)
-_log_first = table("log_first", column("version", BigInteger))
+_EVENT = (log.c.version, log.c.prev_version, log.c.tenant_id, log.c.event_type, log.c.subject)
 
 
 def _reading_of(*, by_tenant: bool, filtered: bool) -> Select[Any]:
     """Build the statement: events in the window, cut after `limit` rows or `bytes_max` bytes, but at least one."""
-    scan = select(_log, literal_column(_REST, Text).label("rest")).where(
-        _log.c.version > bindparam("after"), _log.c.version <= bindparam("until")
+    scan = select(*_EVENT, literal_column(_REST, Text).label("rest")).where(
+        log.c.version > bindparam("after"), log.c.version <= bindparam("until")
     )
     if by_tenant:
-        scan = scan.where(_log.c.tenant_id == bindparam("tenant_id"))
+        scan = scan.where(log.c.tenant_id == bindparam("tenant_id"))
     if filtered:
         scan = scan.where(text(_TYPES_MATCH), text(_SUBJECTS_MATCH))
-    found = scan.order_by(_log.c.version).limit(bindparam("limit", type_=Integer)).subquery("found")
+    found = scan.order_by(log.c.version).limit(bindparam("limit", type_=Integer)).subquery("found")
     bounded = select(
         found,
         func.count().over().label("found"),
@@ -79,7 +58,7 @@ def _reading_of(*, by_tenant: bool, filtered: bool) -> Select[Any]:
         .order_by(bounded.c.version)
         .subquery("e")
     )
-    return select(_log_first.c.version.label("first"), fitting).select_from(_log_first.outerjoin(fitting, true()))
+    return select(log_first.c.version.label("first"), fitting).select_from(log_first.outerjoin(fitting, true()))
 
 
 _READ = {

@@ -64,7 +64,7 @@ async def create_enrolment_token(
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """What the node is told besides the control plane's own facts."""
+    """What enrolment returns to the node besides the control plane's own facts."""
 
     node_id: UUID
     epoch: int

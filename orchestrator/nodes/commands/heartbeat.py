@@ -1,4 +1,4 @@
-"""Note that a node lives, and what it says it holds."""
+"""Record a node's heartbeat and the inventory that it reports."""
 
 from __future__ import annotations
 

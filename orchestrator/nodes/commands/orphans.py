@@ -1,4 +1,4 @@
-"""Record what a node holds although nothing here says that it should; its slots serve nobody until it is gone (P6)."""
+"""Record what a node holds without a record here; its slots stay out of service until it is gone (P6)."""
 
 from __future__ import annotations
 

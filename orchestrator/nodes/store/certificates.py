@@ -44,9 +44,9 @@ where serial in (
     order by issued_at desc, serial offset :kept
 )
 """
-_FORGET = f"""
+_FORGET = """
 delete from node_certificates
-where node_id = :node_id and not_after < clock_timestamp() - interval '{KEPT_AFTER_EXPIRY}'
+where node_id = :node_id and not_after < clock_timestamp() - cast(:kept as interval)
 """
 
 
@@ -69,7 +69,7 @@ async def record_certificate(
     not_after: datetime,
 ) -> None:
     """The certificate counts from the commit on; those that ended long ago are forgotten."""
-    await tx.execute(_FORGET, {"node_id": node_id})
+    await tx.execute(_FORGET, {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
     await tx.execute(
         _INSERT,
         {

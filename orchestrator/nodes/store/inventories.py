@@ -26,7 +26,7 @@ _NODES = """
 select id from nodes where id > :after and inventory_after is not null and state <> 'retired' order by id limit :limit
 """
 ORPHANS_PER_NODE_MAX = 64
-"""A node has at most 62 slots: whoever names more than this lies or is confused, and the rest is not recorded (P13)."""
+"""A node has at most 62 slots: a longer list is wrong, and the rest of it is not recorded (P13)."""
 
 # Ended and proven before the node looked, or not this node's, or unknown: then nothing explains it. Nodes take turns, so
 # that one which names much hides no other.

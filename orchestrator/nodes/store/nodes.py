@@ -8,9 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import literal_column, select
+
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.tables import nodes
 from orchestrator.problems import AlreadyExists, NotFound
 
 
@@ -53,21 +56,17 @@ class Node:
     row_version: int
 
 
-_SELECT = """
-select id, name, region, gpu_model, shape, slot_count, half_slots, state, online,
-       bit_count(free_mask::bit(64))::integer as free_slots,
-       (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
-        where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release')) as cleanup_blocked_slots,
-       state = 'draining'
-           and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null) as drained,
-       epoch, hardware_id, address, faults, enrolled_at, last_seen_at, agent_version, row_version
-from nodes
-"""
-_LIST = f"""{_SELECT}
-where id > :after and (cast(:state as text) is null or state = :state)
-  and (cast(:region as text) is null or region = :region)
-order by id limit :limit
-"""
+_DERIVED = {
+    "free_slots": "bit_count(free_mask::bit(64))::integer",
+    "cleanup_blocked_slots": """
+        (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
+         where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release'))""",
+    "drained": """
+        (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null))""",
+}
+_NODES = select(
+    *(literal_column(_DERIVED[name]).label(name) if name in _DERIVED else nodes.c[name] for name in Node.__slots__)
+).select_from(nodes)
 # A claim precedes everything, its occupant now the next holder; an unclaimed slot is free only where
 # something could be placed.
 _SLOTS = """
@@ -156,7 +155,7 @@ async def _take_units(tx: Transaction, count: int) -> int:
 
 async def read_node(reading: Reading, node_id: UUID) -> Node:
     """One node, or `NotFound`."""
-    row = (await reading.execute(f"{_SELECT} where id = :id", {"id": node_id})).first()
+    row = (await reading.execute(_NODES.where(nodes.c.id == node_id))).first()
     if row is None:
         raise NotFound(f"there is no node {node_id}")
     return Node(**row._mapping)
@@ -164,7 +163,7 @@ async def read_node(reading: Reading, node_id: UUID) -> Node:
 
 async def read_node_by_name(reading: Reading, name: str) -> Node:
     """One node, or `NotFound`."""
-    row = (await reading.execute(f"{_SELECT} where name = :name", {"name": name})).first()
+    row = (await reading.execute(_NODES.where(nodes.c.name == name))).first()
     if row is None:
         raise NotFound(f"there is no node called {name!r}")
     return Node(**row._mapping)
@@ -172,12 +171,16 @@ async def read_node_by_name(reading: Reading, name: str) -> Node:
 
 async def list_nodes(reading: Reading, *, state: str | None, region: str | None, after: UUID, limit: int) -> list[Node]:
     """Up to `limit` nodes in the order in which they were registered."""
-    values = {"state": state, "region": region, "after": after, "limit": limit}
-    return [Node(**row._mapping) for row in await reading.execute(_LIST, values)]
+    page = _NODES.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
+    if state is not None:
+        page = page.where(nodes.c.state == state)
+    if region is not None:
+        page = page.where(nodes.c.region == region)
+    return [Node(**row._mapping) for row in await reading.execute(page)]
 
 
 async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
-    """The node's slots by index, and who holds each now."""
+    """The node's slots by index, and the holder of each now."""
     return [Slot(**row._mapping) for row in await reading.execute(_SLOTS, {"node_id": node_id})]
 
 

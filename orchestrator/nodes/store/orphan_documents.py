@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.nodes.store.orphans import Orphan
 from orchestrator.times import rfc3339
 
-NEXT_STEP = "Look at the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
+NEXT_STEP = "Inspect the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
 
 
 def orphan_document(orphan: Orphan) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Orphans of nodes: recorded, decided about, destroyed. Whoever changes one holds its node's row, so its slots too."""
+"""Orphans of nodes: recorded, decided about, destroyed. A change holds the lock of the node's row, so of its slots too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from sqlalchemy import bindparam, func, select
+
 from node_agent.protocol import ReleaseParameters, TaskBody
 from orchestrator.allocations.waits import Wait
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.orphan_states import SLOT_REASON, DestroyTask, OrphanState
+from orchestrator.nodes.tables import node_orphans, nodes
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS, RELEASE_TYPES
@@ -58,17 +61,17 @@ class LockedOrphan:
     clock: datetime
 
 
-_COLUMNS = ", ".join(f"o.{name}" for name in Orphan.__slots__)
-_LIST = f"""
-select {_COLUMNS} from node_orphans o where o.node_id = :node_id and o.id > :after and (:all or o.state <> 'destroyed')
-order by o.id limit :limit
-"""
-_READ = f"select {_COLUMNS} from node_orphans o where o.id = :id"
+_ORPHANS = select(*(node_orphans.c[name] for name in Orphan.__slots__))
 _LOCK_NODE = "select id from nodes where id = (select node_id from node_orphans where id = :id) for no key update"
-_LOCK = f"""
-select {_COLUMNS}, n.name as node_name, n.epoch as node_epoch, n.shape, n.slot_count, n.faults, clock_timestamp() as clock
-from node_orphans o join nodes n on n.id = o.node_id where o.id = :id for no key update of o
-"""
+_LOCK = (
+    _ORPHANS.add_columns(
+        nodes.c.name.label("node_name"), nodes.c.epoch.label("node_epoch"), nodes.c.shape, nodes.c.slot_count, nodes.c.faults,
+        func.clock_timestamp().label("clock"),
+    )
+    .join_from(node_orphans, nodes)
+    .where(node_orphans.c.id == bindparam("id"))
+    .with_for_update(of=node_orphans, key_share=True)
+)  # fmt: skip
 _INSERT = """
 insert into node_orphans (node_id, allocation_id, slots, fence, waits_for, waits_since)
 values (:node_id, :allocation_id, cast(:slots as smallint[]), :fence, 'operator', clock_timestamp())
@@ -141,13 +144,15 @@ select c.closed_at is null from allocations a join claims c on c.id = a.claim_id
 
 async def list_orphans(reading: Reading, node_id: UUID, *, every: bool, after: UUID, limit: int) -> list[Orphan]:
     """Up to `limit` orphans of a node, the oldest first; with `every`, also those destroyed."""
-    values = {"node_id": node_id, "after": after, "limit": limit, "all": every}
-    return [Orphan(**row._mapping) for row in await reading.execute(_LIST, values)]
+    page = _ORPHANS.where(node_orphans.c.node_id == node_id, node_orphans.c.id > after)
+    if not every:
+        page = page.where(node_orphans.c.state != OrphanState.DESTROYED.value)
+    return [Orphan(**row._mapping) for row in await reading.execute(page.order_by(node_orphans.c.id).limit(limit))]
 
 
 async def read_orphan(reading: Reading, orphan_id: UUID) -> Orphan:
     """One orphan that exists."""
-    return Orphan(**(await reading.execute(_READ, {"id": orphan_id})).one()._mapping)
+    return Orphan(**(await reading.execute(_ORPHANS.where(node_orphans.c.id == orphan_id))).one()._mapping)
 
 
 async def lock_orphan(tx: Transaction, orphan_id: UUID) -> LockedOrphan | None:

@@ -66,8 +66,11 @@ _CONCLUDE = """
 update operations set status = :status, code = :code, body = :body, subject_id = :subject, event_id = :event
 where scope = :scope and key = :key
 """
-_CONCLUDE_AND_TELL = f"""
-with stored as ({_CONCLUDE} returning scope, key, status, code)
+_CONCLUDE_AND_TELL = """
+with stored as (
+    update operations set status = :status, code = :code, body = :body, subject_id = :subject
+    where scope = :scope and key = :key returning scope, key, status, code
+)
 select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
 """
 _LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
@@ -105,7 +108,7 @@ def stored_answer(
     """The first answer, for the same content only; a tombstone (no fingerprint) refuses whatever comes."""
     if fingerprint is None:
         raise OperationFenced(
-            f"somebody asked about the key {operation.key!r} before this request came and was told that nobody had used it;"
+            f"the key {operation.key!r} was fenced by a status query before this request came, which found it unused;"
             " so it was not done and never will be: use another key"
         )
     if bytes(fingerprint) != operation.fingerprint:

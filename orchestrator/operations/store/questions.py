@@ -15,7 +15,7 @@ import orjson
 from orchestrator.database.transactions import Transaction
 from orchestrator.problems import OperationFenced
 
-FENCED = OperationFenced("somebody asked about this key before the request came, and was told that nobody had used it")
+FENCED = OperationFenced("the key was fenced by a status query before the request came, which found it unused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def read_known(tx: Transaction, scope: UUID, key: str) -> Known | None:
 
 
 async def read_standing(tx: Transaction, scope: UUID, key: str) -> Known | None:
-    """The creation that was made under the key and still stands, its operation having been retired."""
+    """The creation under the key that still exists although its operation has been retired."""
     row = (await tx.execute(_READ_STANDING, {"scope": scope, "key": key})).first()
     return None if row is None else Known(False, row.status, "ok", row.body, row.subject_id, None, None)
 
@@ -96,7 +96,7 @@ async def lift_tombstone(tx: Transaction, scope: UUID, key: str) -> None:
 async def tell_of_tombstone(
     tx: Transaction, scope: UUID, key: str, tenant_id: UUID | None, request_id: str | None
 ) -> None:
-    """Write the event of the refusal that everybody who comes with the key will get."""
+    """Write the event of the refusal that every later request with the key will get."""
     await tx.execute(
         _TELL,
         {

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction
+from orchestrator.database.transactions import Transaction
 from orchestrator.operations.store.operations import Answer, Operation, stored_answer
 from orchestrator.problems import OperationInProgress, Problem
 
@@ -26,7 +26,7 @@ class Refused:
     tenant_id: UUID | None
 
 
-_STORE = f"""
+_STORE = """
 with given as materialized (
     select *, uuidv7() as event_id
     from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
@@ -34,7 +34,7 @@ with given as materialized (
         request_id text, reason text, ending boolean)
 ), clock as materialized (
     select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text,
-           case when cast(:together as boolean) then {WAITS_BRIEFLY} end as waits
+           case when cast(:together as boolean) then shorten_lock_timeout() end as waits
     from clock_timestamp() now
 ), stored as (
     insert into operations (scope, key, fingerprint, ending, status, code, event_id, body, retire_after)

@@ -16,8 +16,9 @@ import orjson
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
-from orchestrator.database.sqlstates import QUOTA_MOVED, sqlstate_of
-from orchestrator.database.transactions import WAITS_BRIEFLY, Reading, Transaction
+from orchestrator.database.outcomes import RivalCommitted
+from orchestrator.database.sqlstates import decode
+from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
@@ -74,8 +75,8 @@ class Room:
 
 
 _ALONE = "select place_allocations(cast(:items as jsonb), :quota_first)"
-_TOGETHER = f"""
-with briefly as materialized (select {WAITS_BRIEFLY} as waits)
+_TOGETHER = """
+with briefly as materialized (select shorten_lock_timeout() as waits)
 select place_allocations(cast(:items as jsonb), :quota_first) from briefly
 """
 _IN_WINDOW = "select place_in_window(cast(:item as jsonb))"
@@ -118,9 +119,11 @@ async def _call(
     try:
         result = await tx.execute(statement, {**packed, **parameters})
     except sqlalchemy.exc.DBAPIError as error:
-        if sqlstate_of(error) == QUOTA_MOVED:
-            raise QuotaMoved from error
-        raise
+        match decode(error):
+            case RivalCommitted(quota=True):
+                raise QuotaMoved from error
+            case _:
+                raise
     return {int(outcome["n"]): _decode(outcome) for outcome in result.scalar_one()}
 
 

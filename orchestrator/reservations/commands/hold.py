@@ -19,6 +19,7 @@ from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, store_refusals_of
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.placement.outcomes import NoRoom
@@ -26,18 +27,16 @@ from orchestrator.placement.refusals import contended, no_room, no_room_in_windo
 from orchestrator.placement.store.placing import find_free_capacity
 from orchestrator.placement.store.windows import find_room
 from orchestrator.placement.windows import Pick
-from orchestrator.problems import Invalid, OperationInProgress, Problem, QuotaExceeded
+from orchestrator.problems import Invalid, OperationInProgress, Problem, QuotaExceeded, SlotOverflow
 from orchestrator.reservations.hold_requests import HoldRequest, bounds_of, require_bounds, resolve
 from orchestrator.reservations.outcomes import Held, HoldOutcome
 from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.refusals import (
     ExpirationIndexFull,
-    OperationTableFull,
     ReservationTableFull,
     ResourceBusy,
     ResourceNotFound,
     ResourceOutOfService,
-    SlotOverflow,
 )
 from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldTarget, hold_once, hold_together
 from orchestrator.tenants.store.ssh_keys import require_own_keys

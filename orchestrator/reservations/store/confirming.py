@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction
+from orchestrator.database.transactions import Transaction
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import InvalidState, OperationInProgress
@@ -26,13 +26,13 @@ select outcome, case when outcome ->> 'outcome' = 'noop' then
     tell_committed(cast(:tenant_id as uuid), cast(:key as text), 200, 'noop', cast(:request_id as text)) end
 from done
 """
-_TOGETHER = f"""
+_TOGETHER = """
 with briefly as materialized (
-    select {WAITS_BRIEFLY} as waits
+    select shorten_lock_timeout() as waits
 ), done as materialized (
     select confirm_together(cast(:items as jsonb)) as outcomes from briefly
 )
-select outcomes, case when outcomes @> '[{{"outcome": "noop"}}]' then (
+select outcomes, case when outcomes @> '[{"outcome": "noop"}]' then (
     select count(tell_committed((item ->> 'tenant_id')::uuid, item ->> 'key', 200, 'noop', item ->> 'request_id'))
     from jsonb_array_elements(outcomes) with ordinality o(outcome, n)
     join jsonb_array_elements(cast(:items as jsonb)) with ordinality i(item, n) using (n)

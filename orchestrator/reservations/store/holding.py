@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-import psycopg
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
-from orchestrator.database.sqlstates import RESERVATION_BOUND_REACHED, RIVAL_STATES, sqlstate_of
-from orchestrator.database.transactions import WAITS_BRIEFLY, Transaction, TransactionConflict
+from orchestrator.database.outcomes import Bound, BoundReached, ConstraintRefused, RivalCommitted
+from orchestrator.database.sqlstates import decode
+from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
@@ -44,15 +44,15 @@ _ALONE = "select hold_once(cast(:item as jsonb))"
 # holder of the batch's next key may wait for a row that the batch has reserved, a deadlock. So near a bound each item goes
 # alone; a batch that starts this many rows below the bound cannot reach it.
 _FAR_ROWS = 20_000
-_TOGETHER = f"""
+_TOGETHER = """
 with room as materialized (
-    select {WAITS_BRIEFLY} as waits, least(
+    select shorten_lock_timeout() as waits, least(
         nullif(current_setting('berth.operations_max', true), '')::bigint - sum(number) filter (where kind = 'operations'),
         :reservations_max - sum(number) filter (where kind = 'reservations'),
         :holds_max - sum(number) filter (where kind = 'holds')) as left_rows
     from live_rows where kind in ('operations', 'reservations', 'holds')
 )
-select case when left_rows >= {_FAR_ROWS} then hold_together(cast(:item as jsonb)) end from room
+select case when left_rows >= :far_rows then hold_together(cast(:item as jsonb)) end from room
 """
 
 
@@ -116,7 +116,7 @@ async def hold_together(
     `OperationInProgress` soon if another transaction holds a key or quota of the batch.
     """
     items = [_item(hold, target, bounds) for hold, target in holds]
-    room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max}
+    room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max, "far_rows": _FAR_ROWS}
     outcomes = await _call(tx, _TOGETHER, items, bounds, **room)
     if outcomes is None:
         return [TryAgain()] * len(holds)
@@ -158,20 +158,21 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
     try:
         result = await tx.execute(statement, {"item": orjson.dumps(item).decode(), **room})
     except sqlalchemy.exc.DBAPIError as error:
-        state = sqlstate_of(error)
-        if state in RIVAL_STATES:
-            raise TransactionConflict(state) from error
-        if state == RESERVATION_BOUND_REACHED:
-            raise _full(error, bounds) from error
-        if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in BOUNDS_OF_ONE:
-            message = "these names are too many or too long for one reservation; make several reservations"
-            raise Invalid(f"resources: {message}", errors=[{"field": "resources", "message": message}]) from error
-        raise
+        match decode(error):
+            case RivalCommitted(sqlstate):
+                raise TransactionConflict(sqlstate) from error
+            case BoundReached(bound) if bound in (Bound.RESERVATIONS, Bound.HOLDS):
+                raise _full(bound, bounds) from error
+            case ConstraintRefused(constraint) if constraint in BOUNDS_OF_ONE:
+                message = "these names are too many or too long for one reservation; make several reservations"
+                raise Invalid(f"resources: {message}", errors=[{"field": "resources", "message": message}]) from error
+            case _:
+                raise
     return result.scalar_one()
 
 
-def _full(error: sqlalchemy.exc.DBAPIError, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:
-    if "holds" in str(error.orig).splitlines()[0]:
+def _full(reached: Bound, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:
+    if reached is Bound.HOLDS:
         return ExpirationIndexFull(f"the limit of {bounds.holds_max:,} holds is reached; nothing was held; retry later")
     return ReservationTableFull(
         f"the limit of {bounds.reservations_max:,} live reservations is reached; nothing was held; retry later"

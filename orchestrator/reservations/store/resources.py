@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
+from sqlalchemy import CompoundSelect, Integer, Select, bindparam, column, literal_column, select, text, true, union_all
+from sqlalchemy.types import NullType
+
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.events import Event, EventType
@@ -48,71 +51,126 @@ class Resource:
 _LOCK_UNITS = "select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)"
 _FIND = "select from resources where id = :id"
 _INSERT = "insert into resources (id) values (:id) on conflict (id) do nothing returning unit"
-_NODE = """
-select 'node:' || n.id as id, 'node' as kind, n.id as node_id, null::text as resource_id,
-       int8multirange(int8range(n.unit_base, n.unit_base + n.slot_count)) as units, n.unit_base * 2 as place, n.row_version,
-       case when n.state <> 'active' then 'the node is ' || n.state
-            when not n.online then 'the node is offline'
-            else (select min(coalesce(s.reason, 'a slot is out of service')) from slots s
-                  where s.node_id = n.id and s.state = 'out_of_service') end as reason
-from nodes n where n.state <> 'retired' and {which}
-"""
-_SLOT = """
-select 'slot:' || n.id || ':' || s.slot_index as id, 'slot' as kind, n.id as node_id, null::text as resource_id,
-       int8multirange(int8range(s.unit, s.unit + 1)) as units, s.unit * 2 + 1 as place, n.row_version,
-       case when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service')
-            when n.state <> 'active' then 'the node is ' || n.state
-            when not n.online then 'the node is offline' end as reason
-from slots s join nodes n on n.id = s.node_id where n.state <> 'retired' and {which}
-"""
-_REGISTERED = """
-select r.id, 'registered' as kind, null::uuid as node_id, r.id as resource_id,
-       int8multirange(int8range(r.unit, r.unit + 1)) as units, r.unit * 2 + 1 as place, r.row_version,
-       case when r.state = 'out_of_service' then coalesce(r.reason, 'it is out of service') end as reason
-from resources r where {which}
-"""
-_SHOW = """
-with wanted as materialized ({wanted})
-select w.id, w.kind, w.place, w.row_version + coalesce(now.steps, 0) as row_version,
-       case when now.blocked then 'cleanup_blocked' when now.confirmed then 'confirmed' when now.reserved then 'reserved'
-            when w.reason is not null then 'out_of_service' else 'available' end as state,
-       case when now.blocked or now.confirmed or now.reserved then null else w.reason end as reason,
-       now.reservation_id
-from wanted w
-left join lateral (
-    select bool_or(c.blocked and c.units && w.units) as blocked,
-           bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)
-               as confirmed,
-           bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
-           (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
-               and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
-           sum(coalesce(upper(c.during) <= c.clock, false)::integer
-               + case when c.owner_kind = 'reservation'
-                      then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer else 0 end)
-               filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
-    from (
-        select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
-               coalesce(waits_for in ('operator', 'force_release'), false) as blocked
-        from claims where closed_at is null and node_id = w.node_id
-        union all
-        select *, booked and during @> statement_timestamp(), statement_timestamp(), false
-        from claims where closed_at is null and resource_id = w.resource_id
-    ) c left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
-) now on true
-order by w.place
-"""
-_SHOW_NODE = _SHOW.format(wanted=_NODE.format(which="n.id = :node_id"))
-_SHOW_SLOT = _SHOW.format(wanted=_SLOT.format(which="s.node_id = :node_id and s.slot_index = :slot_index"))
-_SHOW_REGISTERED = _SHOW.format(wanted=_REGISTERED.format(which="r.id = :id"))
-_PAGES = {
-    "node": _NODE.format(which="n.unit_base > :last_node order by n.unit_base limit :limit"),
-    "slot": _SLOT.format(which="s.unit >= :next_unit order by s.unit limit :limit"),
-    "registered": _REGISTERED.format(which="r.unit >= :next_unit order by r.unit limit :limit"),
-}
-_LIST_OF_KIND = {kind: _SHOW.format(wanted=page) for kind, page in _PAGES.items()}
-_LIST_OF_ALL = _SHOW.format(
-    wanted=f"({_PAGES['node']}) union all ({_PAGES['slot']}) union all ({_PAGES['registered']}) order by place limit :limit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """SQL of one kind of resource: its rows, and what of them a resource is made of."""
+
+    rows: str
+    id: str
+    kind: str
+    node_id: str
+    resource_id: str
+    units: str
+    place: str
+    row_version: str
+    reason: str
+
+    def where(self, *conditions: str) -> Select[Any]:
+        """The resources of this kind that meet every condition."""
+        names = [name for name in _Kind.__slots__ if name != "rows"]
+        members = [literal_column(getattr(self, name), NullType()).label(name) for name in names]
+        return select(*members).select_from(text(self.rows)).where(*map(text, conditions))
+
+
+_NODE = _Kind(
+    rows="nodes n",
+    id="'node:' || n.id",
+    kind="'node'",
+    node_id="n.id",
+    resource_id="null::text",
+    units="int8multirange(int8range(n.unit_base, n.unit_base + n.slot_count))",
+    place="n.unit_base * 2",
+    row_version="n.row_version",
+    reason="""
+        case when n.state <> 'active' then 'the node is ' || n.state
+             when not n.online then 'the node is offline'
+             else (select min(coalesce(s.reason, 'a slot is out of service')) from slots s
+                   where s.node_id = n.id and s.state = 'out_of_service') end""",
 )
+_SLOT = _Kind(
+    rows="slots s join nodes n on n.id = s.node_id",
+    id="'slot:' || n.id || ':' || s.slot_index",
+    kind="'slot'",
+    node_id="n.id",
+    resource_id="null::text",
+    units="int8multirange(int8range(s.unit, s.unit + 1))",
+    place="s.unit * 2 + 1",
+    row_version="n.row_version",
+    reason="""
+        case when s.state = 'out_of_service' then coalesce(s.reason, 'the slot is out of service')
+             when n.state <> 'active' then 'the node is ' || n.state
+             when not n.online then 'the node is offline' end""",
+)
+_REGISTERED = _Kind(
+    rows="resources r",
+    id="r.id",
+    kind="'registered'",
+    node_id="null::uuid",
+    resource_id="r.id",
+    units="int8multirange(int8range(r.unit, r.unit + 1))",
+    place="r.unit * 2 + 1",
+    row_version="r.row_version",
+    reason="case when r.state = 'out_of_service' then coalesce(r.reason, 'it is out of service') end",
+)
+_NOT_RETIRED = "n.state <> 'retired'"
+_NOW = text("""
+select bool_or(c.blocked and c.units && w.units) as blocked,
+       bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)
+           as confirmed,
+       bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
+       (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
+           and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
+       sum(coalesce(upper(c.during) <= c.clock, false)::integer
+           + case when c.owner_kind = 'reservation'
+                  then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer else 0 end)
+           filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
+from (
+    select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
+           coalesce(waits_for in ('operator', 'force_release'), false) as blocked
+    from claims where closed_at is null and node_id = w.node_id
+    union all
+    select *, booked and during @> statement_timestamp(), statement_timestamp(), false
+    from claims where closed_at is null and resource_id = w.resource_id
+) c left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+""").columns(*map(column, ("blocked", "confirmed", "reserved", "reservation_id", "steps")))
+_ROW_VERSION = "w.row_version + coalesce(now.steps, 0)"
+_STATE = """
+case when now.blocked then 'cleanup_blocked' when now.confirmed then 'confirmed' when now.reserved then 'reserved'
+     when w.reason is not null then 'out_of_service' else 'available' end"""
+_REASON = "case when now.blocked or now.confirmed or now.reserved then null else w.reason end"
+
+
+def _show(wanted: Select[Any] | CompoundSelect[Any]) -> Select[Any]:
+    """The wanted resources with their states now, in order."""
+    w, now = wanted.cte("wanted").prefix_with("materialized").alias("w"), _NOW.lateral("now")
+    return (
+        select(
+            w.c.id,
+            w.c.kind,
+            w.c.place,
+            literal_column(_ROW_VERSION).label("row_version"),
+            literal_column(_STATE).label("state"),
+            literal_column(_REASON).label("reason"),
+            now.c.reservation_id,
+        )
+        .select_from(w.outerjoin(now, true()))
+        .order_by(w.c.place)
+    )
+
+
+_SHOW_NODE = _show(_NODE.where(_NOT_RETIRED, "n.id = :node_id"))
+_SHOW_SLOT = _show(_SLOT.where(_NOT_RETIRED, "s.node_id = :node_id", "s.slot_index = :slot_index"))
+_SHOW_REGISTERED = _show(_REGISTERED.where("r.id = :id"))
+_LIMIT = bindparam("limit", type_=Integer)
+_PAGES = {
+    "node": _NODE.where(_NOT_RETIRED, "n.unit_base > :last_node").order_by(text("n.unit_base")).limit(_LIMIT),
+    "slot": _SLOT.where(_NOT_RETIRED, "s.unit >= :next_unit").order_by(text("s.unit")).limit(_LIMIT),
+    "registered": _REGISTERED.where("r.unit >= :next_unit").order_by(text("r.unit")).limit(_LIMIT),
+}
+_LIST_OF_KIND = {kind: _show(page) for kind, page in _PAGES.items()}
+_LIST_OF_ALL = _show(union_all(*_PAGES.values()).order_by(text("place")).limit(_LIMIT))
 
 
 async def require_new_resource(tx: Transaction, resource_id: str) -> None:

@@ -54,7 +54,7 @@ _QUEUED = "select node_id from node_tasks where state = 'queued' group by node_i
 
 
 async def nodes_with_queued_tasks(reading: Reading, *, nodes_max: int) -> set[UUID]:
-    """Nodes for which something is queued, at most `nodes_max` of them: one look at an index that is nearly empty."""
+    """Nodes for which something is queued, at most `nodes_max` of them: one scan of an index that is nearly empty."""
     return set((await reading.execute(_QUEUED, {"nodes_max": nodes_max})).scalars())
 
 
@@ -101,7 +101,7 @@ class Seen:
 
 
 async def note_heartbeat(tx: Transaction, node_id: UUID, agent_version: str, allocations_json: str) -> Seen:
-    """The node lives; its own inventory is kept as it reports it."""
+    """Record the heartbeat and the inventory as the node reports it."""
     row = (
         await tx.execute(
             _HEARTBEAT, {"node_id": node_id, "agent_version": agent_version, "allocations": allocations_json}

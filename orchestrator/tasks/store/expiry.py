@@ -19,7 +19,7 @@ ended as (
     update node_tasks t set state = 'expired', finished_at = at.now
     from at where t.id = :id and t.state in ('queued', 'dispatched') and t.expires_at <= at.now
     returning t.id, t.allocation_id, t.type, t.fence, t.notify, t.queued_at
-), told as (
+), noted as (
     insert into allocation_timeline (allocation_id, at, kind, code, detail, actor_kind, actor_id, fence)
     select e.allocation_id, at.now, 'note', 'task_expired', e.type, 'worker', 'rescuer', e.fence
     from ended e, at where e.allocation_id is not null

@@ -18,7 +18,7 @@ from node_agent.protocol import (
     TaskType,
 )
 from orchestrator.allocations.rules import switches_of
-from orchestrator.allocations.store.advance import Subject
+from orchestrator.allocations.subject import Subject
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner

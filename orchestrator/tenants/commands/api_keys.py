@@ -1,4 +1,4 @@
-"""Create an API key. Its secret is told once and stored nowhere in the clear."""
+"""Create an API key. Its secret is returned once and never stored in the clear."""
 
 from __future__ import annotations
 

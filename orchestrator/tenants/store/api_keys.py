@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import select
+
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import NotFound
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.tables import api_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,11 @@ class ApiKey:
     revoked_at: datetime | None
 
 
-_COLUMNS = "id, name, role, tenant_id, prefix, created_at, revoked_at"
+_INSERT = """
+insert into api_keys (name, role, tenant_id, prefix, secret_hash) values (:name, :role, :tenant_id, :prefix, :secret_hash)
+returning id, name, role, tenant_id, prefix, created_at, revoked_at
+"""
+_LIST = select(*(api_keys.c[name] for name in ApiKey.__slots__)).order_by(api_keys.c.id)
 
 
 async def insert_api_key(
@@ -33,8 +40,7 @@ async def insert_api_key(
     """A new, live key."""
     row = (
         await tx.execute(
-            f"""insert into api_keys (name, role, tenant_id, prefix, secret_hash)
-            values (:name, :role, :tenant_id, :prefix, :secret_hash) returning {_COLUMNS}""",
+            _INSERT,
             {"name": name, "role": role, "tenant_id": tenant_id, "prefix": prefix, "secret_hash": secret_hash},
         )
     ).one()
@@ -43,12 +49,10 @@ async def insert_api_key(
 
 async def list_api_keys(reading: Reading, tenant_id: UUID | None, after: UUID, limit: int) -> list[ApiKey]:
     """Up to `limit` keys, of one tenant or of all, in the order in which they were made."""
-    rows = await reading.execute(
-        f"""select {_COLUMNS} from api_keys
-        where id > :after and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id) order by id limit :limit""",
-        {"tenant_id": tenant_id, "after": after, "limit": limit},
-    )
-    return [ApiKey(**row._mapping) for row in rows]
+    page = _LIST.where(api_keys.c.id > after).limit(limit)
+    if tenant_id is not None:
+        page = page.where(api_keys.c.tenant_id == tenant_id)
+    return [ApiKey(**row._mapping) for row in await reading.execute(page)]
 
 
 async def revoke_api_key(tx: Transaction, key_id: UUID) -> None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import select
+
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import AlreadyExists, NotFound, QuotaExceeded, SshKeyNotFound
+from orchestrator.tenants.tables import ssh_keys
 
 KEYS_PER_TENANT_MAX = 1_000
 
@@ -24,7 +27,11 @@ class SshKey:
     created_at: datetime
 
 
-_COLUMNS = "id, name, public_key, fingerprint, created_at"
+_OWN = select(*(ssh_keys.c[name] for name in SshKey.__slots__))
+_INSERT = """
+insert into ssh_keys (tenant_id, name, public_key, fingerprint) values (:tenant_id, :name, :public_key, :fingerprint)
+on conflict do nothing returning id, name, public_key, fingerprint, created_at
+"""
 _COUNT_OWN = "select count(*) from ssh_keys where id = any (:ids) and tenant_id = :tenant_id"
 
 
@@ -38,8 +45,7 @@ async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_
         raise QuotaExceeded(f"a tenant may keep {KEYS_PER_TENANT_MAX} SSH keys; remove one first")
     row = (
         await tx.execute(
-            f"""insert into ssh_keys (tenant_id, name, public_key, fingerprint)
-            values (:tenant_id, :name, :public_key, :fingerprint) on conflict do nothing returning {_COLUMNS}""",
+            _INSERT,
             {"tenant_id": tenant_id, "name": name, "public_key": public_key, "fingerprint": fingerprint},
         )
     ).first()
@@ -57,13 +63,9 @@ async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_
 
 
 async def read_ssh_key(reading: Reading, tenant_id: UUID, key_id: UUID) -> SshKey:
-    """The tenant's key. Raises `NotFound`, also for somebody else's."""
-    row = (
-        await reading.execute(
-            f"select {_COLUMNS} from ssh_keys where id = :id and tenant_id = :tenant_id",
-            {"id": key_id, "tenant_id": tenant_id},
-        )
-    ).first()
+    """The tenant's key. Raises `NotFound`, also for another tenant's."""
+    own = _OWN.where(ssh_keys.c.id == key_id, ssh_keys.c.tenant_id == tenant_id)
+    row = (await reading.execute(own)).first()
     if row is None:
         raise NotFound(f"there is no SSH key {key_id}")
     return SshKey(**row._mapping)
@@ -79,15 +81,12 @@ async def require_own_keys(reading: Reading, tenant_id: UUID, key_ids: Sequence[
 
 async def list_ssh_keys(reading: Reading, tenant_id: UUID, after: UUID, limit: int) -> list[SshKey]:
     """Up to `limit` of the tenant's keys in the order in which they were made."""
-    rows = await reading.execute(
-        f"select {_COLUMNS} from ssh_keys where tenant_id = :tenant_id and id > :after order by id limit :limit",
-        {"tenant_id": tenant_id, "after": after, "limit": limit},
-    )
-    return [SshKey(**row._mapping) for row in rows]
+    page = _OWN.where(ssh_keys.c.tenant_id == tenant_id, ssh_keys.c.id > after).order_by(ssh_keys.c.id).limit(limit)
+    return [SshKey(**row._mapping) for row in await reading.execute(page)]
 
 
 async def delete_ssh_key(tx: Transaction, tenant_id: UUID, key_id: UUID) -> None:
-    """The key is gone; allocations keep their own copy. Raises `NotFound`, also for somebody else's."""
+    """Delete the key; allocations keep their own copy. Raises `NotFound`, also for another tenant's."""
     done = await tx.execute(
         "delete from ssh_keys where id = :id and tenant_id = :tenant_id", {"id": key_id, "tenant_id": tenant_id}
     )

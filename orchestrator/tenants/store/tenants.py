@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import select
+
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import AlreadyExists, NotFound
+from orchestrator.tenants.tables import tenant_quotas, tenants
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who rents."""
+    """A tenant: a customer that rents."""
 
     id: UUID
     name: str
@@ -24,10 +27,19 @@ class Tenant:
     row_version: int
 
 
-_COLUMNS = """
-select t.id, t.name, t.state, q.gpus_limit, q.gpus_used, t.created_at, t.row_version + q.row_version - 1 as row_version
-from tenants t join tenant_quotas q on q.tenant_id = t.id
-"""
+_TENANTS = (
+    select(
+        tenants.c.id,
+        tenants.c.name,
+        tenants.c.state,
+        tenant_quotas.c.gpus_limit,
+        tenant_quotas.c.gpus_used,
+        tenants.c.created_at,
+        (tenants.c.row_version + tenant_quotas.c.row_version - 1).label("row_version"),
+    )
+    .join_from(tenants, tenant_quotas)
+    .order_by(tenants.c.id)
+)
 
 
 async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> Tenant:
@@ -49,7 +61,7 @@ async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> T
 
 async def read_tenant(reading: Reading, tenant_id: UUID) -> Tenant:
     """One tenant, or `NotFound`."""
-    row = (await reading.execute(f"{_COLUMNS} where t.id = :id", {"id": tenant_id})).first()
+    row = (await reading.execute(_TENANTS.where(tenants.c.id == tenant_id))).first()
     if row is None:
         raise NotFound(f"there is no tenant {tenant_id}")
     return Tenant(**row._mapping)
@@ -57,10 +69,8 @@ async def read_tenant(reading: Reading, tenant_id: UUID) -> Tenant:
 
 async def list_tenants(reading: Reading, after: UUID, limit: int) -> list[Tenant]:
     """Up to `limit` tenants in the order in which they were made."""
-    rows = await reading.execute(
-        f"{_COLUMNS} where t.id > :after order by t.id limit :limit", {"after": after, "limit": limit}
-    )
-    return [Tenant(**row._mapping) for row in rows]
+    page = _TENANTS.where(tenants.c.id > after).limit(limit)
+    return [Tenant(**row._mapping) for row in await reading.execute(page)]
 
 
 async def set_tenant_state(tx: Transaction, tenant_id: UUID, state: str) -> Tenant:
@@ -90,5 +100,5 @@ select tenant_id from tenant_quotas where tenant_id = any (:ids) and tenant_id n
 
 
 async def find_locked_quotas(tx: Transaction, tenant_ids: Collection[UUID]) -> set[UUID]:
-    """Whose quota somebody has locked at this moment. To be asked in a transaction of its own, which locks the others."""
+    """The tenants whose quota is locked at this moment. Call it in a separate transaction: it locks the other quotas."""
     return set((await tx.execute(_LOCKED, {"ids": list(tenant_ids)})).scalars())

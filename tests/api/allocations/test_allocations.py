@@ -1,4 +1,4 @@
-"""Seeing and ending allocations: the tenant's own, an operator's by name, nobody else's."""
+"""Reading and releasing allocations: the tenant's own, an operator's by name, none of another tenant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Balances over HTTP, from the client and from the command line: who may, what is answered, what is refused."""
+"""Balances over HTTP, from the client and from the command line: permissions, responses, refusals."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_changes_nothing(admin: Caller, shared: Caller, wher
 
 @pytest.fixture(scope="module")
 def shared(admin: Caller) -> Caller:
-    """A tenant to whom nothing happens."""
+    """A tenant that no test changes."""
     return new_tenant(admin)
 
 

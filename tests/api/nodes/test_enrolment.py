@@ -1,4 +1,4 @@
-"""Enrolment: a one-time token and a signing request in, a certificate out; and whom the certificate then names."""
+"""Enrolment: a one-time token and a signing request in, a certificate with the node's identity out."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(api: PublicApi, admi
     assert [live for _, _, live in certificate_rows(api, node)].count(True) == LIVE_PER_NODE_MAX
     enrolled = "select count(*) from outbox where event_type = 'node.enrolled' and subject = %s"
     row = api.database.execute(enrolled, (f"nodes/{node['id']}",)).fetchone()
-    assert row == (1,), "there is one enrolment, however often it is told"
+    assert row == (1,), "there is one enrolment event, however many repetitions"
 
 
 def test_a_lost_answer_is_told_to_nobody_else_and_not_for_ever(api: PublicApi, admin: Caller, node: Any) -> None:

@@ -14,7 +14,7 @@ from tests.support.public_api import PublicApi
 
 
 def events_of(api: PublicApi, node: Any) -> list[Any]:
-    """What was told about a node, in order."""
+    """The events of a node, in order."""
     rows = api.database.execute(
         "select event_type from outbox where subject = %s order by id", (f"nodes/{node['id']}",)
     )
@@ -63,7 +63,7 @@ def test_whoever_takes_unit_numbers_takes_them_alone(api: PublicApi, admin: Call
             api.database.execute("select pg_advisory_xact_lock('unit_numbers'::regclass::oid::bigint)")
             node = pool.submit(new_node, admin, region)
             wait_for(lambda: node.done() or api.database.execute(waiting).fetchone() == (True,), "the taker to wait")
-            assert not node.done(), "it took its numbers although somebody else was taking some"
+            assert not node.done(), "it took unit numbers while another transaction was taking some"
         assert len(node.result()["slots"]) == 8
 
 

@@ -17,7 +17,7 @@ from tests.support.public_api import PublicApi, settings_over
 
 
 class PeerOf:
-    """Stands where the TLS layer does: says whose certificate the connection was made with."""
+    """Replaces the TLS layer: names the certificate of the connection."""
 
     def __init__(self, app: App) -> None:
         self.app = app

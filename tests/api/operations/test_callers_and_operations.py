@@ -1,4 +1,4 @@
-"""Who may do what, what unusable requests are told, and that a retry never runs twice: on every path alike."""
+"""Permissions, responses to unusable requests, and no second run of a retry: on every path alike."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin:
 def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to_tenants(
     admin: Caller, nobody: Caller
 ) -> None:
-    """Whoever adds a path need not think of the lists above. A node enrols by a token of its own."""
+    """Covers paths missing from the lists above too. A node enrols by a one-time token."""
     tenant = new_tenant(admin)
     document = admin.http.get("/openapi.json").json()
     asked = [

@@ -21,7 +21,7 @@ from tests.api.processes import public_process, wait_for
 from tests.databases import copied_database
 
 TRUSTING = {"BERTH_CREDENTIAL_CACHE_SECONDS": "600"}
-"""So that a request needs no statement to know who sends it."""
+"""So that a request needs no statement to authenticate its sender."""
 
 
 def repeated(first: httpx.Response, again: httpx.Response) -> None:
@@ -230,7 +230,7 @@ def test_a_wait_is_bounded_and_never_ends_in_a_second_run(
 
 
 def test_who_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
-    """The first client hangs up; what it began ends all the same, and the next one is told of it."""
+    """The first client hangs up; its request completes all the same, and the next ones receive its answer."""
     with ThreadPoolExecutor(4) as pool:
         impatient = Caller(httpx.Client(base_url=two.here.http.base_url, timeout=0.5), two.here.key)
         with creates_held(two):
@@ -246,7 +246,7 @@ def test_who_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
 
 
 def test_a_question_at_one_process_and_creates_at_another_agree(two: Two) -> None:
-    """In both orders, and at the same moment; what is unknown never runs, whichever process it comes to."""
+    """In both orders, and at the same moment; what is unknown never runs, whichever process receives it."""
     seen = set()
     for turn in range(30):
         key = f"race {turn}"

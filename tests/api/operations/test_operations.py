@@ -45,7 +45,7 @@ ODD_KEYS = [
 def api(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
-    """A process of its own, because a test client decodes paths twice. A question waits a second for a key."""
+    """A separate process, because a test client decodes paths twice. A status query waits a second for a key."""
     with copied_database(postgres_server, migrated_template) as url:
         key = insert_admin_key(url)
         with (
@@ -62,7 +62,7 @@ def ask(caller: Caller, key: str, **query: Any) -> httpx.Response:
 
 
 def told(caller: Caller, key: str, **query: Any) -> dict[str, Any]:
-    """What is told of it."""
+    """The response to a status query."""
     answer = ask(caller, key, **query)
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json()
@@ -157,7 +157,7 @@ def test_a_key_means_the_same_in_the_header_and_in_the_path(api: PublicApi, tena
 
 @pytest.mark.parametrize("key", ["", '""', "k" * 256, "k" * 300, "\u00fc", "\N{ROCKET}", "a\nb", "a\x00b", "\x7f"])
 def test_what_is_no_key_is_refused_in_the_path(tenant: Caller, key: str) -> None:
-    # A line break ends a path before anybody looks at the key.
+    # A line break ends a path before the key is checked.
     problem(ask(tenant, key), *((404, "not_found") if "\n" in key else (400, "malformed")))
 
 
@@ -210,7 +210,7 @@ def test_times_are_held_against_the_servers_clock(tenant: Caller) -> None:
     assert ahead["errors"] == [{"field": "since", "message": "it lies in the future"}]
     past = told(tenant, "past", since=(now - timedelta(days=2)).isoformat())
     assert (past["state"], past["definite"], past["result"]) == ("retired", False, None)
-    assert "nobody can say" in past["detail"]
+    assert "is no longer known" in past["detail"]
     assert add_key(tenant, "past").status_code == 201, "what was begun before the window is not fenced"
     assert told(tenant, "lately", since=(now - timedelta(hours=1)).isoformat())["state"] == "unknown"
     ancient = told(tenant, "ancient", since="0001-01-01T00:00:00+14:00")

@@ -1,4 +1,4 @@
-"""Who is calling is asked once for all who want to know, but what ends something waits for no other's connection (P13)."""
+"""Concurrent requests share one credential lookup, but a write that ends something waits for no other's connection (P13)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed(
             await asyncio.sleep(0)
         assert await remembered.answer_for(database.for_request(ending_verb="release"), "key") == "key"
         assert not any(hold.done() for hold in holds)
-        assert await remembered.answer_for(database, "key") == "key", "its answer serves everybody"
+        assert await remembered.answer_for(database, "key") == "key", "its answer serves all waiting requests"
         connections_are_free.set()
         assert await asyncio.gather(*holds) == ["key"] * 3
         return asked

@@ -24,7 +24,7 @@ HOLDER = "h"
 
 
 class Desk:
-    """An API with bounds of its own, an operator and a tenant."""
+    """An API with small bounds, an operator and a tenant."""
 
     def __init__(self, http: TestClient, url: str, retire: Callable[[], int]) -> None:
         self.url = url
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[int, Callable[[Desk], httpx.Response]]] = {
     "reservation_retired": (410, lambda at: at.act("confirm", retired(at))),
     "operation_conflict": (422, lambda at: [at.hold(at.seat(), key="k") for _ in range(2)][1]),
     "invalid_state": (409, lambda at: at.act("confirm", cancelled(at))),
-    "holder_mismatch": (409, lambda at: at.act("confirm", at.held(), holder="somebody else")),
+    "holder_mismatch": (409, lambda at: at.act("confirm", at.held(), holder="another holder")),
     "slot_overflow": (422, lambda at: at.hold(at.seat(), ttl_seconds=10**18)),
 }
 FULL = {"resource_table_full", "reservation_table_full", "expiration_index_full", "operation_table_full"}
@@ -113,7 +113,7 @@ def test_a_refusal_has_its_code(wide: Desk, code: str) -> None:
 
 
 def test_a_deployment_may_offer_less_than_an_hour(database_url: str, tmp_path: Path) -> None:
-    """Who asks for no TTL gets a quarter of an hour, and where that is more than is offered, what is offered."""
+    """A hold without a TTL gets 15 minutes, or the deployment's maximum if that is shorter."""
     with desk(database_url, tmp_path, hold_seconds_max=60.0) as at:
         assert seconds_held(at.hold(at.seat())) == 60
         for offered in (59, 60):
@@ -154,7 +154,7 @@ def test_a_full_table_of_resources(database_url: str, tmp_path: Path) -> None:
         at.seat()
         require_full(at.register(fresh("seat")), "resource_table_full")
         known = problem(at.register(there), 409, "already_exists")
-        assert known["existing_id"] == there, "a retry is told what it wants to know, full or not"
+        assert known["existing_id"] == there, "a retry receives the existing id, full or not"
         assert len(at.tenant.get("/resources")["items"]) == 2
 
 

@@ -1,4 +1,4 @@
-"""Every stored operation has a place in the log: an event that carries its key, whoever did what, and whatever came of it."""
+"""Every stored operation has a position in the log: an event that carries its key, for every caller and outcome."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_has_an_event_has_no_other(api: PublicApi, tenant: Caller, place: P
 
 
 def test_every_write_has_its_place(api: PublicApi, tenant: Caller) -> None:
-    """Also those that no other event tells of; and what it says betrays nothing."""
+    """Also those without another event; and the event reveals no content."""
     admin, before = api.admin, {key for (key,) in api.database.execute("select key from operations").fetchall()}
     region, image, sku, resource = new_region(admin), fresh("image"), fresh("sku"), seat(api)
     admin.put(f"/admin/images/{image}", {"url": "https://x/y", "sha256": "ab" * 32, "shapes": ["gpu_slice"]})

@@ -1,4 +1,4 @@
-"""What nobody foresaw may have happened after the commit: then the answer says that nobody knows, and how to find out (P12)."""
+"""After an unforeseen error the commit may have happened: the answer says `unknown`, and how to find out (P12)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def fail_after_commit(*labels: Any) -> None:
     """As `reach` and `reach_commit`: what comes next, once it is committed, fails."""
     label = labels[-1]
     if label == "after_commit" or (isinstance(label, CrashPoint) and label.name.endswith("AFTER_COMMIT")):
-        raise RuntimeError("nobody foresaw this")
+        raise RuntimeError("unforeseen")
 
 
 def open_then_done(caller: Caller, method: str, path: str, body: Any, patch: pytest.MonkeyPatch) -> None:
-    """Told as unknown with its key, although it is done; and that is what its key tells."""
+    """The response says unknown, with the key, although it is done; and the status query of the key says so."""
     key = fresh("unforeseen")
     told = problem(caller.call(method, path, body, key=key), 500, "internal")
     assert (told["outcome"], told["operation_key"]) == ("unknown", key)
@@ -84,7 +84,7 @@ def test_the_short_way_itself(api: PublicApi, tenant: Caller, monkeypatch: pytes
     """What fails around the commands is no more certain."""
 
     async def fail(*_: object) -> None:
-        raise RuntimeError("nobody foresaw this")
+        raise RuntimeError("unforeseen")
 
     monkeypatch.setattr("orchestrator.edge.gate.Gate.answer", fail)
     told = problem(
@@ -95,7 +95,7 @@ def test_the_short_way_itself(api: PublicApi, tenant: Caller, monkeypatch: pytes
 
 def test_a_read_changes_nothing(api: PublicApi, tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("nobody foresaw this")
+        raise RuntimeError("unforeseen")
 
     monkeypatch.setattr("orchestrator.tenants.ssh_key_endpoints.ssh_keys.list_ssh_keys", fail)
     told = problem(tenant.call("GET", "/ssh-keys"), 500, "internal")

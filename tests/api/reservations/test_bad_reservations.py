@@ -30,7 +30,7 @@ KEPT = ("reservations", "claims", "allocations", "resources", "outbox", "log", "
 
 @pytest.fixture(scope="module")
 def resource(api: PublicApi) -> str:
-    """A seat that nobody gets."""
+    """A seat that stays free."""
     return seat(api)
 
 
@@ -44,7 +44,7 @@ def rows(api: PublicApi) -> dict[str, int]:
 
 @contextmanager
 def unchanged(api: PublicApi, *, refused: int = 0) -> Iterator[None]:
-    """Nothing but so many refusals is remembered and told."""
+    """Only so many refusals are stored and emitted; no other row changes."""
     before = rows(api)
     told = api.database.execute("select coalesce(max(id), 0) from outbox").fetchone()
     yield
@@ -258,7 +258,7 @@ def test_the_same_key_for_another_endpoint(api: PublicApi, tenant: Caller, place
 
 
 def test_a_client_whose_clock_is_late(api: PublicApi, tenant: Caller, resource: str) -> None:
-    """What it calls the future is over here: told with the server's time. What merely began is held from now on."""
+    """What the client calls the future is past here: refused with the server's time. What has begun is held from now on."""
     with unchanged(api, refused=1):
         over = try_hold(tenant, resource, starts_at=moment(-2 * DAY), ends_at=moment(-DAY))
         told = datetime.fromisoformat(problem(over, 422, "window_invalid")["server_time"])
@@ -298,7 +298,7 @@ def test_asking_with_a_clock_that_is_wrong(api: PublicApi, tenant: Caller) -> No
     with unchanged(api):
         for since in (moment(-30 * DAY), "0001-01-01T00:00:00Z"):
             told = tenant.get(f"/operations/{key}", since=since)
-            assert (told["state"], told["definite"]) == ("retired", False), "too long ago to be told for certain"
+            assert (told["state"], told["definite"]) == ("retired", False), "too long ago for a definite answer"
     name = seat(api)
     assert try_hold(tenant, name, key=key).status_code == 201, "nothing fenced it off"
 

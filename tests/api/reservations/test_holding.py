@@ -1,4 +1,4 @@
-"""Holds through the API: what they block, who loses and what losers are told, overdue ones, quotas, and keys."""
+"""Holds through the API: what they block, conflicts and refusals, overdue holds, quotas, and keys."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_gpus_of_a_sku(api: PublicApi, tenant: Caller) -> None:
     assert refused["reason"] in ("busy_now", "only_fragments_left")
     problem(tenant.call("POST", "/reservations", {**wish, "sku": "none"}), 409, "sku_unavailable")
     make_overdue(api, made["reservation_id"])
-    # The pool's overdue holds end before anybody is refused, and a create's too.
+    # The pool's overdue holds end before a refusal, and before that of a create too.
     again = tenant.make("/reservations", {**wish, "gpus": 8})
     assert tenant.get(f"/reservations/{made['reservation_id']}")["status"] == "expired"
     make_overdue(api, again["reservation_id"])

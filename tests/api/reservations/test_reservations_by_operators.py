@@ -17,7 +17,7 @@ HOLDER = "order-17/agent-3"
 
 
 def held(api: PublicApi, tenant: Caller) -> tuple[str, str]:
-    """A hold of the tenant's on a registered resource of its own; the ids of both."""
+    """A hold of the tenant's on a newly registered resource; the ids of both."""
     seat = api.admin.make("/admin/resources", {"id": fresh("seat")})["id"]
     return tenant.make("/reservations", {"resources": [seat], "holder_id": HOLDER})["reservation_id"], seat
 
@@ -114,4 +114,4 @@ def test_whose_and_who_holds_it_must_be_right(api: PublicApi, tenant: Caller, ve
     told = api.database.execute(
         "select count(*) from outbox where event_type = 'operation.refused' and tenant_id = %s", (tenant.tenant_id,)
     ).fetchone()
-    assert told == (0,), "what an operator was refused is not told to the tenant"
+    assert told == (0,), "an operator's refusal is not visible to the tenant"

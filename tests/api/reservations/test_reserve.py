@@ -30,7 +30,7 @@ WAITING = (
 def narrow(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
-    """One connection for everybody, and two beside it; whoever waits for a lock waits for longer than the test."""
+    """One common connection and two reserved ones; waiting for a lock takes longer than the test."""
     directory: Path = tmp_path_factory.mktemp("authority")
     with copied_database(postgres_server, migrated_template) as url:
         bounds = {"database_pool_size": 1, "database_reserve_size": 2, "lock_timeout_seconds": 120.0}
@@ -50,7 +50,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
-    """Forged ones, and ones of reservations that somebody keeps locked, while nothing else is free either."""
+    """Forged ones, and ones of locked reservations, while no other connection is free either."""
     tenant, other = new_tenant(narrow.admin), new_tenant(narrow.admin)
     place = new_place(narrow.admin, narrow.database)
     allocation = rent(tenant, place)["allocation_id"]
@@ -78,5 +78,5 @@ def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
             rival.rollback()
         assert ordinary.result().status_code == 200
         assert {one.result().status_code for one in confirms} == {200}
-        # One that found no connection in time is told so.
+        # A forged confirm may find no connection in time.
         assert {one.result().status_code for one in forged} <= {404, 503}

@@ -1,4 +1,4 @@
-"""Registered resources go out of service and come back: on the record, and without touching who holds them."""
+"""Registered resources go out of service and come back: on the record, and without touching their holders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put_back(api: PublicApi, resource: str, **more: Any) -> Any:
 
 
 def told(api: PublicApi, resource: str) -> list[tuple[str, Any]]:
-    """What is told of it after its registration: types and reasons, and that only operators are."""
+    """The events after its registration: types and reasons; they are for operators only."""
     rows = api.database.execute(
         "select event_type, payload ->> 'reason', tenant_id from outbox where subject = %s order by id offset 1",
         (f"resources/{resource}",),

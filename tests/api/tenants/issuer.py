@@ -1,4 +1,4 @@
-"""A real issuer of tokens on a real socket: it publishes keys, rotates them, and misbehaves when told to."""
+"""A real issuer of tokens on a real socket: it publishes keys, rotates them, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELD_SECONDS_MAX = 60.0
 JWKS_PATH = "/keys"
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 SigningKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
-# Making an RSA key takes long; tests that do not look at which one it is share one.
+# Making an RSA key takes long; tests that do not compare keys share one.
 SOME_RSA_KEY = rsa.generate_private_key(65537, 2048)
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
@@ -110,7 +110,7 @@ class Issuer:
         return self.asked.count(JWKS_PATH)
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Good claims of nobody in particular; a change to None leaves one out."""
+        """Valid claims without a principal; a change to None leaves one out."""
         now = int(time.time())
         good = {"iss": self.url, "aud": AUDIENCE, "sub": "somebody", "iat": now, "exp": now + 600}
         return {name: value for name, value in {**good, **changes}.items() if value is not None}

@@ -166,7 +166,7 @@ def send_wrongly(run: Run) -> None:
 
 
 def fail_in_the_database(run: Run) -> None:
-    """Writes that end in a failure which nobody foresaw: a traceback is logged."""
+    """Writes that end in an unforeseen failure: a traceback is logged."""
     tenant_id = run.admin.make("/admin/tenants", {"name": fresh("tenant")})["id"]
     made = run.admin.make("/admin/api-keys", {"name": "k", "role": "tenant", "tenant_id": tenant_id})
     tenant = Caller(run.admin.http, run.secret(made["key"]))

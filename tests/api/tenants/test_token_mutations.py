@@ -34,7 +34,7 @@ some_json = st.recursive(
 
 
 def principal(token: str, keys: KeySet = KEY_SET) -> Principal:
-    """Whom a token stands for, all checks in their order."""
+    """The principal of a token, all checks in their order."""
     header = read_header(token)
     key = keys.get(header.key_id, {}).get(header.algorithm)
     if key is None:

@@ -1,4 +1,4 @@
-"""OIDC tokens at the API: whom they stand for, when they are refused and as what, and what a retry under another one gets."""
+"""OIDC tokens at the API: their principal, their refusals and codes, and the replay of a retry under another token."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_signatures_of_other_kinds_are_refused(api: TokenApi, issuer: Issuer) ->
     rsa_key = issuer.keys["RS256"]
     forged = {
         "none": f"{encoded({'alg': 'none', 'kid': 'first'})}.{encoded(claims)}.",
-        "None, signed by somebody": f"{encoded({'alg': 'None', 'kid': 'first'})}.{encoded(claims)}.{encoded(b'x')}",
+        "None, with a signature": f"{encoded({'alg': 'None', 'kid': 'first'})}.{encoded(claims)}.{encoded(b'x')}",
         "no algorithm": f"{encoded({'kid': 'first'})}.{encoded(claims)}.{encoded(b'x' * 64)}",
         "a list": f"{encoded({'alg': ['ES256'], 'kid': 'first'})}.{encoded(claims)}.{encoded(b'x' * 64)}",
         "no signature": f"{encoded({'alg': 'ES256', 'kid': 'first'})}.{encoded(claims)}.",
@@ -193,7 +193,7 @@ def test_signatures_of_other_kinds_are_refused(api: TokenApi, issuer: Issuer) ->
         "a number as kid": f"{encoded({'alg': 'ES256', 'kid': 7})}.{encoded(claims)}.{encoded(b'x' * 64)}",
         "an unknown kid": jwt.encode(claims, stranger, "ES256", {"kid": "stranger"}),
         "a stranger under a known kid": jwt.encode(claims, stranger, "ES256", {"kid": "first"}),
-        "a key of its own": jwt.encode(claims, stranger, "ES256", {"kid": "first", "jwk": public_jwk(stranger)}),
+        "a key inside the token": jwt.encode(claims, stranger, "ES256", {"kid": "first", "jwk": public_jwk(stranger)}),
         "another known key": jwt.encode(claims, issuer.keys["ES256"], "ES256", {"kid": "first"}),
         "another algorithm's key": jwt.encode(claims, issuer.keys["first"], "ES256", {"kid": "RS256"}),
         "RS512": jwt.encode(claims, rsa_key, "RS512", {"kid": "RS256"}),

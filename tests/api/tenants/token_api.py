@@ -26,7 +26,7 @@ class TokenApi:
     issuer: Issuer
 
     def with_token(self, token: str) -> Caller:
-        """Somebody who sends this token."""
+        """A client that sends this token."""
         return Caller(self.admin.http, token)
 
     def tenant_token(self, key_id: str = "first", **changes: Any) -> str:

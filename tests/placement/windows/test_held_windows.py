@@ -103,7 +103,7 @@ def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(databa
     seeded = seed_with_seats(database_url, slice_nodes=2)
 
     async def way(desk: Desk) -> None:
-        # Nothing is free for ever, so every one of these must look at claims.
+        # Nothing is free for ever, so every one of these must check claims.
         assert await try_hold(desk, (START + 20 * DAY, None), 8, 2) == 201
         for round_ in range(4):
             begins = START + 2 * round_ * DAY

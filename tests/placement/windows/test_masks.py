@@ -1,4 +1,4 @@
-"""What PostgreSQL says is free in a window, against a look at every slot and every claim."""
+"""The free slots of a window by PostgreSQL, compared with a check of every slot and every claim."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from node_agent.protocol import (
     ResultReport,
     TaskType,
 )
-from orchestrator.allocations.store.advance import Subject, lock_allocation
+from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
+from orchestrator.allocations.subject import Subject
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
@@ -108,7 +109,7 @@ async def record_task_progress(context: Context, node_id: UUID, task_id: UUID, r
 
 
 async def expire_task(context: Context, task_id: UUID) -> bool:
-    """Expire it if it is live still and overdue, judged after the locks; whether it was. Its event wakes who waits."""
+    """Expire it if it is live still and overdue, judged after the locks; whether it was. Its event wakes the workflow."""
 
     async def work(tx: Transaction) -> bool:
         allocation_id = await find_allocation_of_task(tx, task_id)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from sqlalchemy import select, text
+
+from orchestrator.allocations.tables import allocations
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.tables import allocation_absences, nodes
 
 # Active before the inventory was taken, and not named in it.
 _MISSED = """
@@ -16,16 +20,17 @@ where n.id = any(:nodes) and a.state = 'active' and a.active_at < n.inventory_af
   and (m.allocation_id is null or m.last_missed < n.inventory_after)
 order by a.id limit :limit
 """
-_ENDED = """
-select m.allocation_id from allocation_absences m
-left join allocations a on a.id = m.allocation_id
-left join nodes n on n.id = a.node_id
-where (a.id is null or a.state <> 'active'
-       or (n.inventory_after > m.last_missed
-           and n.inventory @> jsonb_build_array(jsonb_build_object('allocation_id', a.id))))
-"""
-_OVER = f"{_ENDED} and m.node_id = any(:nodes) order by m.allocation_id limit :limit"
-_IS_OVER = f"{_ENDED} and m.allocation_id = :id"
+_m, _a, _n = allocation_absences.alias("m"), allocations.alias("a"), nodes.alias("n")
+_OVER = (
+    select(_m.c.allocation_id)
+    .select_from(_m.outerjoin(_a, _a.c.id == _m.c.allocation_id).outerjoin(_n, _n.c.id == _a.c.node_id))
+    .where(
+        text("""
+            (a.id is null or a.state <> 'active'
+             or (n.inventory_after > m.last_missed
+                 and n.inventory @> jsonb_build_array(jsonb_build_object('allocation_id', a.id))))""")
+    )
+)
 _COUNT = """
 insert into allocation_absences as m (allocation_id, node_id, first_missed, last_missed)
 select a.id, a.node_id, n.inventory_after, n.inventory_after
@@ -57,7 +62,8 @@ async def find_missed(reading: Reading, nodes: list[UUID], limit: int) -> list[U
 
 async def find_over(reading: Reading, nodes: list[UUID], limit: int) -> list[UUID]:
     """Absences that are over: the allocation is no longer active, or the inventory names it again."""
-    return list((await reading.execute(_OVER, {"nodes": nodes, "limit": limit})).scalars())
+    page = _OVER.where(text("m.node_id = any(:nodes)")).order_by(_m.c.allocation_id).limit(limit)
+    return list((await reading.execute(page, {"nodes": nodes})).scalars())
 
 
 async def count_absence(tx: Transaction, allocation_id: UUID) -> Absence | None:
@@ -68,7 +74,7 @@ async def count_absence(tx: Transaction, allocation_id: UUID) -> Absence | None:
 
 async def is_over(reading: Reading, allocation_id: UUID) -> bool:
     """Whether this absence is over."""
-    return (await reading.execute(_IS_OVER, {"id": allocation_id})).first() is not None
+    return (await reading.execute(_OVER.where(_m.c.allocation_id == allocation_id))).first() is not None
 
 
 async def mark_reported(tx: Transaction, allocation_id: UUID) -> None:

@@ -1,0 +1,136 @@
+"""Nouns import each other along a short, acyclic list; pure modules and tables of any noun are free for all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.architecture.source_modules import modules
+
+# Each noun names only nouns above it, so that there is no cycle.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "audit": (),
+    "operations": (),
+    "log": ("audit", "operations"),
+    "tenants": ("audit", "operations"),
+    "catalogue": ("audit", "operations"),
+    "tasks": ("operations",),
+    "placement": ("catalogue", "operations", "tenants"),
+    "reservations": ("audit", "catalogue", "log", "operations", "placement", "tenants"),
+    "allocations": ("audit", "catalogue", "log", "operations", "placement", "tasks"),
+    "nodes": ("allocations", "audit", "catalogue", "log", "operations", "tasks"),
+    "billing": ("allocations", "audit", "log", "operations", "tenants"),
+    "keyvalue": ("log", "operations"),
+    "notifications": ("audit", "log", "operations"),
+    "webhooks": ("audit", "log", "operations"),
+}
+# A leaf has no SQL and imports only leaves of other nouns.
+LEAF = re.compile(
+    r"orchestrator\.[a-z]+\.(states|rules|refusals|outcomes|tables|failures|waits|subject|principals|shapes|events|event_types|event_messages"
+    r"|orphan_states|resource_names|admission|earliest|inventory|ranking|windows|signing)"
+)
+# Endpoints and what they serve are above every noun: they call the commands of any, and only the edge imports them.
+ENDPOINT = re.compile(r"orchestrator\.[a-z]+\.(\w+_)?(endpoints|schemas|identity|sockets)")
+
+
+def imported(path: str, tree: ast.Module) -> Iterator[str]:
+    """Modules of the orchestrator that a module imports; of `from package import name` both spellings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("orchestrator."):
+            known = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in known if name in MODULES)
+            if any(name not in MODULES for name in known):
+                yield node.module
+
+
+def name_of(path: str) -> str:
+    """Dotted name of a module."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+TREES = {name_of(path): (path, tree) for path, tree in modules("orchestrator")}
+MODULES = set(TREES)
+IMPORTS = {name: set(imported(*TREES[name])) for name in TREES}
+
+
+def noun_of(module: str) -> str:
+    """The folder below `orchestrator`."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def edges(imports: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Which nouns each noun imports, beside leaves, by modules that are no endpoints."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for module, other in imports:
+        own, noun = noun_of(module), noun_of(other)
+        between = own != noun and own in MAY_IMPORT and noun in MAY_IMPORT
+        if between and not LEAF.fullmatch(other) and not ENDPOINT.fullmatch(module):
+            found[own].add(noun)
+    return found
+
+
+ALL = [(module, other) for module, others in IMPORTS.items() for other in others]
+
+
+def test_nouns_import_each_other_along_the_list() -> None:
+    found = edges(ALL)
+    assert {noun: tuple(sorted(found[noun])) for noun in MAY_IMPORT} == MAY_IMPORT
+
+
+def test_the_list_has_no_cycle() -> None:
+    above: set[str] = set()
+    for noun, others in MAY_IMPORT.items():
+        assert set(others) <= above, noun
+        above.add(noun)
+
+
+def test_every_folder_with_tables_is_a_noun() -> None:
+    assert {noun_of(name) for name in MODULES if name.endswith(".tables")} - {"database"} <= set(MAY_IMPORT)
+
+
+def test_leaves_import_only_leaves_of_other_nouns() -> None:
+    assert [
+        (module, other)
+        for module, other in ALL
+        if LEAF.fullmatch(module)
+        and noun_of(other) in MAY_IMPORT
+        and noun_of(other) != noun_of(module)
+        and not LEAF.fullmatch(other)
+    ] == []
+
+
+def test_endpoints_are_imported_by_endpoints_and_the_edge_alone() -> None:
+    found = {
+        (module, other)
+        for module, other in ALL
+        if ENDPOINT.fullmatch(other)
+        and not ENDPOINT.fullmatch(module)
+        and noun_of(module) not in ("edge", "app", "http")
+    }
+    assert found == set()
+
+
+def test_the_database_imports_only_leaves_of_nouns() -> None:
+    found = [
+        (module, other)
+        for module, other in ALL
+        if noun_of(module) == "database" and noun_of(other) in MAY_IMPORT and not LEAF.fullmatch(other)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("module", "other", "found"),
+    [
+        ("orchestrator.tasks.store.tasks", "orchestrator.allocations.store.advance", {"tasks": {"allocations"}}),
+        ("orchestrator.tasks.store.tasks", "orchestrator.allocations.waits", {}),
+        ("orchestrator.allocations.endpoints", "orchestrator.nodes.commands.nodes", {}),
+        ("orchestrator.tasks.store.tasks", "orchestrator.tasks.store.expiry", {}),
+    ],
+)
+def test_an_import_between_nouns_is_found(module: str, other: str, found: dict[str, set[str]]) -> None:
+    assert edges([(module, other)]) == found
