@@ -42,7 +42,7 @@ def test_no_file_imports_a_test_module_or_the_conftest_of_another_folder() -> No
 @pytest.mark.parametrize(
     ("statement", "modules"),
     [
-        ("from tests.architecture.source_modules import x", ["tests.architecture.test_rules"]),
+        ("from tests.architecture.test_rules import x", ["tests.architecture.test_rules"]),
         ("from tests.architecture import test_rules", ["tests.architecture.test_rules"]),
         ("import tests.architecture.test_rules", ["tests.architecture.test_rules"]),
         ("def f():\n    from tests.whole.conftest import whole", ["tests.whole.conftest"]),
