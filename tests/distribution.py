@@ -11,31 +11,28 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 SHARING = {
     f"tests/whole/test_{name}.py": "the stack of tests/whole"
-    for name in ("dying_loops", "lifecycle", "reserved", "secrets_in_logs", "traces", "trouble")
+    for name in ("dying_loops", "failures", "lifecycle", "paused", "reserved", "secrets_in_logs", "traces", "trouble")
 }
 """Files that use one fixture which is dear to make, by that fixture."""
 
 LONGEST_FIRST = (
     *SHARING,
-    "tests/campaign/test_campaign.py",
-    "tests/whole/test_failures.py",
     "tests/crashes/test_crashes.py",
     "tests/worker/test_trouble.py",
     "tests/berth/test_stack.py",
-    "tests/whole/test_servers.py",
-    "tests/whole/test_paused.py",
+    "tests/campaign/test_planted_bugs.py",
     "tests/api/test_contract.py",
     "tests/worker/",
-    "tests/api/test_gate.py",
+    "tests/api/operations/test_gate.py",
     "tests/api/test_process.py",
     "tests/cli/",
     "tests/node_agent/",
     "tests/outbox_relay/",
     "tests/berth/test_verification.py",
     "tests/client/test_cut_connections.py",
-    "tests/node_api/test_contract.py",
-    "tests/turning_over/",
-    "tests/windows/",
+    "tests/nodes/test_contract.py",
+    "tests/reservations/turning_over/",
+    "tests/placement/windows/",
 )
 """Files, and directories of files, by the time they take; whatever is not named takes less."""
 

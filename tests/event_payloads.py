@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[impor
 
 from orchestrator.log.event_types import EVENT_KINDS, Visibility
 from orchestrator.log.events import EventType
-from tests.lifecycle.seeding import connect
+from tests.allocations.seeding import connect
 
 _READ = """
 select event_type, tenant_id is not null, payload from outbox

@@ -10,8 +10,8 @@ import httpx
 from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.api.conftest import PublicApi
 from tests.api.processes import public_process
+from tests.support.public_api import PublicApi
 
 ORIGIN = "https://console.example"
 

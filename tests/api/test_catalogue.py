@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, enrol, fresh, new_node, new_region, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 IMAGE = {"url": "https://images.example/ubuntu.img", "sha256": "ab" * 32, "shapes": ["gpu_slice", "baremetal"]}
 

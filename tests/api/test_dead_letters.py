@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.calling import Caller, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 PATH = "/admin/dead-letters"
 

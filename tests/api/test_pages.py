@@ -10,9 +10,9 @@ import pytest
 from orchestrator.app import build_services, public_application
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_place, new_region, new_tenant, rent
-from tests.api.conftest import PublicApi
+from tests.keyvalue.committing import Keys, put
 from tests.support.foreign import bearer, stable
-from tests.transactions.committing import Keys, put
+from tests.support.public_api import PublicApi
 
 ITEMS = 5
 """Of each list, at least; a page of 1 or 2 then is neither the first nor the last."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.architecture.test_rules import modules
+from tests.architecture.source_modules import modules
 
 # Each noun names only nouns above it, so that there is no cycle.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

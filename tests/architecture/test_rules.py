@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.source_modules import PACKAGES, ROOT, modules
 from tests.support.command_sources import command_modules, command_trees
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "migrations")
 TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
@@ -24,13 +23,6 @@ MAY_HOLD_SQL = (
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {"node_agent": ("node_agent.protocol",), "berth": ("berth.client", "berth.process")}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
-
-
-def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    """Path and syntax tree of every module of these packages."""
-    for package in packages or PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
 def sql_literals(tree: ast.Module) -> Iterator[int]:

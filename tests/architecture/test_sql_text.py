@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.test_rules import modules
+from tests.architecture.source_modules import modules
 
 # Parts of statements, written in lower case in this tree. Prose has these words too, but not in these surroundings.
 SQL = re.compile(

@@ -10,9 +10,7 @@ from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.operations.execution import Context, Limits
-from tests.berth.reserved import make_reserved
-from tests.consumers.metered import meter_all
-from tests.lifecycle.driving import (
+from tests.allocations.driving import (
     ADMIN,
     clean_up,
     completed,
@@ -24,8 +22,10 @@ from tests.lifecycle.driving import (
     run_with,
     task_of,
 )
-from tests.lifecycle.driving import NOT_WIPED as NOT_WIPED_RESULT
-from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
+from tests.allocations.driving import NOT_WIPED as NOT_WIPED_RESULT
+from tests.allocations.seeding import Seeded, connect, create_allocation, seed
+from tests.berth.reserved import make_reserved
+from tests.consumers.metered import meter_all
 
 FIRST = ("released", "early", "cancelled", "forced")
 SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,26 +17,12 @@ from berth.client import AsyncClient, Client
 from berth.client.problems import BY_CODE, error_from_problem
 from berth.local.servers import free_port
 from tests.berth.scripted import LOST, Reply, ScriptedServer
-
-ID = uuid.UUID(int=7)
-TIME = "2026-01-01T00:00:00.000000Z"
-CREATED = {
-    "allocation_id": str(ID), "status": "requested", "sku": "s", "shape": "gpu_slice", "gpus": 1, "region": "eu-1",
-    "image": "i", "name": None, "labels": {}, "correlation_id": str(ID), "requested_at": TIME, "added_later": [1],
-}  # fmt: skip
-
-
-def allocation(status: str, **more: object) -> dict[str, object]:
-    return {**CREATED, "tenant_id": str(ID), "gpu_model": "H100", "row_version": 1, "status": status, **more}
+from tests.support.scripted_allocations import CREATED, ID, allocation, create
 
 
 def problem(status: int, code: str, outcome: str = "not_done", **more: object) -> Reply:
     body = {"type": "t", "title": "T", "status": status, "code": code, "detail": "d", "outcome": outcome, **more}
     return Reply(status, body)
-
-
-def create(to: Client, **more: Any) -> berth.CreatedAllocation:
-    return to.create_allocation(sku="s", gpus=1, region="eu-1", ssh_key_ids=[ID], **more)
 
 
 @contextmanager

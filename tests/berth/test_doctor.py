@@ -19,11 +19,11 @@ from berth.cli.main import app
 from berth.local.servers import LocalNats, free_port
 from outbox_relay.settings import Settings
 from outbox_relay.stream import wanted_configuration
+from tests.allocations.driving import run_with
+from tests.allocations.seeding import Seeded, create_allocation, seed
 from tests.berth.scripted import Reply, ScriptedServer
-from tests.lifecycle.driving import run_with
-from tests.lifecycle.seeding import Seeded, create_allocation, seed
-from tests.lifecycle.test_cleanup_before_reuse import ONCE, stuck_failure
 from tests.outbox_relay.relays import STREAM, asked, leave_events
+from tests.support.stuck_releases import ONCE, stuck_failure
 
 FIT = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
 WORKER = "berth-worker"

@@ -15,6 +15,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.verification import CHECKS, Bounds, Verdict, run_checks
 from orchestrator.verification.units import EQUATION
 from orchestrator.verification.verdict import VIOLATIONS_SHOWN
+from tests.allocations.driving import run_with
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_billing import BILLED
@@ -22,7 +23,6 @@ from tests.berth.violations_of_facts import FACTS
 from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.databases import copied_database
-from tests.lifecycle.driving import run_with
 
 PROMISES = {
     "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "claims", "P7", "P8", "P8 reservations", "P9", "P13", "units",

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from orchestrator.allocations.commands.force import force_cleanup
 from orchestrator.operations.execution import Limits
 from orchestrator.verification import run_checks
-from tests.lifecycle.driving import ADMIN
-from tests.lifecycle.reconciling import admin_operation
-from tests.lifecycle.seeding import add_node, connect, make_context, seed
-from tests.lifecycle.test_interleavings import COMMANDS, EVERY_END, GPUS_LIMIT, World
+from tests.allocations.driving import ADMIN
+from tests.allocations.reconciling import admin_operation
+from tests.allocations.seeding import add_node, connect, make_context, seed
+from tests.support.interleavings import COMMANDS, EVERY_END, GPUS_LIMIT, World
 
 Story = list[list[tuple[str, int, str]]]
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import asyncssh
 
 from berth.client import AsyncClient, Client
+from tests.campaign.clients.holding import SEATS, HoldingClient
+from tests.campaign.clients.load import Renter, RentingClient
+from tests.campaign.clients.operating import Operator
+from tests.campaign.clients.quiet import QuietClient
+from tests.campaign.clients.reserving import LivingClient
+from tests.campaign.clients.starting import StartingClient
+from tests.campaign.clients.windows import WindowClient
 from tests.campaign.history import History
-from tests.campaign.holding import SEATS, HoldingClient
-from tests.campaign.load import Renter, RentingClient
-from tests.campaign.operating import Operator
-from tests.campaign.quiet import QuietClient
-from tests.campaign.reserving import LivingClient
 from tests.campaign.stage import Stage
-from tests.campaign.starting import StartingClient
-from tests.campaign.windows import WindowClient
 
 AnyClient = RentingClient | LivingClient | Operator
 RENTERS = 3

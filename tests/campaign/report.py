@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.history import SETTLED, Delivery, History, Injury, Outcome
-from tests.campaign.judging_clients import Violation, ambiguous
+from tests.campaign.judging.judging_clients import Violation, ambiguous
 
 VIOLATIONS_SHOWN = 20
 

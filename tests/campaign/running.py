@@ -15,13 +15,13 @@ from berth.cli.deployment.stream_check import StreamUnreachable, check_stream
 from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
+from tests.campaign.clients.quiet import online
 from tests.campaign.history import History
 from tests.campaign.injuring import Injurer
-from tests.campaign.judging import judge_history
-from tests.campaign.judging_clients import Violation
-from tests.campaign.judging_nodes import NodeWatch
-from tests.campaign.judging_workflows import judge_workflows
-from tests.campaign.quiet import online
+from tests.campaign.judging.judging import judge_history
+from tests.campaign.judging.judging_clients import Violation
+from tests.campaign.judging.judging_nodes import NodeWatch
+from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import Targets, plan_faults
 from tests.campaign.settling import Settler, catch_up, heal

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import psycopg
 
 from berth.client import Allocation, AsyncClient, BerthError
+from tests.campaign.clients.reading import hold_sight_of, sight_of
+from tests.campaign.clients.writes import cancel, force_release
+from tests.campaign.clients.writing import Writer
 from tests.campaign.history import History
-from tests.campaign.reading import hold_sight_of, sight_of
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
-from tests.campaign.writes import cancel, force_release
-from tests.campaign.writing import Writer
 from tests.proxy import Mode
 
 LOOK_SECONDS = 0.5

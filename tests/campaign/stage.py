@@ -28,8 +28,8 @@ from berth.local.processes import (
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
 from tests.proxy import Proxies
+from tests.support.whole_stack import NODE_API
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
-from tests.whole.conftest import NODE_API
 
 LAUNCHER = "tests.testbuild"
 SANDBOX_AGENTS = 3

@@ -7,9 +7,9 @@ import json
 from berth.client.feed.event_types import EVENT_TYPES
 from orchestrator.log.events import EventType
 from tests.api.calling import new_tenant
-from tests.cli.test_reservation_commands import Shell, bare, deployment
 from tests.client.deployment import Deployment
 from tests.log.streaming import leave
+from tests.support.shell import Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 

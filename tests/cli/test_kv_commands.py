@@ -11,8 +11,8 @@ import pytest
 from berth.client import Client, Malformed, NamespaceFull, NotFound, VersionInFuture
 from berth.client.calls.keyvalue import delete_key, delete_range, unchanged_key, unchanged_range, write_key
 from tests.api.calling import new_tenant
-from tests.cli.test_reservation_commands import Shell, bare, deployment
 from tests.client.deployment import Deployment
+from tests.support.shell import Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from berth.client import AsyncClient, Client, NotFound, RetentionOutOfBounds, RetentionPoliciesFull, VersionInFuture
 from tests.api.calling import new_tenant
-from tests.cli.test_reservation_commands import Shell, bare, deployment
 from tests.client.deployment import Deployment
+from tests.support.shell import Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 

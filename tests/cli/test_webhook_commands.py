@@ -9,8 +9,8 @@ import pytest
 
 from berth.client import AsyncClient, Client, InvalidState, NotFound, WebhookUrlRefused
 from tests.api.calling import new_tenant
-from tests.cli.test_reservation_commands import ID, Shell, bare, deployment
 from tests.client.deployment import Deployment
+from tests.support.shell import ID, Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 URL = "https://hooks.example.com/berth"

@@ -24,8 +24,8 @@ from berth.client.requests.conversation import Pause, Send, converse, step_after
 from berth.client.requests.exchange import Exchange
 from berth.local.servers import LocalPostgres
 from tests.berth.scripted import LOST, Reply, ScriptedServer
-from tests.berth.test_client import CREATED, ID, allocation, create
 from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
+from tests.support.scripted_allocations import CREATED, ID, allocation, create
 
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
 DAY_SECONDS = 86_400.0

@@ -11,10 +11,10 @@ import pytest
 from berth.client import AsyncClient, Client, Event, Invalid, LogTruncated, SubscriptionsFull, Unauthenticated
 from tests.api.calling import Caller, new_tenant
 from tests.api.processes import wait_for
-from tests.log.conftest import listener
 from tests.log.listening import Listener
 from tests.log.streaming import leave
-from tests.log.test_versions import version
+from tests.support.listeners import listener
+from tests.support.log_versions import version
 
 __all__ = ["listener"]
 

@@ -16,9 +16,9 @@ from typing import Any
 import psycopg
 
 from berth.client import Event
+from tests.allocations.seeding import make_context
 from tests.consumers.effects import run_until
 from tests.consumers.metered import metered_to
-from tests.lifecycle.seeding import make_context
 from worker.metering import meter
 from worker.metering.log_source import LogSource
 

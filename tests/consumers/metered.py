@@ -10,8 +10,8 @@ import psycopg
 
 from berth.client.consumer import Source
 from orchestrator.operations.execution import Context
+from tests.allocations.seeding import make_context
 from tests.consumers.effects import run_until
-from tests.lifecycle.seeding import make_context
 from worker.metering.log_source import LogSource
 from worker.metering.meter import make_consumer
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from tests.consumers.effects import WAIT_SECONDS_MAX, position
-from tests.consumers.test_sources import Telling, telling
+from tests.support.log_sources import Telling, telling
 
 __all__ = ["telling"]
 

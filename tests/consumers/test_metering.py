@@ -21,10 +21,10 @@ from orchestrator.allocations.commands.cleanup import begin_release, finish_rele
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.verification.billing import check_billing
 from orchestrator.verification.verdict import Bounds
+from tests.allocations.driving import NOT_WIPED, clean_up, completed, provision, release, report, run_with, task_of
+from tests.allocations.seeding import PRICE, Seeded, create_allocation, seed
 from tests.consumers.metered import meter_all, metered_to
 from tests.databases import copied_database
-from tests.lifecycle.driving import NOT_WIPED, clean_up, completed, provision, release, report, run_with, task_of
-from tests.lifecycle.seeding import PRICE, Seeded, create_allocation, seed
 from worker.metering.log_source import LogSource
 
 RECOMPUTED = """

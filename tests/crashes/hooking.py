@@ -10,8 +10,8 @@ from standardwebhooks.webhooks import Webhook
 from berth.client.calls.keyvalue import write_key
 from tests.crashes.plays import new_key
 from tests.crashes.stage import Stage
+from tests.support.whole_stack import eventually
 from tests.webhooks.receivers import receiving
-from tests.whole.conftest import eventually
 
 MESSAGES = 4
 

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from berth.client import SkuUnavailable
 from berth.client.models import CreatedAllocation
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT, Stage
-from tests.whole.conftest import Tenant, eventually
+from tests.support.whole_stack import Tenant, eventually
 
 SHORT_LIFE_SECONDS = 20
 

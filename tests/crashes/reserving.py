@@ -11,7 +11,7 @@ from berth.client import ReservationRetired
 from berth.client.reservation_models import Reservation
 from tests.crashes.plays import new_key
 from tests.crashes.stage import FIRST_AGENT, Stage
-from tests.whole.conftest import Tenant, eventually
+from tests.support.whole_stack import Tenant, eventually
 
 HOLDER = "crash test"
 

@@ -21,8 +21,8 @@ from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
 from berth.local.stack import Stack, StackOptions
 from berth.local.state import write_whole
+from tests.support.whole_stack import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
 from tests.testbuild.killing import REACHED
-from tests.whole.conftest import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
 
 AGENTS = 2
 FIRST_AGENT, SECOND_AGENT = (f"agent {node.name}" for node in plan_fleet(AGENTS))

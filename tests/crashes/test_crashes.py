@@ -15,7 +15,7 @@ import pytest
 from berth.local.stack import Stack
 from tests.crashes.scenarios import SCENARIOS, Scenario
 from tests.crashes.stage import Stage, options
-from tests.whole.conftest import WAIT_SECONDS
+from tests.support.whole_stack import WAIT_SECONDS
 
 ACTED_SECONDS_MAX = 2 * WAIT_SECONDS
 

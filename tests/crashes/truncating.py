@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 
 from tests.crashes.stage import LOG_VERSIONS_MIN, Stage
-from tests.retention.partitions import append, cut_log, first
-from tests.whole.conftest import eventually
+from tests.log.retention.partitions import append, cut_log, first
+from tests.support.whole_stack import eventually
 
 PARTITION = 100
 

@@ -10,7 +10,7 @@ from berth.client.reservation_models import Reservation
 from tests.crashes.plays import new_key, release
 from tests.crashes.reserving import HOLDER, require_state, require_story
 from tests.crashes.stage import FIRST_AGENT, Stage
-from tests.whole.conftest import Tenant, eventually
+from tests.support.whole_stack import Tenant, eventually
 
 
 def a_reservation_used(stage: Stage) -> Iterator[None]:

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[imp
 from orchestrator.log.event_types import EVENT_KINDS, Visibility
 from orchestrator.log.events import EventType
 from outbox_relay.messages import NO_TENANT, Subjects
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 SPECIFICATION = Path(__file__).parent / "asyncapi_specification" / "schema-3.0.0.json"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "event-types.md"

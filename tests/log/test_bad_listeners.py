@@ -24,7 +24,7 @@ from tests.log.notified import (
     refused,
 )
 from tests.log.streaming import leave
-from tests.log.test_versions import version
+from tests.support.log_versions import version
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from orchestrator.log.queries import read_feed
 from orchestrator.log.store.feed import Filter
+from tests.allocations.driving import run_with
+from tests.allocations.seeding import add_tenant, connect
 from tests.api.calling import Caller, new_tenant
-from tests.lifecycle.driving import run_with
-from tests.lifecycle.seeding import add_tenant, connect
 from tests.log.listening import Listener
 from tests.log.streaming import leave
-from tests.log.test_versions import version
+from tests.support.log_versions import version
 from tests.support.streams import Message, Open, socket, stream
 
 FILTERS = [{"types": ["provisioning.*"]}, {"types": ["provisioning.active"]}, {"subject": ["things/*"]}]

@@ -11,7 +11,7 @@ from orchestrator.log.queries import EVENTS_MAX
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
 from tests.log.streaming import leave
-from tests.log.test_versions import version
+from tests.support.log_versions import version
 from tests.support.streams import Open, socket, stream
 
 EVENTS = 2 * max(EVENTS_MAX, BATCH_MAX) + 3

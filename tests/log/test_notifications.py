@@ -33,7 +33,7 @@ from tests.log.notified import (
     refused,
 )
 from tests.log.streaming import leave
-from tests.log.test_versions import version
+from tests.support.log_versions import version
 
 NODE_LISTENER = """
 const socket = new WebSocket(process.argv[1], ["berth.notifications.v1", "berth.bearer." + process.argv[2]]);

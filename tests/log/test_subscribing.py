@@ -24,7 +24,7 @@ from tests.api.processes import public_process, wait_for
 from tests.databases import copied_database
 from tests.log.browsing import page
 from tests.log.streaming import Told, events_of, leave, parsed, refused, subscribed
-from tests.log.test_versions import version
+from tests.support.log_versions import version
 
 NODE_READER = """
 const source = new EventSource(process.argv[1]);

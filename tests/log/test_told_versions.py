@@ -19,9 +19,9 @@ from orchestrator.database.transactions import Database, connect_database
 from orchestrator.log.version_parameters import OPEN_PATHS
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, problem, rent
-from tests.api.conftest import PublicApi
 from tests.api.processes import public_process
-from tests.log.test_versions import registered, version
+from tests.support.log_versions import registered, version
+from tests.support.public_api import PublicApi
 
 NOBODYS = "00000000-0000-7000-8000-000000000000"
 STATUS, KEY = "/v1/status", "/v1/kv/{key}"

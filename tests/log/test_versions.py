@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import psycopg
 
-from tests.api.calling import Caller, at_once, fresh, new_tenant, problem
-from tests.api.conftest import PublicApi
+from tests.api.calling import Caller, at_once, new_tenant, problem
 from tests.api.processes import wait_for
-
-
-def version(caller: Caller) -> dict[str, Any]:
-    """The answer to `GET /v1/version`."""
-    answer = caller.http.get("/v1/version", headers={"authorization": f"Bearer {caller.key}"})
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    assert document.keys() == {"version", "leader_id"}
-    return document
-
-
-def registered(admin: Caller) -> str:
-    """A write with one event: a resource; its id."""
-    made: str = admin.make("/admin/resources", {"id": fresh("seat")})["id"]
-    return made
+from tests.support.log_versions import registered, version
+from tests.support.public_api import PublicApi
 
 
 def version_of(api: PublicApi, subject: str) -> int | None:

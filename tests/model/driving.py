@@ -30,8 +30,8 @@ from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
 from orchestrator.tenants.principals import Actor, ActorKind
-from tests.lifecycle.driving import clean_up, provision, release
-from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
+from tests.allocations.driving import clean_up, provision, release
+from tests.allocations.seeding import REGION, SLICE_SKU, Seeded, connect, try_create
 from tests.model.answers import Asked, Wish, judge_answers
 from tests.model.log import read_log, sequence
 from tests.model.replaying import Replay, replay

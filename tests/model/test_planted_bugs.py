@@ -17,9 +17,9 @@ from orchestrator.reservations.commands import hold as hold_resources
 from orchestrator.reservations.outcomes import HoldOutcome
 from orchestrator.reservations.refusals import ResourceBusy
 from orchestrator.reservations.store import holding, reservations
-from tests.lifecycle.seeding import connect, make_context, seed
+from tests.allocations.seeding import connect, make_context, seed
 from tests.model.driving import Run, Story
-from tests.model.test_replay import GPUS_LIMIT, fresh_run
+from tests.support.model_runs import GPUS_LIMIT, fresh_run
 
 STORY: Story = [
     [("hold", 1, 1, 0)],  # reservation 0: slot 1, from now on, for an hour

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.catalogue.cache import CatalogueCache
-from tests.lifecycle.seeding import add_node, connect, make_context, seed
-from tests.model.driving import SEATS, Run, Step, Story
+from tests.allocations.seeding import make_context, seed
+from tests.model.driving import Run, Step, Story
+from tests.support.model_runs import GPUS_LIMIT, fresh_run
 
-GPUS_LIMIT = 6
 VERBS = (
     "hold", "hold", "hold", "gpus", "confirm", "confirm", "cancel", "twice", "at_the_deadline", "over", "expire", "end_window",
     "pass", "use", "use", "create", "run", "release", "clean_up",
@@ -44,23 +43,6 @@ EVERY_END: list[list[Step]] = [
     [("clean_up", n, 0, 0) for n in range(4)],
 ]
 """A story that reaches every end and most refusals, so that the random ones need not."""
-
-
-def fresh_run(url: str, run: Run) -> Run:
-    """Another node and a quota that is free again; what was there before stays."""
-    with connect(url) as connection:
-        connection.execute("update nodes set state = 'cordoned'")
-        connection.execute("update tenant_quotas set gpus_limit = gpus_used + %s", (GPUS_LIMIT,))
-        run.seeded.nodes.append(
-            add_node(connection, run.seeded.pools["gpu_slice"], f"n-{uuid.uuid4().hex[:12]}", "gpu_slice")
-        )
-        # Far from the units that nodes added later get.
-        connection.execute("select setval('unit_numbers', greatest(1000000, nextval('unit_numbers')))")
-        for seat in SEATS:
-            connection.execute("insert into resources (id) values (%s) on conflict do nothing", (seat,))
-        row = connection.execute("select clock_timestamp()").fetchone()
-    assert row is not None
-    return Run(url, run.context, run.seeded, run.catalogue, began=row[0])
 
 
 def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) -> None:

@@ -145,7 +145,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/create.py",
         "storable = [index for index, refusal in refusals.items() if refusal.business]",
         "storable = list(refusals)",
-        ("tests/api/test_fingerprints_and_limits.py",),
+        ("tests/api/operations/test_fingerprints_and_limits.py",),
     ),
     Mutant(
         "rights overlap in time",
@@ -194,6 +194,19 @@ MUTANTS: list[Mutant] = [
         "order by placement_rank, id limit 1 for no key update skip locked",
         "order by placement_rank, id limit 1 for no key update",
         ("tests/placement/test_lock_order.py::test_a_create_passes_a_locked_node",),
+    ),
+    Mutant(
+        "a create is committed after its end when it waited for a quota",
+        "placement",
+        "migrations/functions/placement/settle_creates.sql",
+        "if p_soonest <= clock_timestamp() then",
+        "if false then",
+        (
+            (
+                "tests/reservations/test_clock_after_locks.py::"
+                "test_a_create_whose_end_passes_during_the_wait_is_not_placed"
+            ),
+        ),
     ),
     Mutant(
         "a create is placed after its end",

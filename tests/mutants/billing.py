@@ -61,7 +61,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             (
-                "tests/api/test_fingerprints_and_limits.py::"
+                "tests/api/operations/test_fingerprints_and_limits.py::"
                 "test_usage_after_a_price_change_charges_each_allocation_its_own_price"
             ),
         ),

@@ -87,7 +87,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/keyvalue/kv_commit.sql",
         "if item.leader_id is not null and item.leader_id <> leader then",
         "if false then",
-        ("tests/transactions/test_commits.py::test_another_leader_commits_nothing",),
+        ("tests/keyvalue/test_commits.py::test_another_leader_commits_nothing",),
     ),
     Mutant(
         "a version in the future is accepted",
@@ -95,7 +95,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/keyvalue/kv_commit.sql",
         "if told is null and item.version_max > head then",
         "if false then",
-        ("tests/transactions/test_bad_input.py::test_what_cannot_be_read_is_400_and_changes_nothing",),
+        ("tests/keyvalue/test_bad_input.py::test_what_cannot_be_read_is_400_and_changes_nothing",),
     ),
     Mutant(
         "a changed key satisfies its precondition",
@@ -103,7 +103,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/keyvalue/kv_conflicts.sql",
         "and k.key = one.lo and k.mark >= bound",
         "and k.key = one.lo and k.mark > bound",
-        ("tests/transactions/test_commits.py::test_a_point_read_sees_writes_and_deletes_of_its_key_only",),
+        ("tests/keyvalue/test_commits.py::test_a_point_read_sees_writes_and_deletes_of_its_key_only",),
     ),
     Mutant(
         "a changed range satisfies its precondition",
@@ -111,7 +111,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/keyvalue/kv_conflicts.sql",
         "and k.mark >= $4",
         "and k.mark >= $4 and false",
-        ("tests/transactions/test_commits.py::test_a_range_read_sees_what_comes_and_goes_inside_it",),
+        ("tests/keyvalue/test_commits.py::test_a_range_read_sees_what_comes_and_goes_inside_it",),
     ),
     Mutant(
         "a namespace has no bound on keys",
@@ -119,7 +119,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/keyvalue/kv_commit.sql",
         "if change.keys > 0 and space.keys + change.keys > item.keys_max",
         "if false",
-        ("tests/transactions/test_bad_input.py::test_a_full_namespace_takes_nothing_more_and_gives_back",),
+        ("tests/keyvalue/test_bad_input.py::test_a_full_namespace_takes_nothing_more_and_gives_back",),
     ),
     Mutant(
         "a key has no bound",

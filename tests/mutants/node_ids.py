@@ -6,7 +6,7 @@ from __future__ import annotations
 def foreign(operation: str) -> str:
     """The generated test of another tenant's ids, for this operation."""
     name = "test_existing_ids_of_another_tenant_are_answered_as_ids_that_never_existed"
-    return f"tests/api/test_foreign_ids.py::{name}[{operation}]"
+    return f"tests/api/tenants/test_foreign_ids.py::{name}[{operation}]"
 
 
 def pages(case: str) -> str:

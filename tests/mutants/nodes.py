@@ -60,7 +60,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         " and c.revoked_at is null",
         "",
-        ("tests/node_api/test_revoked_while_waiting.py",),
+        ("tests/nodes/test_revoked_while_waiting.py",),
     ),
     Mutant(
         "a certificate of an earlier epoch is served",
@@ -68,7 +68,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         " and c.node_epoch = n.epoch",
         "",
-        ("tests/node_api/test_revoked_while_waiting.py",),
+        ("tests/nodes/test_revoked_while_waiting.py",),
     ),
     Mutant(
         "a retired node is served",
@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         (" and n.state <> 'retired'\n    join node_certificates"),
         ("\n    join node_certificates"),
-        ("tests/node_api/test_revoked_while_waiting.py",),
+        ("tests/nodes/test_revoked_while_waiting.py",),
     ),
     Mutant(
         "two live tasks of an allocation",
@@ -100,7 +100,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         " and n.epoch = t.node_epoch",
         "",
-        ("tests/node_api/test_revoked_while_waiting.py",),
+        ("tests/nodes/test_revoked_while_waiting.py",),
     ),
     Mutant(
         "a node reports on another node's task",
@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/results.py",
         "where id = :id and node_id = :node_id",
         "where id = :id and cast(:node_id as uuid) is not null",
-        (("tests/node_api/test_identity_and_dispatch.py::test_the_certificate_and_not_the_request_chooses_the_node"),),
+        (("tests/nodes/test_identity_and_dispatch.py::test_the_certificate_and_not_the_request_chooses_the_node"),),
     ),
     Mutant(
         "an expired task is handed out",
@@ -116,7 +116,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         "t.not_before <= clock_timestamp() and t.expires_at > clock_timestamp()",
         "t.not_before <= clock_timestamp()",
-        ("tests/node_api/test_identity_and_dispatch.py::test_an_expired_task_is_not_handed_out",),
+        ("tests/nodes/test_identity_and_dispatch.py::test_an_expired_task_is_not_handed_out",),
     ),
     Mutant(
         "a journaled task is handed out again",
@@ -124,7 +124,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/store/dispatch.py",
         "and id <> all (cast(:known as uuid[]))",
         "and cast(:known as uuid[]) is not null",
-        ("tests/node_api/test_identity_and_dispatch.py::test_a_lost_answer_loses_no_task",),
+        ("tests/nodes/test_identity_and_dispatch.py::test_a_lost_answer_loses_no_task",),
     ),
     Mutant(
         "a second wait leaves the first",
@@ -132,7 +132,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tasks/dispatcher.py",
         ("        self._end(node_id)\n        answered"),
         "        answered",
-        ("tests/node_api/test_identity_and_dispatch.py::test_a_second_wait_of_the_same_node_ends_the_first",),
+        ("tests/nodes/test_identity_and_dispatch.py::test_a_second_wait_of_the_same_node_ends_the_first",),
     ),
     Mutant(
         "a report of another epoch counts",
@@ -140,7 +140,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/task_results.py",
         "same_node = standing.node_epoch == node_epoch",
         "same_node = True",
-        ("tests/lifecycle/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
+        ("tests/allocations/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
     ),
     Mutant(
         "a report of another fence counts",
@@ -148,7 +148,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/task_results.py",
         "report.fence == standing.fence and standing.state in",
         "standing.state in",
-        ("tests/lifecycle/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
+        ("tests/allocations/test_reports.py::test_another_fence_or_epoch_changes_nothing",),
     ),
     Mutant(
         "units are released without a wipe",
@@ -156,7 +156,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/task_results.py",
         "if proof.released and not (proof.wiped and proof.leases_released):",
         "if False:",
-        ("tests/lifecycle/test_reports.py::test_released_without_wipe_is_a_contradiction",),
+        ("tests/allocations/test_reports.py::test_released_without_wipe_is_a_contradiction",),
     ),
     Mutant(
         "a repeated report is not recognised",
@@ -164,6 +164,6 @@ MUTANTS: list[Mutant] = [
         "orchestrator/allocations/commands/task_results.py",
         "if standing.state in (TaskState.COMPLETED, TaskState.FAILED) and standing.fence == report.fence:",
         "if False:",
-        ("tests/lifecycle/test_reports.py::test_the_first_report_counts_and_its_repetition_is_known",),
+        ("tests/allocations/test_reports.py::test_the_first_report_counts_and_its_repetition_is_known",),
     ),
 ]

@@ -12,7 +12,11 @@ MUTANTS: list[Mutant] = [
         "orchestrator/operations/store/questions.py",
         ("created_at, retire_after\nfrom operations where scope = :scope and key = :key\n"),
         ("created_at, retire_after\nfrom operations where cast(:scope as uuid) is not null and key = :key\n"),
-        (("tests/api/test_foreign_ids.py::test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own"),),
+        (
+            (
+                "tests/api/tenants/test_foreign_ids.py::test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own"
+            ),
+        ),
     ),
     Mutant(
         "operations of all tenants share one scope",
@@ -40,7 +44,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/http/operation_keys.py",
         'return {"body": document, "query": query} if query else document',
         "return document",
-        ("tests/api/test_fingerprints_and_limits.py::test_the_query_is_part_of_a_writes_fingerprint",),
+        ("tests/api/operations/test_fingerprints_and_limits.py::test_the_query_is_part_of_a_writes_fingerprint",),
     ),
     Mutant(
         "every refusal is stored",
@@ -48,7 +52,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/operations/execution.py",
         ("    if not refusal.business:\n        raise refusal\n"),
         "",
-        ("tests/api/test_fingerprints_and_limits.py",),
+        ("tests/api/operations/test_fingerprints_and_limits.py",),
     ),
     Mutant(
         "overload is an outcome of business",
@@ -56,7 +60,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/problems.py",
         'status, code, title = 503, "overloaded", "Overloaded"',
         'status, code, title, business = 503, "overloaded", "Overloaded", True',
-        ("tests/api/test_fingerprints_and_limits.py",),
+        ("tests/api/operations/test_fingerprints_and_limits.py",),
     ),
     Mutant(
         "an operation's key counts for all scopes",
@@ -109,7 +113,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/database/transactions.py",
         "            hide_parameters=True,",
         "            hide_parameters=False,",
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "an older loader restores old functions",
@@ -173,7 +177,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         'method=scope["method"], path=scope["path"], status=status,',
         'method=scope["method"], path=scope["path"], query=scope["query_string"].decode(), status=status,',
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "a body of exactly the limit is refused by its length",
@@ -181,7 +185,9 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         "int(length) > self._body_bytes_max",
         "int(length) >= self._body_bytes_max",
-        ("tests/api/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+        (
+            "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",
+        ),
     ),
     Mutant(
         "a body of exactly the limit is refused when it has arrived",
@@ -189,7 +195,9 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         "if received > self._body_bytes_max:",
         "if received >= self._body_bytes_max:",
-        ("tests/api/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+        (
+            "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",
+        ),
     ),
     Mutant(
         "a body without a length has no limit",
@@ -197,7 +205,9 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         "if received > self._body_bytes_max:",
         "if received > self._body_bytes_max + 1:",
-        ("tests/api/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",),
+        (
+            "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",
+        ),
     ),
     Mutant(
         "what ends something is shed",
@@ -229,7 +239,11 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         'if len(headers.getlist("idempotency-key")) > 1:',
         "if False:",
-        (("tests/api/test_callers_and_operations.py::test_two_keys_in_one_request_are_refused_and_neither_is_used"),),
+        (
+            (
+                "tests/api/operations/test_callers_and_operations.py::test_two_keys_in_one_request_are_refused_and_neither_is_used"
+            ),
+        ),
     ),
     Mutant(
         "a body is in any encoding",
@@ -237,7 +251,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         'if b"\\0" in body or head.startswith(BYTE_ORDER_MARKS):',
         "if False:",
-        ("tests/api/test_callers_and_operations.py::test_a_body_is_in_utf8_without_a_mark",),
+        ("tests/api/operations/test_callers_and_operations.py::test_a_body_is_in_utf8_without_a_mark",),
     ),
     Mutant(
         "a confirm names no event",

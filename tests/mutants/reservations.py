@@ -57,7 +57,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/reservations/commands/hold.py",
         "if isinstance(result, Problem) and result.business",
         "if isinstance(result, Problem)",
-        ("tests/api/test_fingerprints_and_limits.py",),
+        ("tests/api/operations/test_fingerprints_and_limits.py",),
     ),
     Mutant(
         "ended holds stay counted",

@@ -12,7 +12,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/http/tenant_scope.py",
         ("    if named not in (None, caller.tenant_id):\n"),
         ("    if named is not None and False:\n"),
-        ("tests/api/test_usage.py::test_pages_and_whose",),
+        ("tests/api/billing/test_usage.py::test_pages_and_whose",),
     ),
     Mutant(
         "a list has one page",
@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/http/writes.py",
         "    return Sealer(bearer.strip())\n",
         '    return Sealer("berth")\n',
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "stored secrets are not sealed",
@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
             "secret.encode(), None)).decode()\n"
         ),
         "        return secret\n",
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "every sealer has one key",
@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/operations/sealing.py",
         "derive(bearer.encode()))",
         'derive(b"berth"))',
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "an API key is written into the audit",
@@ -71,7 +71,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tenants/commands/api_keys.py",
         '"tenant_id": tenant_id, "prefix": prefix}',
         '"tenant_id": tenant_id, "prefix": key}',
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
     Mutant(
         "a create's key counts for all tenants",
@@ -167,7 +167,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/audit/store.py",
         "(cast(:subject as text) is null or subject = :subject)",
         "(cast(:subject as text) is null or true)",
-        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+        ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
     ),
     Mutant(
         "an entry lacks its request",
@@ -175,7 +175,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/audit/store.py",
         '"request_id": request_id}',
         '"request_id": None}',
-        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+        ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
     ),
     Mutant(
         "a new quota leaves no entry",
@@ -188,7 +188,7 @@ MUTANTS: list[Mutant] = [
             "        )\n"
         ),
         "",
-        ("tests/api/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+        ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
     ),
     Mutant(
         "a forgotten consumer leaves no entry",
@@ -198,7 +198,7 @@ MUTANTS: list[Mutant] = [
             '        await audit.record(tx, actor, "consumer.forget", f"consumers/{consumer}", detail, operation.request_id)\n'
         ),
         (""),
-        ("tests/retention/test_consumers.py::test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record",),
+        ("tests/log/retention/test_consumers.py::test_a_consumer_that_will_not_come_again_is_forgotten_on_the_record",),
     ),
     Mutant(
         "a retried dead letter leaves no entry",
@@ -218,6 +218,6 @@ MUTANTS: list[Mutant] = [
         "orchestrator/reservations/store/resources.py",
         ('    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)\n'),
         (""),
-        ("tests/api/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
+        ("tests/api/reservations/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
     ),
 ]

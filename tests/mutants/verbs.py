@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_KEYS = "tests/api/test_allocations.py::test_an_allocation_names_the_ssh_keys_that_it_was_created_with"
+_KEYS = "tests/api/allocations/test_allocations.py::test_an_allocation_names_the_ssh_keys_that_it_was_created_with"
 
 MUTANTS: list[Mutant] = [
     Mutant(

@@ -129,6 +129,6 @@ MUTANTS: list[Mutant] = [
         "orchestrator/webhooks/keys.py",
         "AESGCM(signer.derive_key(_PURPOSE))",
         "AESGCM(bytes(32))",
-        ("tests/api/test_secrets.py",),
+        ("tests/api/tenants/test_secrets.py",),
     ),
 ]

@@ -9,6 +9,7 @@ from node_agent.protocol import FailureCode, ResultReport, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
+from tests.support.agent_faults import code
 
 PROVISION_FAULTS = {
     "lease_conflict": FailureCode.LEASE_CONFLICT,
@@ -19,11 +20,6 @@ PROVISION_FAULTS = {
     "ssh_readiness": FailureCode.SSH_READINESS_TIMEOUT,
     "guest_marker": FailureCode.GUEST_MARKER_MISSING,
 }
-
-
-def code(report: ResultReport) -> FailureCode:
-    assert report.failure is not None, report
-    return report.failure.code
 
 
 def test_each_way_to_fail_a_provision(play: Play) -> None:

@@ -20,7 +20,7 @@ from node_agent.protocol import FailureCode, HeldInventory, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
-from tests.node_agent.test_faults import code
+from tests.support.agent_faults import code
 
 LEASE_SECONDS = 60.0
 

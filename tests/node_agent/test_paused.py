@@ -12,7 +12,7 @@ from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
-from tests.node_agent.test_faults import code
+from tests.support.agent_faults import code
 
 SLOW_BOOT = {"slow_phase_seconds": "2", "slow_phase": "boot"}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.api.calling import Caller, Place, fresh, new_place, new_tenant, one_gpu, ssh_key
-from tests.api.conftest import PublicApi
-from tests.api.reserving import HOLDER, act, seat
-from tests.retention.partitions import append, cut_log, number_of, published, truncate
-from tests.transactions.committing import Keys, put, services_of, unchanged
+from tests.api.reservations.reserving import HOLDER, act, seat
+from tests.keyvalue.committing import Keys, put, services_of, unchanged
+from tests.log.retention.partitions import append, cut_log, number_of, published, truncate
+from tests.support.public_api import PublicApi
 
 LAST_EVENT = """
 select max(version) from log where operation_key = %s and (tenant_id::text = %s or cast(%s as text) is null)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 import pytest
-from nats.aio.client import Client
 from nats.js.api import RetentionPolicy
 
 from berth.local.servers import LocalNats
 from orchestrator.verification.all_checks import run_checks
 from outbox_relay.problems import RelayProblem
-from outbox_relay.rebuilding import NothingToDo, Order, Rebuilt, rebuild
-from outbox_relay.settings import Settings
-from outbox_relay.stream import wanted_configuration
+from outbox_relay.rebuilding import NothingToDo, Order
 from tests.berth.commands import assert_one_sentence, berth, environment
 from tests.outbox_relay.conftest import StartRelay
 from tests.outbox_relay.relays import (
     STREAM,
-    asked,
     head_version,
     leave_events,
     log_rows,
@@ -33,35 +27,7 @@ from tests.outbox_relay.relays import (
     stream_end,
     wait_for,
 )
-
-CONFIGURATION = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
-
-
-def leave_log(database: psycopg.Connection, count: int) -> None:
-    """Commit events and give them their versions."""
-    leave_events(database, [{"number": number} for number in range(count)])
-    while database.execute("select log_advance(1000)").fetchone() != (0,):
-        continue
-
-
-def run(database_url: str, nats_url: str, order: Order | None = None) -> Rebuilt:
-    """Rebuild in this process."""
-    settings = Settings(database_url=database_url, nats_url=nats_url, relay_step_back_seconds=0.2)
-    return asyncio.run(rebuild(settings, order or Order()))
-
-
-def ask(nats_url: str, what: str, *arguments: Any) -> Any:
-    """Call a method of JetStream."""
-
-    async def call(client: Client) -> Any:
-        return await getattr(client.jetstream(), what)(*arguments)
-
-    return asked(nats_url, call)
-
-
-def first_sequence(nats_url: str) -> int:
-    """The version that the stream begins with."""
-    return int(ask(nats_url, "stream_info", STREAM).state.first_seq)
+from tests.support.rebuilding import CONFIGURATION, ask, first_sequence, leave_log, run
 
 
 def test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough(

@@ -15,7 +15,7 @@ from orchestrator.operations.execution import Deferred
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from tests.placement.fleet import Fleet, create_of, working
-from tests.placement.test_creating import body_of, run, word_of
+from tests.support.creating import body_of, run, word_of
 
 UNKNOWN_CLAIM = """
 insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)

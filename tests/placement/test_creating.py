@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -14,34 +12,9 @@ import pytest
 from orchestrator.operations.execution import Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
-from orchestrator.problems import OperationConflict, Problem
+from orchestrator.problems import OperationConflict
 from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, with_image, working
-
-
-def run(url: str, *lists: Sequence[Create]) -> list[Result]:
-    """Send the lists at once, each as one transaction, and answer all results."""
-
-    async def send() -> list[Result]:
-        async with working(url, pool_size=len(lists) + 2) as (context, catalogue):
-            found = await asyncio.gather(*(create_all(context, catalogue, one) for one in lists))
-            return [result for results in found for result in results]
-
-    return asyncio.run(send())
-
-
-def body_of(result: Result) -> dict[str, Any]:
-    """The answer's JSON."""
-    assert isinstance(result, Answer), result
-    body: dict[str, Any] = json.loads(result.body)
-    return body
-
-
-def word_of(result: Result) -> str:
-    """201, or why not."""
-    if isinstance(result, Problem):
-        return result.code
-    body = body_of(result)
-    return str(body.get("reason", body.get("code", result.status)))
+from tests.support.creating import body_of, run, word_of
 
 
 def test_a_create_leaves_claim_allocation_operation_timeline_and_event_together(database_url: str) -> None:

@@ -18,10 +18,11 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
 from orchestrator.reservations.hold_requests import HoldRequest
-from tests.lifecycle.driving import rows_of
+from tests.allocations.driving import rows_of
 from tests.placement.fleet import Fleet, Tenant, create_all, create_of, working
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.test_lists import ask, hold_all, settled
+from tests.support.reservation_lists import ask, hold_all, settled
+from tests.support.rival_sessions import until_waiting
 
 ROUNDS = 8
 """Enough to find a random order; a wrong order that follows the request is found in the first."""
@@ -63,17 +64,11 @@ async def statuses_after(
     async with await psycopg.AsyncConnection.connect(url) as locking:
         await locking.execute(gate.encode(), values)
         both = [asyncio.ensure_future(forward)]
-        await _until_waiting(url, 1)
+        await until_waiting(url, 1)
         both.append(asyncio.ensure_future(backward))
-        await _until_waiting(url, 2)
+        await until_waiting(url, 2)
         await locking.rollback()
         return [result.status for results in await asyncio.gather(*both) for result in results]
-
-
-async def _until_waiting(url: str, sessions: int) -> None:
-    async with asyncio.timeout(30):
-        while len(rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'")) < sessions:
-            await asyncio.sleep(0.005)
 
 
 def find_deadlocks_early(url: str) -> None:

@@ -23,9 +23,9 @@ from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.tenants.principals import Actor, ActorKind
+from tests.allocations.driving import run_with
+from tests.allocations.seeding import REGION, SLICE_SKU, Seeded, connect, seed
 from tests.event_payloads import unpromised
-from tests.lifecycle.driving import run_with
-from tests.lifecycle.seeding import REGION, SLICE_SKU, Seeded, connect, seed
 
 HOLDER = "holder"
 TENANT = Actor(ActorKind.TENANT, "tenant-key")

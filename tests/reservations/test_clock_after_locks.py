@@ -13,11 +13,11 @@ import pytest
 
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
-from tests.lifecycle.driving import rows_of
+from tests.allocations.driving import rows_of
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
-from tests.reservations.test_races import until_waiting
-from tests.windows.test_held_windows import create, status_of
+from tests.support.rival_sessions import until_waiting
+from tests.support.window_creates import create, status_of
 
 T = TypeVar("T")
 Hold = Callable[[Desk, datetime | None], Awaitable[Answer]]
@@ -42,6 +42,7 @@ async def after_a_lock(desk: Desk, lock: str, work: Awaitable[T], until: datetim
 
 NODES = "select from nodes order by id for update"
 SEATS = "select from resources order by id for update"
+QUOTAS = "select from tenant_quotas order by tenant_id for update"
 KEY_TTL_SECONDS = 100
 
 
@@ -143,8 +144,11 @@ def test_a_create_that_waited_begins_after_the_wait(database_url: str) -> None:
     assert violations(database_url) == []
 
 
+@pytest.mark.parametrize("lock", [NODES, QUOTAS], ids=["nodes", "quotas"])
 @pytest.mark.parametrize("held_later", [False, True], ids=["free for ever", "free in the window only"])
-def test_a_create_whose_end_passes_during_the_wait_is_not_placed(database_url: str, held_later: bool) -> None:
+def test_a_create_whose_end_passes_during_the_wait_is_not_placed(
+    database_url: str, held_later: bool, lock: str
+) -> None:
     """Placed by the node's fit, or in a window before a reservation."""
     seeded = seed_with_seats(database_url)
 
@@ -153,7 +157,7 @@ def test_a_create_whose_end_passes_during_the_wait_is_not_placed(database_url: s
             await desk.held(wanted=wanted_gpus(8), starts_at=datetime.now(UTC) + timedelta(days=1))
         ends_at = datetime.now(UTC) + timedelta(seconds=2.5)
         (result,), _ = await after_a_lock(
-            desk, NODES, create_all(desk.context, desk.catalogue, [create(desk, ends_at)]), ends_at
+            desk, lock, create_all(desk.context, desk.catalogue, [create(desk, ends_at)]), ends_at
         )
         assert status_of(result) != 201
         assert rows_of(desk.url, "select from allocations") == []

@@ -12,12 +12,11 @@ from orchestrator.operations.execution import Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.store.confirming import Confirm
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import connect
 from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import code_of, confirm_of, settled
-from tests.reservations.test_lists_passing_over import take_key
-from tests.reservations.test_races import until_waiting
+from tests.support.reservation_lists import code_of, confirm_of, settled
+from tests.support.rival_sessions import take_key, until_waiting
 
 KINDS = ("held", "held", "held", "confirmed", "cancelled", "overdue", "unknown", "another tenant's")
 KEYS = ("new", "new", "remembered", "of an existing hold")

@@ -19,8 +19,8 @@ from orchestrator.reservations.queries import find_reservation
 from orchestrator.reservations.refusals import ExpirationIndexFull, ReservationNotFound, ReservationRetired
 from orchestrator.reservations.states import reservation_id
 from orchestrator.verification import run_checks
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import REGION, SLICE_SKU, add_tenant, connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import REGION, SLICE_SKU, add_tenant, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over

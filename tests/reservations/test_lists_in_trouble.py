@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.hold_requests import GpuRequest
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import REGION, SLICE_SKU, connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import REGION, SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import ask, code_of, confirm_of, hold_all, settled
+from tests.support.reservation_lists import ask, code_of, confirm_of, hold_all, settled
 
 REFUSALS_FIND_NO_DISK = """
 create function disk_full() returns trigger language plpgsql as $$ begin

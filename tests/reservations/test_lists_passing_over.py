@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
-from uuid import UUID
-
-import psycopg
 
 from orchestrator.operations.execution import Deferred, Limits, Result
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.reservations.commands.confirm import confirm_reservation
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import add_tenant, connect
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import add_tenant, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
-from tests.reservations.test_lists import ask, code_of, confirm_of, hold_all, settled
-
-TAKE_KEY = """
-insert into operations (scope, key, fingerprint, retire_after)
-values (%s, %s, decode(repeat('00', 32), 'hex'), clock_timestamp() + interval '1 hour')
-"""
-
-
-def take_key(rival: psycopg.Connection[Any], tenant_id: UUID, key: str) -> None:
-    """Another transaction has inserted the key and does not end."""
-    rival.execute("begin")
-    rival.execute(TAKE_KEY, (tenant_id, key))
+from tests.support.reservation_lists import ask, code_of, confirm_of, hold_all, settled
+from tests.support.rival_sessions import take_key
 
 
 async def told_now(result: Result | Deferred) -> str:

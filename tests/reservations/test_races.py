@@ -15,10 +15,11 @@ import pytest
 from orchestrator.operations.store.operations import Answer
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import expire_reservation
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import add_tenant, connect, try_create
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import add_tenant, connect, try_create
 from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
-from tests.reservations.test_lists import confirm_of, settled
+from tests.support.reservation_lists import confirm_of, settled
+from tests.support.rival_sessions import until_waiting
 
 RIVALS = 12
 
@@ -220,13 +221,6 @@ def test_a_rival_that_waited_sees_the_confirm(database_url: str) -> None:
         assert desk.state(held) == "confirmed"
 
     at_desk(database_url, seeded, way)
-
-
-async def until_waiting(url: str) -> None:
-    """Until some session waits for a lock."""
-    async with asyncio.timeout(60):
-        while not rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'"):
-            await asyncio.sleep(0.01)
 
 
 def test_holds_of_gpus_spread_and_never_overlap(database_url: str) -> None:

@@ -11,10 +11,10 @@ from orchestrator.allocations.failures import Code
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
 from orchestrator.reservations.queries import find_resource
 from orchestrator.reservations.store.resources import Resource
-from tests.lifecycle.driving import provision
-from tests.lifecycle.seeding import SLICE_SKU, connect
+from tests.allocations.driving import provision
+from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.turning_over.desk import consumed, soon, until
+from tests.reservations.turning_over.desk import consumed, soon, until
 from worker.sweepers.reservations import sweep_windows_over
 
 

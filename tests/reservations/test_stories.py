@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from berth.local.servers import LocalPostgres
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.reservations.commands.expire import expire_reservation
+from tests.allocations.seeding import connect, make_context
 from tests.databases import copied_database
-from tests.lifecycle.seeding import connect, make_context
 from tests.reservations.holding import Desk, seed_with_seats, violations
 
 SEATS = ("seat-0", "seat-1", "seat-2")

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from tests.api.calling import Caller, fresh, new_place, new_tenant, one_gpu
-from tests.transactions.committing import Keys, b64, b64url, put
+from tests.keyvalue.committing import Keys, b64, b64url, put
 
 HOLDER = "holder-of-the-other-tenant"
 WEBHOOK_URL = "https://hooks.example.com/berth"

@@ -19,8 +19,8 @@ from psycopg.rows import dict_row
 from berth.local.servers import LocalNats, free_port
 from node_agent.protocol import ResultReport
 from orchestrator.operations.execution import Context, Limits
-from tests.lifecycle.driving import PROVISIONED, WIPED, completed, release, report, run_with
-from tests.lifecycle.seeding import Seeded, connect, make_context, write_signing_key
+from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
+from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key
 from tests.metrics_ports import NO_ANSWER, get
 
 WAIT_SECONDS_MAX = 90.0

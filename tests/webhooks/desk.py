@@ -20,8 +20,8 @@ from orchestrator.http.services import Services
 from orchestrator.settings import Settings
 from orchestrator.webhooks.keys import WebhookKeys
 from tests.api.calling import Caller, insert_admin_key, new_tenant
-from tests.api.conftest import settings_over
 from tests.databases import copied_database
+from tests.support.public_api import settings_over
 from tests.webhooks.receivers import Receiver
 from worker.webhooks.destinations import Resolver
 from worker.webhooks.dispatching import Bounds, Dispatcher

@@ -13,7 +13,7 @@ import pytest
 
 from berth.client import BerthError
 from berth.local.processes import ChildProcess
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.support.whole_stack import Tenant, Whole, eventually
 
 ROOT = Path(__file__).parents[2]
 

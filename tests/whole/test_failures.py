@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
 from orchestrator.allocations.failures import FAILURES, Code
-from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
+from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually
 
 WORKER = {
     "BERTH_PROVISION_SECONDS_MAX": "8", "BERTH_PROVISION_ATTEMPTS_MAX": "2",
@@ -115,12 +115,18 @@ def require_clean(whole: Whole, node: str) -> None:
     eventually(lambda: whole.admin.get_node(node).free_slots == 8, f"the units of {node} are free again")
 
 
+SLOW = (Code.LEASE_CONFLICT, Code.AGENT_SILENT)
+"""Each waits ten seconds; test_way_of_one_allocation.py and test_cleanup_before_reuse.py of tests/allocations have them too."""
+
+
 @pytest.mark.parametrize(
     ("row", "scope"),
     [
         # In the short run each row in one scope, and each scope with half of the rows; silence, which costs a whole
         # deadline, for an allocation.
-        pytest.param(row, scope, marks=[] if scope == SCOPES[1 - number % 2] else [pytest.mark.full])
+        pytest.param(
+            row, scope, marks=[] if scope == SCOPES[1 - number % 2] and row.code not in SLOW else [pytest.mark.full]
+        )
         for number, row in enumerate(PROVISION_ROWS)
         for scope in SCOPES
     ],
@@ -176,7 +182,9 @@ def test_an_exhausted_release_blocks_its_slot_until_it_is_forced(whole: Whole, t
     require_clean(whole, SLICE)
 
 
-@pytest.mark.parametrize("scope", ["allocation", pytest.param("node", marks=pytest.mark.full)])
+# Waits for the deadlines of a silent node; tests/worker/test_both_workflows.py has one in `make test`.
+@pytest.mark.full
+@pytest.mark.parametrize("scope", SCOPES)
 def test_a_node_that_goes_offline_in_the_middle(whole: Whole, tenant: Tenant, scope: str) -> None:
     before = counted(whole, Code.CLEANUP_EXHAUSTED)
     with thrown(whole, FAR, scope, {"agent_dies": "1"}) as labels:

@@ -6,7 +6,7 @@ import asyncssh
 import pytest
 
 from berth.client import NotFound, SkuUnavailable
-from tests.whole.conftest import Tenant, Whole, eventually, logs_in
+from tests.support.whole_stack import Tenant, Whole, eventually, logs_in
 
 PROVISION_PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
 

@@ -17,7 +17,7 @@ from berth.local.stack import Stack, StackOptions
 from node_agent.journal_file import read_journal
 from node_agent.journal_records import Accepted, Finished, Reported
 from node_agent.journal_state import JournalState
-from tests.whole.conftest import NODE_API, Tenant, Whole, eventually, logs_in
+from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually, logs_in
 
 NODE = "eu-1-slice-1"
 WORKER = {

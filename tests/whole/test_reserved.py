@@ -10,7 +10,7 @@ import pytest
 
 from berth.client import Allocation
 from berth.client.reservation_models import Reservation
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.support.whole_stack import Tenant, Whole, eventually
 
 HOLDER = "whole"
 WINDOW_SECONDS = 10

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.support.whole_stack import Tenant, Whole, eventually
 
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END", re.DOTALL)
 CHARACTERS_MIN = 16

@@ -15,7 +15,7 @@ import pytest
 from berth.local.processes import ChildProcess
 from tests.berth.commands import berth
 from tests.proxy import TROUBLES, Chooser, Mode
-from tests.whole.conftest import Whole
+from tests.support.whole_stack import Whole
 from tests.whole.troubled import Load, TroubledStack, build_clock_library, require_all_well
 
 pytestmark = pytest.mark.timeout(300)
@@ -45,7 +45,9 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.full), "kill"])
+# tests/whole/test_trouble.py kills PostgreSQL in `make test`, without load.
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["stop", "kill"])
 def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
     with Load(troubled) as load:
         pause(1)
@@ -134,7 +136,9 @@ def test_links_in_trouble_by_seed(troubled: Whole, seed: int) -> None:
     trouble_links(troubled, seed, LINKS * 2, (1.0, 8.0))
 
 
-@pytest.mark.parametrize("offset_seconds", [pytest.param(-300, marks=pytest.mark.full), 300])
+# tests/node_agent/test_admission.py judges times by the server's clock in `make test`.
+@pytest.mark.full
+@pytest.mark.parametrize("offset_seconds", [-300, 300])
 def test_an_agents_clock_is_wrong_by_five_minutes(troubled: Whole, tmp_path: Path, offset_seconds: int) -> None:
     """It judges tasks by the server's time, and its certificates are good for the minutes before and after."""
     library = build_clock_library(tmp_path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 
 from berth.client import Allocation
+from tests.support.whole_stack import Tenant, Whole, eventually
 from tests.whole.collector import Collector, Told
-from tests.whole.conftest import Tenant, Whole, eventually
 
 CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

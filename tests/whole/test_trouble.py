@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.whole.conftest import Tenant, Whole, eventually
+from tests.support.whole_stack import Tenant, Whole, eventually
 
 
 @pytest.mark.parametrize("name", ["api", "node-api", "relay", "worker", "agent eu-1-slice-1"])

@@ -18,7 +18,7 @@ from berth.client import BerthError, CreatedAllocation
 from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
 from tests.proxy import Proxies
-from tests.whole.conftest import NODE_API, Tenant, Whole, eventually
+from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually
 
 LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+")
 SERVERS = {

@@ -18,8 +18,8 @@ from temporalio.client import Client
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from node_agent.protocol import FailureCode, ResultReport
-from tests.lifecycle.driving import NOT_WIPED, completed, failed, release, run_with
-from tests.lifecycle.seeding import create_allocation, seed
+from tests.allocations.driving import NOT_WIPED, completed, failed, release, run_with
+from tests.allocations.seeding import create_allocation, seed
 from tests.support.worker_processes import Processes, answer_well, play_nodes
 
 HISTORIES = Path(__file__).parent / "histories"

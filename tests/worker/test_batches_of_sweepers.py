@@ -15,11 +15,11 @@ import pytest
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
-from tests.balances.desk import make_due, make_prepaid, top_up
-from tests.lifecycle.driving import rows_of, run_with
-from tests.lifecycle.seeding import add_tenant, connect, create_many, write_signing_key
+from tests.allocations.driving import rows_of, run_with
+from tests.allocations.seeding import add_tenant, connect, create_many, write_signing_key
+from tests.billing.desk import make_due, make_prepaid, top_up
 from tests.reservations.holding import Desk, seed_with_seats
-from tests.turning_over.desk import starting, until
+from tests.reservations.turning_over.desk import starting, until
 from worker.settings import Settings
 from worker.sweepers.table import make_sweepers
 from worker.workflows.starting import WorkflowStarter
@@ -132,10 +132,10 @@ WITHOUT = {
     "log": "one partition a round",
     "metering_lag": "sets gauges",
     "census": "sets gauges",
-    "late_starts": "tests/turning_over/test_waiting_for_units.py and the turns of its cursor",
-    "stranded_reservations": "tests/turning_over; its items are few: one for each failed node",
+    "late_starts": "tests/reservations/turning_over/test_waiting_for_units.py and the turns of its cursor",
+    "stranded_reservations": "tests/reservations/turning_over; its items are few: one for each failed node",
     "units_to_start": "makes up for a transaction that passes units on",
-    "orphans": "tests/lifecycle/test_orphans.py; each waits for an operator's decision",
+    "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",
 }
 """Sweepers without a case of several batches, each with what it does instead or where it is tested."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from node_agent.protocol import FailureCode, ResultReport
-from tests.lifecycle.driving import (
+from tests.allocations.driving import (
     NOT_WIPED,
     allocation_of,
     claim_of,
@@ -19,8 +19,8 @@ from tests.lifecycle.driving import (
     failed,
     transitions_of,
 )
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import Seeded, create_allocation, seed
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import Seeded, create_allocation, seed
 from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
 
 

@@ -14,9 +14,9 @@ from berth.local.servers import LocalNats
 from orchestrator.log.commands import discard_dead_letter, retry_dead_letter
 from orchestrator.operations.execution import Context
 from orchestrator.problems import InvalidState, Problem
-from tests.lifecycle.driving import ADMIN, operation, row_of, rows_of, run_with
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import Seeded, connect, create_allocation, seed
+from tests.allocations.driving import ADMIN, operation, row_of, rows_of, run_with
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import Seeded, connect, create_allocation, seed
 from tests.support.worker_processes import WAIT_SECONDS_MAX, Processes, play_nodes, wait_until
 
 STREAM = "BERTH_LOG"

@@ -7,15 +7,15 @@ import signal
 import pytest
 
 from berth.cli.deployment.stream_check import check_stream
-from tests.lifecycle.driving import row_of, rows_of
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.allocations.driving import row_of, rows_of
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.worker_processes import Processes, play_nodes, release_all, wait_until
 
 COUNT = 6
 
 
-# Half a minute of timeouts. In `make test` tests/lifecycle refuses the writes of a superseded attempt by fence and version.
+# Half a minute of timeouts. In `make test` tests/allocations refuses the writes of a superseded attempt by fence and version.
 @pytest.mark.full
 def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Processes) -> None:
     url = processes.url

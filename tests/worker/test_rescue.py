@@ -24,9 +24,9 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait
 from orchestrator.operations.execution import Context
-from tests.lifecycle.driving import release, row_of, rows_of, run_with, task_of
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.allocations.driving import release, row_of, rows_of, run_with, task_of
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
 from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
 

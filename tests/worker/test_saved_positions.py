@@ -21,8 +21,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from berth.local.servers import LocalNats
 from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context
-from tests.lifecycle.driving import rows_of
-from tests.lifecycle.seeding import make_context
+from tests.allocations.driving import rows_of
+from tests.allocations.seeding import make_context
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer

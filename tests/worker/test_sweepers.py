@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from temporalio.service import RPCError, RPCStatusCode
 
 from orchestrator.problems import Problem
-from tests.lifecycle.seeding import make_context, write_signing_key
+from tests.allocations.seeding import make_context, write_signing_key
 from worker.settings import Settings
 from worker.sweepers.runner import BACKOFF_FACTOR_MAX, SweepRunner
 from worker.sweepers.sweeper import Sweeper, isolate_failure

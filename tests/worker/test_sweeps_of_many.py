@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.operations.execution import Context
-from tests.lifecycle.driving import rows_of, run_with
-from tests.lifecycle.seeding import connect, create_allocation, seed
+from tests.allocations.driving import rows_of, run_with
+from tests.allocations.seeding import connect, create_allocation, seed
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
 from worker.sweepers import retention, webhook_deliveries
 from worker.sweepers.lost_workflows import WorkflowRescuer

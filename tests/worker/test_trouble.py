@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import pytest
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
-from tests.lifecycle.driving import row_of, rows_of
-from tests.lifecycle.invariants import violations
-from tests.lifecycle.seeding import connect, create_allocation, create_many, seed
+from tests.allocations.driving import row_of, rows_of
+from tests.allocations.invariants import violations
+from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.worker_processes import (
     WAIT_SECONDS_MAX,
     Processes,
@@ -29,6 +30,8 @@ CONSUMER = "berth-worker"
 STREAM = "BERTH_LOG"
 
 
+# tests/whole/test_trouble.py kills a worker in the middle in `make test`.
+@pytest.mark.full
 def test_a_worker_killed_in_the_middle_loses_nothing(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url, slice_nodes=2)

@@ -1,6 +1,6 @@
 -- Write what `place_together` decided: allocations, the nodes' new fit, no operations of refused items, quotas last.
--- Return one outcome for each allocation. Raises BC001 if an item's window ended before it was placed, and what
--- `write_allocations` and `change_quotas` raise.
+-- Return one outcome for each allocation. Raises BC001 if an item's window ended before it was placed or during the wait
+-- for a quota, and what `write_allocations` and `change_quotas` raise.
 -- Runs under the planner settings of its caller: setting them again costs more than the call.
 create or replace function settle_creates(
     p_items jsonb, p_soonest timestamptz, p_refused integer[], p_tenants uuid[], p_gpus integer[], p_nodes uuid[],
@@ -26,6 +26,10 @@ begin
     end if;
     if cardinality(p_placed) > 0 then
         perform change_quotas(p_tenants, p_gpus);
+        if p_soonest <= clock_timestamp() then               -- it may have waited for a quota
+            raise exception 'a window was over before its turn came'
+                using errcode = 'BC001', detail = array_to_string(p_nodes, ' ');
+        end if;
     end if;
     return made;
 end $$;

@@ -23,10 +23,10 @@ from orchestrator.operations.execution import Context, Done, Limits, run_once
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import OperationConflict
 from orchestrator.tenants.principals import Principal
+from tests.allocations.driving import ADMIN, PROVISIONED, WIPED, completed, failed, operation, release, report, task_of
+from tests.allocations.seeding import connect, create_allocation, try_create
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome
-from tests.lifecycle.driving import ADMIN, PROVISIONED, WIPED, completed, failed, operation, release, report, task_of
-from tests.lifecycle.seeding import connect, create_allocation, try_create
 
 CONDITION_SECONDS_MAX = 90.0
 

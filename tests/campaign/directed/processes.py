@@ -17,14 +17,14 @@ import psycopg
 from berth.local.servers import LocalNats, free_port
 from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import TaskType
+from tests.allocations.seeding import create_allocation, seed
 from tests.campaign.directed.scene import deliveries_of_log
 from tests.campaign.history import History
-from tests.campaign.judging_clients import Violation
-from tests.campaign.judging_events import check_order
-from tests.campaign.judging_nodes import NodeStory, NodeWatch
-from tests.campaign.judging_workflows import judge_workflows
+from tests.campaign.judging.judging_clients import Violation
+from tests.campaign.judging.judging_events import check_order
+from tests.campaign.judging.judging_nodes import NodeStory, NodeWatch
+from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.subscriber import Subscriber
-from tests.lifecycle.seeding import create_allocation, seed
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events

@@ -26,13 +26,13 @@ from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
+from tests.allocations.driving import TENANT, operation, release
+from tests.allocations.seeding import IMAGE, REGION, SLICE_SKU, Seeded, connect
+from tests.campaign.clients.reading import hold_sight_of
 from tests.campaign.directed.database import _until, _until_a_lock_is_waited_for
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome, WriteKind
 from tests.campaign.history import Question as KeyQuestion
-from tests.campaign.reading import hold_sight_of
-from tests.lifecycle.driving import TENANT, operation, release
-from tests.lifecycle.seeding import IMAGE, REGION, SLICE_SKU, Seeded, connect
 from tests.reservations.holding import confirm_alone, hold_alone
 from tests.testbuild.planting import rewritten_function
 

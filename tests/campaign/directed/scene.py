@@ -18,12 +18,12 @@ from orchestrator.allocations.commands.provision import begin_provisioning, fini
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer
 from orchestrator.verification.all_checks import run_checks
+from tests.allocations.driving import PROVISIONED, WIPED, completed, report, run_with, task_of
+from tests.allocations.seeding import Seeded, connect, seed
 from tests.campaign.history import Attempt, Delivery, History, Outcome, Sight, WriteKind
-from tests.campaign.judging import judge_history
-from tests.campaign.judging_clients import Violation
-from tests.campaign.judging_nodes import NodeStory, NodeWatch
-from tests.lifecycle.driving import PROVISIONED, WIPED, completed, report, run_with, task_of
-from tests.lifecycle.seeding import Seeded, connect, seed
+from tests.campaign.judging.judging import judge_history
+from tests.campaign.judging.judging_clients import Violation
+from tests.campaign.judging.judging_nodes import NodeStory, NodeWatch
 
 T = TypeVar("T")
 

@@ -1,0 +1,82 @@
+"""Connections that are kept for what ends something: a flood of one verb leaves one to each other (P13)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import psycopg
+import pytest
+from starlette.testclient import TestClient
+
+from berth.local.servers import LocalPostgres
+from orchestrator.app import build_services, public_listener
+from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent
+from tests.api.reservations.reserving import act, hold, seat
+from tests.databases import copied_database
+from tests.support.public_api import PublicApi, settings_over
+
+FORGED = 300
+LOCKED = 8
+WAITING = (
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'berth-orchestrator'"
+)
+
+
+@pytest.fixture
+def narrow(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PublicApi]:
+    """One common connection and two reserved ones; waiting for a lock takes longer than the test."""
+    directory: Path = tmp_path_factory.mktemp("authority")
+    with copied_database(postgres_server, migrated_template) as url:
+        bounds = {"database_pool_size": 1, "database_reserve_size": 2, "lock_timeout_seconds": 120.0}
+        settings = settings_over(url, directory).model_copy(update={**bounds, "transaction_timeout_seconds": 150.0})
+        services = build_services(settings)
+        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+            with psycopg.connect(url, autocommit=True) as database:
+                yield PublicApi(Caller(http, insert_admin_key(url)), database)
+            assert http.portal is not None
+            http.portal.call(services.context.database.close)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for it."""
+    while not true():
+        Event().wait(0.02)
+
+
+def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
+    """Forged ones, and ones of locked reservations, while no other connection is free either."""
+    tenant, other = new_tenant(narrow.admin), new_tenant(narrow.admin)
+    place = new_place(narrow.admin, narrow.database)
+    allocation = rent(tenant, place)["allocation_id"]
+    locked = [hold(tenant, seat(narrow))["reservation_id"] for _ in range(LOCKED)]
+    waiting = narrow.database
+
+    def is_waiting(sessions: int) -> Callable[[], bool]:
+        return lambda: waiting.execute(WAITING).fetchone() == (sessions,)
+
+    where = narrow.database.info
+    with psycopg.connect(where.dsn, password=where.password) as rival, ThreadPoolExecutor(FORGED + LOCKED + 1) as pool:
+        rival.execute("select from reservations where id = any (%s::uuid[]) for no key update", (locked,))
+        rival.execute("select from tenant_quotas where tenant_id = %s for no key update", (other.tenant_id,))
+        path = f"/admin/tenants/{other.tenant_id}/quota"
+        ordinary = pool.submit(narrow.admin.call, "PUT", path, {"gpus_limit": 3})
+        until(is_waiting(1))
+        confirms = [pool.submit(act, tenant, "confirm", one) for one in locked]
+        until(is_waiting(2))
+        try:
+            forged = [pool.submit(act, tenant, "confirm", str(uuid.uuid4())) for _ in range(FORGED)]
+            released = tenant.call("POST", f"/allocations/{allocation}/release")
+            assert released.status_code == 202, released.text
+            assert not any(one.done() for one in confirms), "they are still waiting"
+        finally:
+            rival.rollback()
+        assert ordinary.result().status_code == 200
+        assert {one.result().status_code for one in confirms} == {200}
+        # A forged confirm may find no connection in time.
+        assert {one.result().status_code for one in forged} <= {404, 503}

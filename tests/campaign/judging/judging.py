@@ -1,0 +1,17 @@
+"""Every check that a history alone can answer."""
+
+from __future__ import annotations
+
+from tests.campaign.history import History
+from tests.campaign.judging.judging_clients import Violation, judge_clients
+from tests.campaign.judging.judging_events import judge_events
+from tests.campaign.judging.judging_operations import judge_operations
+from tests.campaign.judging.judging_reservations import judge_reservations
+from tests.campaign.judging.judging_rights import judge_rights
+from tests.campaign.judging.judging_windows import judge_windows
+
+
+def judge_history(history: History) -> list[Violation]:
+    """What clients, the subscriber and both together saw broken."""
+    judges = (judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events)
+    return [violation for judge in judges for violation in judge(history)]

@@ -1,0 +1,149 @@
+"""What the nodes themselves say: their journals and their disks, read while the campaign runs and at its end."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from node_agent.admission import PROVISIONS
+from node_agent.journal_file import read_journal
+from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Started
+from node_agent.journal_state import JournalState, units_of
+from node_agent.protocol import TaskBody
+from tests.campaign.history import History
+from tests.campaign.judging.judging_clients import Violation
+from tests.campaign.judging.judging_events import REQUESTED, WAITING
+
+
+@dataclass
+class NodeStory:
+    """The records of one node's journal so far; compaction rewrites a journal, so it is read often."""
+
+    bodies: dict[UUID, TaskBody] = field(default_factory=dict)
+    started: set[UUID] = field(default_factory=set)
+    completed: set[UUID] = field(default_factory=set)
+    late: dict[UUID, str] = field(default_factory=dict)
+    """Tasks that were taken although a newer fence had been seen for one of their units."""
+    unrecorded: set[str] = field(default_factory=set)
+    """Things found on the disk that the journal had not begun."""
+
+    def look(self, directory: Path) -> None:
+        """Read disk and journal once more; the disk first: what is on it must already be in the journal."""
+        found = _guests(directory)
+        journal = directory / "journal"
+        if journal.exists():
+            self.read(read_journal(journal))
+        begun = {(body.allocation_id, body.fence) for task, body in self.bodies.items() if task in self.started}
+        for allocation_id, fence in found:
+            if (allocation_id, fence) not in begun:
+                self.unrecorded.add(f"{allocation_id} (fence {fence})")
+
+    def read(self, records: list[AnyRecord]) -> None:
+        """Take the records of a whole journal into account; most of them are known already."""
+        newest: dict[str, int] = {}
+        for record in records:
+            match record:
+                case NewestFence():
+                    newest[record.unit] = max(record.fence, newest.get(record.unit, 0))
+                case Accepted():
+                    self._accepted(record, newest)
+                case Started():
+                    self.started.add(record.task_id)
+                case Finished() if record.report.outcome == "completed":
+                    self.completed.add(record.task_id)
+                case _:
+                    pass
+
+    def _accepted(self, record: Accepted, newest: dict[str, int]) -> None:
+        state = JournalState()
+        state.apply(record)
+        (task,) = state.tasks.values()
+        assert task.body is not None, "an accepted task has its body"
+        body = task.body
+        # Compaction writes the newest fences first: only a task seen for the first time shows the order.
+        if body.task_id not in self.bodies:
+            for unit in units_of(body):
+                if newest.get(unit, 0) > body.fence:
+                    self.late[body.task_id] = f"fence {body.fence} for {unit} after {newest[unit]}"
+        self.bodies[body.task_id] = body
+        for unit in units_of(body):
+            newest[unit] = max(body.fence, newest.get(unit, 0))
+
+
+class NodeWatch:
+    """The stories of all nodes."""
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        self._directories = directories
+        self.stories: dict[str, NodeStory] = {name: NodeStory() for name in directories}
+
+    def look(self) -> None:
+        """Read every node once more."""
+        for name, directory in self._directories.items():
+            self.stories[name].look(directory)
+
+    def judge(self, history: History) -> list[Violation]:
+        """Every check on the nodes, at the end, when nothing is allocated any more."""
+        return [*self._check_effects(), *self._check_proofs(history), *self._check_left_over()]
+
+    def _check_effects(self) -> Iterator[Violation]:
+        for name, story in self.stories.items():
+            effects: dict[tuple[str, int], list[UUID]] = defaultdict(list)
+            for task_id in story.completed & story.bodies.keys():
+                body = story.bodies[task_id]
+                for unit in units_of(body):
+                    effects[unit, body.fence].append(task_id)
+            for (unit, fence), tasks in effects.items():
+                if len(tasks) > 1:
+                    yield Violation("one effect a fence", f"{name}: {len(tasks)} effects of fence {fence} on {unit}")
+            for task_id, why in story.late.items():
+                yield Violation("fence on the node", f"{name}: task {task_id} was taken with {why}")
+            for task_id in story.completed & story.bodies.keys() - story.started:
+                yield Violation(
+                    "journal first", f"{name}: task {task_id} was carried out without a record of its start"
+                )
+            for thing in story.unrecorded:
+                yield Violation("journal first", f"{name}: {thing} is on the disk and the journal has not begun it")
+
+    def _check_proofs(self, history: History) -> Iterator[Violation]:
+        """A node made every allocation reported active and removed every one reported released, unless it had waited for its
+        units to the end.
+        """
+        waited = {event.allocation_id for event in history.events().values() if event.type == WAITING}
+        asked_for = {event.allocation_id for event in history.events().values() if event.type == REQUESTED}
+        made: set[UUID | None] = set()
+        removed: set[UUID | None] = set()
+        for story in self.stories.values():
+            for task_id in story.completed & story.bodies.keys():
+                body = story.bodies[task_id]
+                (made if body.type in PROVISIONS else removed).add(body.allocation_id)
+        for allocation_id, sights in history.by_allocation().items():
+            if allocation_id not in made and any(sight.state == "active" for sight in sights):
+                yield Violation("made by a node", f"{allocation_id} was reported active and no node made it")
+            end = history.settled.get(allocation_id)
+            never_there = allocation_id in waited and allocation_id not in asked_for
+            if allocation_id not in removed and end is not None and end.state == "released" and not never_there:
+                yield Violation("removed by a node", f"{allocation_id} was reported released and no node removed it")
+
+    def _check_left_over(self) -> Iterator[Violation]:
+        for name, directory in self._directories.items():
+            left = [str(allocation_id) for allocation_id, _ in _guests(directory)]
+            leases = sorted(path.name for path in (directory / "sandbox" / "leases").glob("slot-*"))
+            if left or leases:
+                yield Violation("nothing left", f"{name} still has {', '.join([*left, *leases])}")
+
+
+def _guests(directory: Path) -> list[tuple[UUID, int]]:
+    """Allocation and fence of every guest that has a record on the disk."""
+    found = []
+    for record in (directory / "sandbox" / "allocations").glob("*/record.json"):
+        try:
+            document = json.loads(record.read_text())
+            found.append((UUID(document["allocation_id"]), int(document["fence"])))
+        except (OSError, ValueError, KeyError):
+            continue  # being written or removed just now
+    return found

@@ -1,0 +1,123 @@
+"""Everything that becomes of a reservation when its time comes, each once, and which part of it is counted."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.allocations import queries as allocation_queries
+from orchestrator.allocations.commands.notify_expiry import notify_expiry
+from orchestrator.allocations.commands.release import release_at_end
+from orchestrator.allocations.commands.waits import start_waiting
+from orchestrator.reservations import queries as reservation_queries
+from orchestrator.reservations.commands.move import move_reservation
+from orchestrator.reservations.commands.postpone import fail_reservation
+from orchestrator.reservations.commands.start import start_reservation
+from tests.allocations.driving import clean_up, provision, release
+from tests.allocations.seeding import SLICE_SKU
+from tests.database.ways import SWEPT, Stage, way
+from tests.reservations.turning_over.desk import consume, gpus, starting
+
+
+@way
+async def turn_over(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1))
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
+
+
+@way
+async def turn_over_the_last_claim(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU))).status == 201
+    assert stage.desk.state(held) == "consumed"
+
+
+@way
+async def turn_over_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None:
+    held = await stage.desk.held(stage.desk.slot(0))
+    await consume(stage.desk, held, sku=SLICE_SKU, key="again")
+    stage.change("delete from operations where key = 'again'")
+    assert (await stage.counted(consume(stage.desk, held, sku=SLICE_SKU, key="again"))).replayed
+
+
+@way
+async def find_due_starts(stage: Stage) -> None:
+    made = await starting(stage.desk)
+    assert await stage.counted(reservation_queries.find_due_starts(stage.context, SWEPT)) == [made]
+
+
+@way
+async def start_by_itself(stage: Stage) -> None:
+    made = await starting(stage.desk)
+    await stage.counted(start_reservation(stage.context, stage.desk.catalogue, made))
+    assert stage.desk.state(made) == "consumed"
+
+
+async def _stranded(stage: Stage, *, starts: bool) -> UUID:
+    held = await starting(stage.desk) if starts else await stage.desk.held(wanted=gpus())
+    await stage.desk.confirm(held)
+    # One that is merely silent would be waited for.
+    stage.change(
+        "update nodes set state = 'cordoned' where id in (select node_id from claims where owner_id = %s)", held
+    )
+    return held
+
+
+@way
+async def find_stranded(stage: Stage) -> None:
+    held = await _stranded(stage, starts=False)
+    assert await stage.counted(reservation_queries.find_stranded(stage.context, SWEPT)) == [held]
+
+
+@way
+async def move(stage: Stage) -> None:
+    held = await _stranded(stage, starts=False)
+    assert await stage.counted(move_reservation(stage.context, stage.desk.catalogue, held))
+
+
+@way
+async def fail_to_start(stage: Stage) -> None:
+    held = await _stranded(stage, starts=True)
+    assert await stage.counted(fail_reservation(stage.context, held))
+
+
+async def _waits_for_units(stage: Stage) -> UUID:
+    made = await stage.allocated()
+    stage.change("update allocations set waits_for = 'units' where id = %s", made)
+    stage.change("update claims set occupied = false, occupied_from = null where owner_id = %s", made)
+    node: UUID = stage.read("select node_id from allocations where id = %s", made)
+    return node
+
+
+@way
+async def find_nodes_to_start(stage: Stage) -> None:
+    node = await _waits_for_units(stage)
+    assert await stage.counted(reservation_queries.find_nodes_to_start(stage.context, SWEPT)) == [node]
+
+
+@way
+async def start_what_waits_for_units(stage: Stage) -> None:
+    node = await _waits_for_units(stage)
+    assert await stage.counted(start_waiting(stage.context, node)) == 1
+
+
+@way
+async def tell_of_an_end(stage: Stage) -> None:
+    made = await stage.allocated()
+    assert await stage.counted(allocation_queries.find_ending(stage.context, SWEPT)) == [made]
+    assert await stage.counted(notify_expiry(stage.context, made))
+
+
+@way
+async def release_at_the_end(stage: Stage) -> None:
+    made = await stage.allocated()
+    stage.change("update allocations set ends_at = clock_timestamp() where id = %s", made)
+    assert await stage.counted(allocation_queries.find_ended(stage.context, SWEPT)) == [made]
+    assert await stage.counted(release_at_end(stage.context, made))
+
+
+@way
+async def release_and_prove_clean(stage: Stage) -> None:
+    made = await stage.allocated()
+    await provision(stage.context, stage.desk.url, made)
+    await stage.counted(release(stage.context, stage.desk.seeded, made))
+    await stage.counted(clean_up(stage.context, stage.desk.url, made))

@@ -1,0 +1,114 @@
+"""Reservations that become allocations, through commands over a small fleet, in the place of tenants and worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from orchestrator.operations.store.operations import Answer
+from orchestrator.reservations.commands.consume import Consume, consume_reservation
+from orchestrator.reservations.hold_requests import GpuRequest
+from orchestrator.reservations.store.holding import Hold
+from orchestrator.reservations.store.turn_over import Start
+from tests.allocations import invariants
+from tests.allocations.driving import TENANT, rows_of
+from tests.allocations.seeding import IMAGE, REGION, SLICE_SKU
+from tests.reservations import holding
+from tests.reservations.holding import HOLDER, Desk, hold_alone
+
+
+async def consume(
+    desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, sku: str | None = None, key: str | None = None,
+    tenant_id: UUID | None = None, ssh_key_id: UUID | None = None,
+) -> Answer:  # fmt: skip
+    """The answer to `POST /allocations` with this reservation."""
+    tenant = tenant_id or desk.seeded.tenant_id
+    operation = desk.operation(tenant, key)
+    start = Start(
+        operation.key,
+        operation.fingerprint,
+        None,
+        uuid.uuid4(),
+        (ssh_key_id or desk.seeded.ssh_key_id,),
+        None,
+        {},
+        None,
+    )
+    wanted = Consume(reservation_id, holder, sku, None, start)
+    return await consume_reservation(desk.context, desk.catalogue, operation, TENANT, tenant, wanted)
+
+
+async def consumed(desk: Desk, reservation_id: UUID, **options: Any) -> UUID:
+    """The allocation that a claim of the reservation became."""
+    answer = await consume(desk, reservation_id, **options)
+    assert answer.status == 201, answer.body
+    return UUID(json.loads(answer.body)["allocation_id"])
+
+
+def code_of(answer: Answer) -> str:
+    """The code of a refusal."""
+    assert answer.status >= 400, answer.body
+    return str(json.loads(answer.body)["code"])
+
+
+def gpus(count: int = 1, each: int = 1, *, starts: bool = False) -> GpuRequest:
+    """So many allocations of so many GPUs of a slice."""
+    return GpuRequest(SLICE_SKU, each, REGION, count, IMAGE if starts else None, starts)
+
+
+async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool = True, **times: Any) -> UUID:
+    """A reservation that starts its allocation by itself once it is confirmed."""
+    template = times.get("template") or {
+        "image": None, "ssh_key_ids": [str(desk.seeded.ssh_key_id)], "name": "by itself", "labels": {"a": "b"},
+        "user_data": None,
+    }  # fmt: skip
+    operation = desk.operation(desk.seeded.tenant_id)
+    hold = Hold(
+        operation, desk.seeded.tenant_id, HOLDER, times.get("starts_at"), times.get("ends_at"), 900, template, None,
+        uuid.uuid4(),
+    )  # fmt: skip
+    answer = await hold_alone(desk.context, desk.catalogue, hold, gpus(count, each, starts=True))
+    assert answer.status == 201, answer.body
+    made = UUID(json.loads(answer.body)["reservation_id"])
+    assert not confirm or (await desk.confirm(made)).status == 200
+    return made
+
+
+def soon(seconds: float = 1.5) -> datetime:
+    """A moment that a test can wait for."""
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+async def until(moment: datetime) -> None:
+    """Wait for it."""
+    async with asyncio.timeout(60):
+        while datetime.now(UTC) <= moment:
+            await asyncio.sleep(0.02)
+
+
+async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(60):
+        while not await found():
+            await asyncio.sleep(0.02)
+
+
+def events_of(url: str, subject: str) -> list[str]:
+    """The events of an allocation or reservation so far, in order."""
+    return [row[0] for row in rows_of(url, "select event_type from outbox where subject = %s order by id", subject)]
+
+
+def violations(url: str) -> list[Any]:
+    """What is broken, of the invariants of allocations and of reservations."""
+    return [*invariants.violations(url), *holding.violations(url)]
+
+
+def random_key() -> str:
+    """An unused key."""
+    return os.urandom(8).hex()

@@ -1,0 +1,54 @@
+"""Holds that arrive together: one that carries its allocation is looked at as closely as one that comes alone."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
+from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.commands.start import Started, start_reservation
+from orchestrator.reservations.hold_requests import HoldRequest
+from orchestrator.reservations.store.holding import Hold
+from tests.allocations.driving import rows_of
+from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats
+from tests.reservations.turning_over.desk import code_of, gpus, starting
+
+
+def test_a_template_is_checked_among_others(database_url: str) -> None:
+    seeded = seed_with_seats(database_url)
+
+    def asked(desk: Desk, ssh_key_id: uuid.UUID | None) -> HoldRequest:
+        template: dict[str, Any] | None = None
+        if ssh_key_id is not None:
+            template = {"image": None, "ssh_key_ids": [str(ssh_key_id)], "name": None, "labels": {}, "user_data": None}
+        operation = desk.operation(seeded.tenant_id, os.urandom(4).hex())
+        hold = Hold(operation, seeded.tenant_id, HOLDER, None, None, 900, template, None, uuid.uuid4())
+        return HoldRequest(hold, gpus(starts=template is not None))
+
+    async def way(desk: Desk) -> None:
+        together = [asked(desk, key) for key in (None, uuid.uuid4(), seeded.ssh_key_id, None)]
+        found = await hold_resources(desk.context, desk.catalogue, together)
+        answers = [one if isinstance(one, Answer | Problem) else await one.retry_alone() for one in found]
+        assert all(isinstance(answer, Answer) for answer in answers)
+        plain, wrong, right, other = (answer for answer in answers if isinstance(answer, Answer))
+        assert [plain.status, right.status, other.status] == [201, 201, 201]
+        assert code_of(wrong) == "ssh_key_not_found"
+
+    at_desk(database_url, seeded, way)
+    assert rows_of(database_url, "select count(*) from reservations") == [(3,)]
+
+
+def test_a_template_stored_before_a_member_existed_starts(database_url: str) -> None:
+    """Templates are stored as they were sent: an earlier version's lacks what this one has added."""
+    seeded = seed_with_seats(database_url)
+
+    async def way(desk: Desk) -> None:
+        made = await starting(desk, template={"ssh_key_ids": [str(seeded.ssh_key_id)]})
+        assert await start_reservation(desk.context, desk.catalogue, made) is Started.LAST
+
+    at_desk(database_url, seeded, way)
+    found = rows_of(database_url, "select name, labels, user_data from allocations")
+    assert found == [(None, {}, None)]

@@ -1,0 +1,90 @@
+"""The whole public application over a real PostgreSQL, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from starlette.testclient import TestClient
+
+from berth.local.authority import ensure_authority
+from berth.local.servers import LocalPostgres
+from orchestrator.app import build_services, public_listener
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, Place, insert_admin_key, new_place, new_tenant
+from tests.databases import copied_database
+
+
+@dataclass(frozen=True)
+class PublicApi:
+    """The running application, an operator, and its database to look into."""
+
+    admin: Caller
+    database: psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture(scope="module")
+def api(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PublicApi]:
+    """One application and database for a module's tests; each test makes its own tenants, regions and nodes.
+
+    Requests run in one event loop, as in a server: calls from several threads are served at the same time.
+    """
+    with copied_database(postgres_server, migrated_template) as url:
+        services = build_services(settings_over(url, tmp_path_factory.mktemp("authority")))
+        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+            with psycopg.connect(url, autocommit=True) as database:
+                yield PublicApi(Caller(http, insert_admin_key(url)), database)
+            assert http.portal is not None
+            http.portal.call(services.context.database.close)
+
+
+def settings_over(url: str, directory: Path) -> Settings:
+    """Settings with a development authority of the test's own."""
+    authority = ensure_authority(directory, "berth.local")
+    return Settings(
+        database_url=url,
+        node_ca_certificate_file=authority.ca_certificate,
+        node_ca_key_file=authority.ca_key,
+        task_signing_key_file=authority.task_signing_key,
+    )
+
+
+@pytest.fixture
+def admin(api: PublicApi) -> Caller:
+    """An operator."""
+    return api.admin
+
+
+@pytest.fixture
+def nobody(api: PublicApi) -> Caller:
+    """A client without a key."""
+    return Caller(api.admin.http, None)
+
+
+@pytest.fixture
+def tenant(admin: Caller) -> Caller:
+    """A tenant without a limit, for one test."""
+    return new_tenant(admin)
+
+
+@pytest.fixture
+def place(api: PublicApi) -> Place:
+    """Eight free GPUs in a new region, for one test; sold by 1, 2 and 8."""
+    return new_place(api.admin, api.database)
+
+
+@pytest.fixture(scope="module")
+def module_tenant(api: PublicApi) -> Caller:
+    """A tenant without a limit, for the tests of a module: import it as `tenant`."""
+    return new_tenant(api.admin)
+
+
+@pytest.fixture(scope="module")
+def module_place(api: PublicApi) -> Place:
+    """Eight free GPUs in a new region, for the tests of a module: import it as `place`."""
+    return new_place(api.admin, api.database)
