@@ -46,7 +46,7 @@ def last_event(api: PublicApi, caller: Caller, key: str) -> int:
     row = api.database.execute(LAST_EVENT, (key, caller.tenant_id, caller.tenant_id)).fetchone()
     assert row is not None
     assert row[0] is not None, f"no event carries {key}"
-    return int(row[0])
+    return int(str(row[0]))
 
 
 def writes(api: PublicApi, tenant: Caller, place: Place, name: str) -> dict[str, Any]:
