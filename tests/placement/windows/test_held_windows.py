@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,11 +56,12 @@ def forget_all(url: str) -> None:
         connection.execute("update tenant_quotas set gpus_used = 0")
 
 
-def test_as_many_as_are_available_can_be_held_and_not_one_more(database_url: str) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(25, marks=pytest.mark.full)])
+def test_as_many_as_are_available_can_be_held_and_not_one_more(database_url: str, examples: int) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)
     gpus_of = st.sampled_from([1, 2, 4, 8])
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(windows(), gpus_of), max_size=6), windows(), gpus_of, st.integers(1, 3))
     def story(before: list[tuple[Window, int]], window: Window, gpus: int, count: int) -> None:
         forget_all(database_url)

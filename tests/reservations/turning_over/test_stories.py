@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.allocations.commands.provision import begin_provisioning
@@ -137,20 +137,24 @@ async def _play(context: Context, world: World, story: list[tuple[str, int, int,
         await context.database.close()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(story=OVERRUN)
-@given(story=st.lists(steps, min_size=4, max_size=16))
-def test_every_story_keeps_every_invariant(fleet: tuple[str, Seeded], story: list[tuple[str, int, int, int]]) -> None:
-    url, seeded = fleet
-    with connect(url) as connection:
-        node = add_node(connection, seeded.pools["gpu_slice"], f"node-{uuid.uuid4().hex[:8]}", "gpu_slice")
-    context = make_context(url)
-    own = Seeded(seeded.tenant_id, seeded.ssh_key_id, seeded.pools, [node])
-    world = World(Desk(url, context, own, CatalogueCache(context.database, 60.0)))
-    asyncio.run(_play(context, world, story))
-    if story == OVERRUN:
-        waited = rows_of(url, "select allocation_id from allocation_timeline where code = 'units_free'")
-        assert [row[0] for row in waited] == [world.allocations[1]]
+@pytest.mark.parametrize("examples", [6, pytest.param(15, marks=pytest.mark.full)])
+def test_every_story_keeps_every_invariant(fleet: tuple[str, Seeded], examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @example(story=OVERRUN)
+    @given(story=st.lists(steps, min_size=4, max_size=16))
+    def play(story: list[tuple[str, int, int, int]]) -> None:
+        url, seeded = fleet
+        with connect(url) as connection:
+            node = add_node(connection, seeded.pools["gpu_slice"], f"node-{uuid.uuid4().hex[:8]}", "gpu_slice")
+        context = make_context(url)
+        own = Seeded(seeded.tenant_id, seeded.ssh_key_id, seeded.pools, [node])
+        world = World(Desk(url, context, own, CatalogueCache(context.database, 60.0)))
+        asyncio.run(_play(context, world, story))
+        if story == OVERRUN:
+            waited = rows_of(url, "select allocation_id from allocation_timeline where code = 'units_free'")
+            assert [row[0] for row in waited] == [world.allocations[1]]
+
+    play()
 
 
 def test_a_story_is_told_of_more_than_refusals(database_url: str) -> None:
