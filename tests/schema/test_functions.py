@@ -55,6 +55,13 @@ def call(url: str, name: str) -> object:
         return row[0]
 
 
+def deprecation(url: str, name: str) -> tuple[int | None, object] | None:
+    """Generation and time at which the record of a function was marked as deprecated."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("select deprecated_in, deprecated_at from sql_functions where name = %s", (name,))
+        return found.fetchone()
+
+
 def test_every_function_of_the_database_has_a_file_and_equals_it(database_url: str) -> None:
     files = read_functions()
     with psycopg.connect(database_url) as connection:
@@ -83,6 +90,11 @@ def test_only_changed_functions_are_applied_and_callees_come_first(database_url:
     assert upgrade(database_url, folder) == ["z_callee", "a_caller"]
     assert call(database_url, "a_caller") == 2
     assert upgrade(database_url, folder) == []
+    write(folder, "z_callee", "select 2")
+    next_generation(folder)
+    assert upgrade(database_url, folder) == ["z_callee"]
+    assert call(database_url, "a_caller") == 3
+    assert upgrade(database_url, folder) == []
 
 
 def test_functions_that_call_each_other_are_refused(folder: Path) -> None:
@@ -92,20 +104,41 @@ def test_functions_that_call_each_other_are_refused(folder: Path) -> None:
         read_functions(folder)
 
 
-def test_a_file_contains_its_function_alone(folder: Path) -> None:
-    (folder / "database" / "misnamed.sql").write_text("create or replace function other() returns void as $$ $$;\n")
+def test_a_name_in_a_comment_is_no_call(folder: Path) -> None:
+    write(folder, "first_one", "select second_one()")
+    write(folder, "second_one", "select 1 -- called by first_one()\n")
+    names = [file.name for file in read_functions(folder)]
+    assert names.index("second_one") < names.index("first_one")
+
+
+FUNCTION = "create or replace function {}() returns bigint language sql as $$ select 1 $$;\n"
+
+
+@pytest.mark.parametrize("contained", [("other",), ("misnamed", "other"), ()])
+def test_a_file_contains_its_function_alone(folder: Path, contained: tuple[str, ...]) -> None:
+    (folder / "database" / "misnamed.sql").write_text("".join(map(FUNCTION.format, contained)))
     with pytest.raises(FunctionProblem, match="exactly one `create or replace function misnamed"):
         read_functions(folder)
 
 
+def test_a_function_has_one_file(folder: Path) -> None:
+    (folder / "tenants" / "rfc3339.sql").write_text(FUNCTION.format("rfc3339"))
+    with pytest.raises(FunctionProblem, match="two function files have the same name"):
+        read_functions(folder)
+
+
 def test_a_function_without_a_file_is_dropped_one_generation_later(database_url: str, folder: Path) -> None:
-    write(folder, "going", "select 1")
+    write(folder, "going", "select 1", "p bigint default 1, q text default ''")
     next_generation(folder)
     upgrade(database_url, folder)
     (folder / "database" / "going.sql").unlink()
-    next_generation(folder)
+    number = next_generation(folder)
     assert upgrade(database_url, folder) == []
+    since = deprecation(database_url, "going")
+    assert since is not None
+    assert since[0] == number
     assert upgrade(database_url, folder) == []
+    assert deprecation(database_url, "going") == since
     assert call(database_url, "going") == 1, "processes of the version before still call it"
     next_generation(folder)
     assert upgrade(database_url, folder) == ["going"]
@@ -113,18 +146,25 @@ def test_a_function_without_a_file_is_dropped_one_generation_later(database_url:
         call(database_url, "going")
 
 
-def test_a_function_whose_file_returns_is_kept(database_url: str, folder: Path) -> None:
+@pytest.mark.parametrize("text", ["select 1", "select 2"], ids=["unchanged", "changed"])
+def test_a_function_whose_file_returns_is_kept(database_url: str, folder: Path, text: str) -> None:
+    """It counts as new from then on: when its file is deleted again, it is kept for one generation again."""
     write(folder, "returning_one", "select 1")
     next_generation(folder)
     upgrade(database_url, folder)
-    (folder / "database" / "returning_one.sql").unlink()
+    file = folder / "database" / "returning_one.sql"
+    file.unlink()
     next_generation(folder)
     upgrade(database_url, folder)
-    write(folder, "returning_one", "select 2")
+    write(folder, "returning_one", text)
     for _ in range(2):
         next_generation(folder)
         upgrade(database_url, folder)
-    assert call(database_url, "returning_one") == 2
+    assert call(database_url, "returning_one") == int(text.split()[1])
+    assert deprecation(database_url, "returning_one") == (None, None)
+    file.unlink()
+    next_generation(folder)
+    assert upgrade(database_url, folder) == []
 
 
 def test_changed_arguments_are_refused(database_url: str, folder: Path) -> None:

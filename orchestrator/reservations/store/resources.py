@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from sqlalchemy import CompoundSelect, Integer, Select, bindparam, column, literal_column, select, text, true, union_all
-from sqlalchemy.types import NullType
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Integer,
+    Select,
+    bindparam,
+    column,
+    literal_column,
+    select,
+    text,
+    true,
+    union_all,
+)
 
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Reading, Transaction
@@ -70,7 +81,7 @@ class _Kind:
     def where(self, *conditions: str) -> Select[Any]:
         """The resources of this kind that meet every condition."""
         names = [name for name in _Kind.__slots__ if name != "rows"]
-        members = [literal_column(getattr(self, name), NullType()).label(name) for name in names]
+        members: list[ColumnElement[Any]] = [literal_column(getattr(self, name)).label(name) for name in names]
         return select(*members).select_from(text(self.rows)).where(*map(text, conditions))
 
 
