@@ -75,9 +75,12 @@ insert into images as old (name, url, sha256, shapes, gpu_models, regions, state
 values (:name, :url, :sha256, :shapes, :gpu_models, :regions, coalesce(cast(:state as text), 'active'))
 on conflict (name) do update set
     url = excluded.url, sha256 = excluded.sha256, shapes = excluded.shapes, gpu_models = excluded.gpu_models,
-    regions = excluded.regions, state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
-returning {_IMAGE}, xmax = 0 as made
+    regions = excluded.regions, row_version = old.row_version + 1, deleted_at = null,
+    state = coalesce(cast(:state as text), case when old.deleted_at is null then old.state else 'active' end)
+returning with (old as before) {_IMAGE}, before.name is null or before.deleted_at is not null as made
 """
+# The lock makes a deletion of the image wait for this transaction, and see what it wrote.
+_SHARE_IMAGE = "select from images where name = :name and deleted_at is null for share"
 
 
 async def put_region(tx: Transaction, region: Region) -> tuple[Region, bool]:
@@ -148,7 +151,7 @@ async def require_region(reading: Reading, name: str) -> None:
 
 
 async def _require_image(reading: Reading, name: str) -> None:
-    if (await reading.execute("select from images where name = :name", {"name": name})).first() is None:
+    if (await reading.execute(_SHARE_IMAGE, {"name": name})).first() is None:
         raise ImageUnavailable(f"there is no image {name!r}")
 
 
@@ -162,9 +165,3 @@ async def list_skus(reading: Reading, after: str, limit: int) -> list[Sku]:
     """Up to `limit` SKUs by name, retired ones too."""
     sql = f"select {_SKU} from skus where name > :after order by name limit :limit"
     return [Sku(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]
-
-
-async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
-    """Up to `limit` images by name, retired ones too."""
-    sql = f"select {_IMAGE} from images where name > :after order by name limit :limit"
-    return [Image(**row._mapping) for row in await reading.execute(sql, {"after": after, "limit": limit})]

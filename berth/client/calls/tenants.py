@@ -11,7 +11,7 @@ from berth.client.models import (
     Account,
     Allocation,
     CreatedAllocation,
-    Image,
+    OfferedImage,
     Page,
     Region,
     Sku,
@@ -115,9 +115,9 @@ def list_regions(*, limit: int | None = None, cursor: str | None = None) -> Call
     return read_page(f"{API}/regions", Region, limit=limit, cursor=cursor)
 
 
-def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Image]]:
-    """The images, by name."""
-    return read_page(f"{API}/images", Image, limit=limit, cursor=cursor)
+def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[OfferedImage]]:
+    """The images that a create may name, by name."""
+    return read_page(f"{API}/images", OfferedImage, limit=limit, cursor=cursor)
 
 
 def add_ssh_key(*, name: str, public_key: str, idempotency_key: str | None = None) -> Call[SshKey]:
