@@ -303,6 +303,7 @@ class AsyncClient:
     get_key = _now(keyvalue.get_key)
     list_keys = _now(keyvalue.list_keys)
     list_notification_subscriptions = _now(subscriptions.list_notification_subscriptions)
+    iterate_notification_subscriptions = _each(subscriptions.list_notification_subscriptions)
     delete_notification_subscription = _now(subscriptions.delete_notification_subscription)
 
     put_retention_policy = _now(retention.put_retention_policy)
@@ -310,6 +311,7 @@ class AsyncClient:
     list_retention_policies = _now(retention.list_retention_policies)
     delete_retention_policy = _now(retention.delete_retention_policy)
     list_consumers = _now(retention.list_consumers)
+    iterate_consumers = _each(retention.list_consumers)
     forget_consumer = _now(retention.forget_consumer)
 
     create_tenant = _now(administration.create_tenant)

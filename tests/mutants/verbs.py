@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _KEYS = "tests/api/test_allocations.py::test_an_allocation_names_the_ssh_keys_that_it_was_created_with"
+_ONE_SHAPE = "tests/api/test_openapi_names.py::test_every_list_has_one_shape"
 _IMAGES = "tests/verbs/test_images.py"
 
 MUTANTS: list[Mutant] = [
@@ -55,5 +56,21 @@ MUTANTS: list[Mutant] = [
         "name > :after and state = 'active' and",
         "name > :after and",
         (f"{_IMAGES}::test_tenants_list_what_a_create_may_name_without_its_url",),
+    ),
+    Mutant(
+        "a list has no pages",
+        "log",
+        "orchestrator/log/admin_endpoints.py",
+        "response_model=Page[LogConsumer]",
+        "response_model=list[LogConsumer]",
+        (_ONE_SHAPE,),
+    ),
+    Mutant(
+        "a list takes any limit",
+        "operations",
+        "orchestrator/http/paging.py",
+        "ge=1, le=LIMIT_MAX",
+        "ge=1",
+        (_ONE_SHAPE,),
     ),
 ]
