@@ -71,6 +71,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "commands of each noun, after their locks; confirm_once",
         "read the object: `state` allows something else, or nothing more",
     ),
+    "image_in_use": (
+        "orchestrator/catalogue/image_store.py",
+        "retire the image, end what `users` counts, then send a new key",
+    ),
     "namespace_full": ("kv_commit", "delete keys, or ask the operator"),
     "node_in_use": ("orchestrator/nodes/store/open_claims.py", "end each of `claims` by its `next_step`"),
     "operation_fenced": ("orchestrator/operations/store/operations.py", "send the request again with a new key"),

@@ -305,6 +305,7 @@ class AsyncClient:
     get_key = _now(keyvalue.get_key)
     list_keys = _now(keyvalue.list_keys)
     list_notification_subscriptions = _now(subscriptions.list_notification_subscriptions)
+    iterate_notification_subscriptions = _each(subscriptions.list_notification_subscriptions)
     delete_notification_subscription = _now(subscriptions.delete_notification_subscription)
 
     put_retention_policy = _now(retention.put_retention_policy)
@@ -312,6 +313,7 @@ class AsyncClient:
     list_retention_policies = _now(retention.list_retention_policies)
     delete_retention_policy = _now(retention.delete_retention_policy)
     list_consumers = _now(retention.list_consumers)
+    iterate_consumers = _each(retention.list_consumers)
     forget_consumer = _now(retention.forget_consumer)
 
     create_tenant = _now(administration.create_tenant)
@@ -331,6 +333,10 @@ class AsyncClient:
     put_region = _now(administration.put_region)
     put_sku = _now(administration.put_sku)
     put_image = _now(administration.put_image)
+    list_all_images = _now(administration.list_all_images)
+    iterate_all_images = _each(administration.list_all_images)
+    get_image = _now(administration.get_image)
+    delete_image = _now(administration.delete_image)
     create_node = _now(administration.create_node)
     list_nodes = _now(administration.list_nodes)
     iterate_nodes = _each(administration.list_nodes)

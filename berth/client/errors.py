@@ -189,6 +189,12 @@ class NodeInUse(Refused):
     codes = ("node_in_use",)
 
 
+class ImageInUse(Refused):
+    """Something needs the image; `extra["users"]` counts what does, by kind."""
+
+    codes = ("image_in_use",)
+
+
 class AlreadyExists(Refused):
     """An object with this name is already there."""
 

@@ -183,8 +183,18 @@ class Region(Answer):
     display_name: str
 
 
+class OfferedImage(Answer):
+    """An image that a create may name. `gpu_models` and `regions` of None mean any."""
+
+    name: str
+    sha256: str
+    shapes: list[str]
+    gpu_models: list[str] | None = None
+    regions: list[str] | None = None
+
+
 class Image(Answer):
-    """What a node boots. `gpu_models` and `regions` of None mean any."""
+    """What a node boots, as operators see it. `gpu_models` and `regions` of None mean any."""
 
     name: str
     url: str

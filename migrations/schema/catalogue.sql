@@ -16,12 +16,14 @@ create table images (
     regions     text[],
     state       text not null default 'active' check (state in ('active', 'retired')),
     created_at  timestamptz not null default clock_timestamp(),
-    row_version bigint not null default 1
+    row_version bigint not null default 1,
+    deleted_at  timestamptz
 );
 comment on table images is 'Disk images that an allocation boots.';
 comment on column images.sha256 is 'Digest of the file at url, in lower-case hex; nodes verify it.';
 comment on column images.gpu_models is 'GPU models that the image supports; null: any.';
 comment on column images.regions is 'Regions that offer the image; null: every region.';
+comment on column images.deleted_at is 'The name is free again; the row stays for creates admitted just before.';
 
 create table skus (
     name                           text primary key check (length(name) between 1 and 100),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
+from orchestrator.catalogue import queries as catalogue
 from orchestrator.catalogue import store as offers
-from orchestrator.catalogue.commands import put_image, put_region, put_sku
+from orchestrator.catalogue.commands import delete_image, put_image, put_region, put_sku
 from orchestrator.catalogue.schemas import Image, PutImage, PutRegion, PutSku, Region, Sku
+from orchestrator.http.answers import json_response
+from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.fields import NAME_PATTERN, REGION_PATTERN
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.paging import Page, PageQuery, named_page, page_of
+from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 
 router = APIRouter(tags=["admin: catalogue"], responses=PROBLEM_RESPONSES)
@@ -68,5 +73,27 @@ async def write_image(name: NamePath, body: PutImage, write: AdminWrite) -> Resp
         regions=body.regions,
         state=body.state,
     )
+    write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.get("/images", response_model=Page[Image])
+async def list_images(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """The images, by name; retired ones too."""
+    after, limit = named_page(query, "all images")
+    found = await catalogue.list_images(parts.context.database, after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "all images", lambda image: image.name))
+
+
+@router.get("/images/{name}", response_model=Image)
+async def find_image(name: NamePath, caller: AdminCaller, parts: Parts) -> Response:
+    """One image, also a retired one."""
+    return json_response(await catalogue.find_image(parts.context.database, name))
+
+
+@router.delete("/images/{name}", status_code=204)
+async def remove_image(name: NamePath, write: AdminWrite) -> Response:
+    """Delete an image that nothing needs; otherwise 409 `image_in_use` with the counts."""
+    answer = await delete_image(write.context, write.operation(), write.actor, name)
     write.parts.catalogue.forget()
     return answer_response(answer)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from orchestrator.audit import store as audit
+from orchestrator.catalogue import image_store as images
 from orchestrator.catalogue import store as offers
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
@@ -77,5 +78,16 @@ async def put_image(
         )
         await audit.record(tx, actor, "image.put", f"images/{name}", asdict(written), operation.request_id)
         return Done(201 if made else 200, asdict(written))
+
+    return await run_once(context, operation, effect, None)
+
+
+async def delete_image(context: Context, operation: Operation, actor: Actor, name: str) -> Answer:
+    """204; 404 `not_found`, 409 `image_in_use` with the counts of what needs it."""
+
+    async def effect(tx: Transaction) -> Done:
+        await images.delete_unused_image(tx, name)
+        await audit.record(tx, actor, "image.delete", f"images/{name}", {}, operation.request_id)
+        return Done(204, None)
 
     return await run_once(context, operation, effect, None)

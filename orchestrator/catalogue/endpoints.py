@@ -34,9 +34,9 @@ async def list_regions(query: Annotated[PageQuery, Query()], caller: Caller, par
     return json_response(page_of(found, query.limit, "regions", lambda region: region.name))
 
 
-@router.get("/images", response_model=Page[schemas.Image])
+@router.get("/images", response_model=Page[schemas.OfferedImage])
 async def list_images(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """The images, by name; retired ones too."""
+    """The images that a create may name, by name."""
     after, limit = named_page(query, "images")
-    found = await catalogue.list_images(parts.context.database, after=after, limit=limit)
+    found = await catalogue.list_offered_images(parts.context.database, after=after, limit=limit)
     return json_response(page_of(found, query.limit, "images", lambda image: image.name))

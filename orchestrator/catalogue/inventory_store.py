@@ -8,7 +8,7 @@ from orchestrator.database.transactions import Reading
 from orchestrator.placement.inventory import Catalogue, Image, Layout, Pool, Sku
 
 _SKUS = "select name, shape, gpu_model, allowed_counts, default_image, price_version, state, row_version from skus"
-_IMAGES = "select name, shapes, gpu_models, regions, state, row_version from images"
+_IMAGES = "select name, shapes, gpu_models, regions, state, row_version from images where deleted_at is null"
 _POOLS = "select id, region, gpu_model, shape from pools"
 _REGIONS = "select name from regions"
 # A loose index scan: one probe per layout instead of one row per node.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.catalogue import image_store as images
 from orchestrator.catalogue import store as offers
+from orchestrator.catalogue.image_store import OfferedImage
 from orchestrator.catalogue.store import Image, Region, Sku
 from orchestrator.database.transactions import Database
 
@@ -19,7 +21,19 @@ async def list_regions(database: Database, *, after: str, limit: int) -> list[Re
         return await offers.list_regions(reading, after, limit)
 
 
-async def list_images(database: Database, *, after: str, limit: int) -> list[Image]:
-    """Up to `limit` images after this name."""
+async def list_offered_images(database: Database, *, after: str, limit: int) -> list[OfferedImage]:
+    """Up to `limit` images after this name that a create may name."""
     async with database.reading() as reading:
-        return await offers.list_images(reading, after, limit)
+        return await images.list_offered_images(reading, after, limit)
+
+
+async def list_images(database: Database, *, after: str, limit: int) -> list[Image]:
+    """Up to `limit` images after this name, retired ones too."""
+    async with database.reading() as reading:
+        return await images.list_images(reading, after, limit)
+
+
+async def find_image(database: Database, name: str) -> Image:
+    """One image, also a retired one. Raises `NotFound`."""
+    async with database.reading() as reading:
+        return await images.read_image(reading, name)

@@ -68,6 +68,16 @@ class Sku(BaseModel):
     state: OfferState
 
 
+class OfferedImage(BaseModel):
+    """An image that a create may name; null models or regions: any."""
+
+    name: str
+    sha256: str
+    shapes: list[Shape]
+    gpu_models: list[str] | None
+    regions: list[str] | None
+
+
 class Image(BaseModel):
     """What a node boots."""
 

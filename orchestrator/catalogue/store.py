@@ -76,12 +76,15 @@ insert into images as old (name, url, sha256, shapes, gpu_models, regions, state
 values (:name, :url, :sha256, :shapes, :gpu_models, :regions, coalesce(cast(:state as text), 'active'))
 on conflict (name) do update set
     url = excluded.url, sha256 = excluded.sha256, shapes = excluded.shapes, gpu_models = excluded.gpu_models,
-    regions = excluded.regions, state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
-returning name, url, sha256, shapes, gpu_models, regions, state, xmax = 0 as made
+    regions = excluded.regions, row_version = old.row_version + 1, deleted_at = null,
+    state = coalesce(cast(:state as text), case when old.deleted_at is null then old.state else 'active' end)
+returning with (old as before) name, url, sha256, shapes, gpu_models, regions, state,
+    before.name is null or before.deleted_at is not null as made
 """
+# The lock makes a deletion of the image wait for this transaction, and see what it wrote.
+_SHARE_IMAGE = "select from images where name = :name and deleted_at is null for share"
 _REGIONS = select(*(tables.regions.c[name] for name in Region.__slots__)).order_by(tables.regions.c.name)
 _SKUS = select(*(tables.skus.c[name] for name in Sku.__slots__)).order_by(tables.skus.c.name)
-_IMAGES = select(*(tables.images.c[name] for name in Image.__slots__)).order_by(tables.images.c.name)
 
 
 async def put_region(tx: Transaction, region: Region) -> tuple[Region, bool]:
@@ -152,7 +155,7 @@ async def require_region(reading: Reading, name: str) -> None:
 
 
 async def _require_image(reading: Reading, name: str) -> None:
-    if (await reading.execute("select from images where name = :name", {"name": name})).first() is None:
+    if (await reading.execute(_SHARE_IMAGE, {"name": name})).first() is None:
         raise ImageUnavailable(f"there is no image {name!r}")
 
 
@@ -166,9 +169,3 @@ async def list_skus(reading: Reading, after: str, limit: int) -> list[Sku]:
     """Up to `limit` SKUs by name, retired ones too."""
     page = _SKUS.where(tables.skus.c.name > after).limit(limit)
     return [Sku(**row._mapping) for row in await reading.execute(page)]
-
-
-async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
-    """Up to `limit` images by name, retired ones too."""
-    page = _IMAGES.where(tables.images.c.name > after).limit(limit)
-    return [Image(**row._mapping) for row in await reading.execute(page)]

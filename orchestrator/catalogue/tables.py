@@ -35,6 +35,7 @@ images = Table(
     Column("state", Text, CheckConstraint("state in ('active', 'retired')"), nullable=False, server_default="active"),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("deleted_at", TIMESTAMPTZ),
 )
 
 skus = Table(

@@ -13,7 +13,7 @@ from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.fields import NAME_PATTERN, Nothing
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
-from orchestrator.http.paging import Page, identified_page, page_of
+from orchestrator.http.paging import Page, PageQuery, identified_page, named_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.log.commands import discard_dead_letter, forget_consumer, retry_dead_letter
@@ -24,10 +24,12 @@ consumers = APIRouter(prefix="/consumers", tags=["admin: consumers"], responses=
 dead_letters = APIRouter(prefix="/dead-letters", tags=["admin: dead letters"], responses=PROBLEM_RESPONSES)
 
 
-@consumers.get("", response_model=list[LogConsumer])
-async def list_all_consumers(caller: AdminCaller, parts: Parts) -> Response:
-    """List the consumers, the furthest behind first."""
-    return json_response(await list_consumers(parts.context.database))
+@consumers.get("", response_model=Page[LogConsumer])
+async def list_all_consumers(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
+    """List the consumers, by name."""
+    after, limit = named_page(query, "consumers")
+    found = await list_consumers(parts.context.database, after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "consumers", lambda consumer: consumer.consumer))
 
 
 @consumers.post("/{consumer}/forget", response_model=LogConsumer)

@@ -36,10 +36,10 @@ async def find_kept(database: Database, after: int, tenant_id: UUID | None) -> t
         return await find_truncation(reading, after, tenant_id)
 
 
-async def list_consumers(database: Database) -> Sequence[LogConsumer]:
-    """Return all consumers, the furthest behind first."""
+async def list_consumers(database: Database, *, after: str, limit: int) -> Sequence[LogConsumer]:
+    """Return up to `limit` consumers after this name."""
     async with database.read_one() as reading:
-        return await consumer_positions.list_consumers(reading)
+        return await consumer_positions.list_consumers(reading, after, limit)
 
 
 async def find_consumer_position(context: Context, consumer: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NoReturn
 
-from fastapi import APIRouter, Path, WebSocket
+from fastapi import APIRouter, Path, Query, WebSocket
 from fastapi.responses import Response
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
+from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.problem_documents import invalid_from
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.writes import AnyWrite
@@ -44,10 +45,12 @@ async def plain() -> NoReturn:
     raise UpgradeRequired("this path requires a WebSocket (RFC 6455); send `Upgrade: websocket`, version 13")
 
 
-@router.get("/subscriptions", response_model=list[NotificationSubscription])
-async def list_all_subscriptions(caller: Caller, parts: Parts) -> Response:
+@router.get("/subscriptions", response_model=Page[NotificationSubscription])
+async def list_all_subscriptions(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """List the named subscriptions of the tenant, or of the operators, by name."""
-    return json_response(await list_subscriptions(parts.context.database, namespace_of(caller)))
+    after, limit = named_page(query, "subscriptions")
+    found = await list_subscriptions(parts.context.database, namespace_of(caller), after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "subscriptions", lambda subscription: subscription.name))
 
 
 @router.delete("/subscriptions/{name}", status_code=204)

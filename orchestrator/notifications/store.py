@@ -43,7 +43,7 @@ returning s.scope, s.name, s.version
 """
 _LIST = """
 select name, version, kept_until, created_at, updated_at from notification_subscriptions
-where scope = :scope and kept_until > clock_timestamp() order by name
+where scope = :scope and name > :after and kept_until > clock_timestamp() order by name limit :limit
 """
 _DELETE = "delete from notification_subscriptions where scope = :scope and name = :name returning version"
 
@@ -123,9 +123,10 @@ async def raise_positions(
     return {(row.scope, row.name): row.version for row in rows}
 
 
-async def list_subscriptions(reading: Reading, scope: UUID) -> Sequence[Subscription]:
-    """Return the subscriptions of a scope by name; their number is bounded."""
-    return [Subscription(**row._mapping) for row in await reading.execute(_LIST, {"scope": scope})]
+async def list_subscriptions(reading: Reading, scope: UUID, after: str, limit: int) -> Sequence[Subscription]:
+    """Return up to `limit` subscriptions of a scope by name."""
+    rows = await reading.execute(_LIST, {"scope": scope, "after": after, "limit": limit})
+    return [Subscription(**row._mapping) for row in rows]
 
 
 async def delete_subscription(tx: Transaction, scope: UUID, name: str) -> int:

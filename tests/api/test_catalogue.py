@@ -39,7 +39,8 @@ def test_images_are_made_and_retired(admin: Caller) -> None:
     retired = admin.call("PUT", f"/admin/images/{name}", {**body, "state": "retired"})
     assert (retired.status_code, retired.json()["state"]) == (200, "retired")
     assert admin.put(f"/admin/images/{name}", body)["state"] == "retired", "left out: it keeps its state"
-    assert find(new_tenant(admin), "/images", name)["state"] == "retired"
+    assert find(admin, "/admin/images", name)["state"] == "retired"
+    assert name not in [image["name"] for image in new_tenant(admin).every("/images", 500)]
     problem(admin.call("PUT", f"/admin/images/{name}", {**body, "regions": ["nowhere"]}), 404, "not_found")
     mistakes: list[dict[str, Any]] = [
         {"sha256": "AB" * 32},

@@ -37,6 +37,34 @@ def test_operation_ids_are_readable_and_unique(documents: list[dict[str, Any]]) 
     }  # fmt: skip
 
 
+NO_PAGES = {"list_retention_policies"}
+"""Arrays without pages: the source of `/v1/retention` fixes its shape, and the number of policies is bounded."""
+
+
+def test_every_list_has_one_shape(documents: list[dict[str, Any]]) -> None:
+    """A page is `items` and `next_cursor`; it takes `limit`, within bounds, and `cursor`. No other response is an array."""
+    document = documents[0]
+    lists, arrays = 0, set()
+    for methods in document["paths"].values():
+        operation = methods.get("get", {"responses": {}})
+        schema = operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        if schema.get("type") == "array":
+            arrays.add(operation["operationId"])
+            continue
+        answer = document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2], schema)
+        parameters = {one["name"]: one["schema"] for one in operation.get("parameters", ())}
+        is_list = "_list_" in f"_{operation.get('operationId')}" or "items" in answer.get("properties", {})
+        if is_list or "cursor" in parameters:
+            lists += 1
+            assert answer["properties"]["items"]["type"] == "array", operation["operationId"]
+            assert {"items", "next_cursor"} <= set(answer["required"]), operation["operationId"]
+            assert {"limit", "cursor"} <= parameters.keys(), operation["operationId"]
+            assert parameters["limit"]["minimum"] == 1, operation["operationId"]
+            assert parameters["limit"]["maximum"] <= 1_000, operation["operationId"]
+    assert arrays == NO_PAGES
+    assert lists > 20
+
+
 def test_every_tag_is_described(documents: list[dict[str, Any]]) -> None:
     for document in documents:
         described = {tag["name"] for tag in document["tags"]}

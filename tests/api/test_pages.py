@@ -82,6 +82,12 @@ def lists(api: PublicApi) -> Lists:
             " values ('pages', %s, 'refused', 'no', '{}', 5, clock_timestamp())",
             (number + 1,),
         )
+        database.execute("insert into consumer_positions (consumer, version) values (%s, 0)", (fresh("consumer"),))
+        database.execute(
+            "insert into notification_subscriptions (scope, name, version, versions_max, kept_until)"
+            " values (%s, %s, 0, 1000, clock_timestamp() + interval '1 h')",
+            (tenant.tenant_id, fresh("subscription")),
+        )
         database.execute(
             "insert into audit (principal_kind, principal_id, action, subject) values ('admin', 'operator', 'pages', %s)",
             ("things/pages",),

@@ -76,6 +76,8 @@ REMOTE: dict[str, list[str]] = {
     "sku list": [],
     "image put": ["i", "--url", "https://x/i", "--sha256", "0" * 64, "--shape", "gpu_slice"],
     "image list": [],
+    "image show": ["i"],
+    "image delete": ["i"],
     "region put": ["r", "--display-name", "R"],
     "region list": [],
     "kv get": ["k"],

@@ -55,10 +55,10 @@ def test_it_reconnects_and_yields_each_event_once(listener: Listener) -> None:
         wait_for(lambda: listener.position(tenant, "desk") == told[3].version, "the four that were done to be kept")
         again = next(berth.notifications("desk", after=0))
         assert again == told[4], "the one whose body was left comes again"
-        (shown,) = berth.list_notification_subscriptions()
+        (shown,) = berth.iterate_notification_subscriptions()
         assert (shown.name, shown.version) == ("desk", told[3].version)
         berth.delete_notification_subscription("desk")
-        assert berth.list_notification_subscriptions() == []
+        assert list(berth.iterate_notification_subscriptions()) == []
 
 
 def test_finished_events_are_acknowledged_while_no_event_arrives(listener: Listener) -> None:

@@ -115,7 +115,7 @@ def test_a_subscription_goes_on_behind_what_was_acknowledged(listener: Listener)
     with notified(rival, subscription="desk", after=0) as stream:
         assert heard(stream)["after"] == 0, "another tenant's name is another subscription"
         assert {event["tenant_id"] for event in events_on(stream, 2)} == {rival.tenant_id}
-    (shown,) = tenant.get("/notifications/subscriptions")
+    (shown,) = tenant.every("/notifications/subscriptions", 1)
     assert (shown["name"], shown["version"]) == ("desk", checkpoint["version"])
     assert rival.call("DELETE", "/notifications/subscriptions/desk").status_code == 204
     problem(rival.call("DELETE", "/notifications/subscriptions/desk"), 404, "not_found")
@@ -154,9 +154,11 @@ def test_subscriptions_are_bounded_and_can_be_removed(listener: Listener) -> Non
     listener.database.execute(
         "update notification_subscriptions set kept_until = clock_timestamp() where scope = %s", (tenant.tenant_id,)
     )
-    assert tenant.get("/notifications/subscriptions") == []
+    assert tenant.every("/notifications/subscriptions", 1) == []
     opened_once(tenant, subscription="e")
-    assert [one["name"] for one in tenant.get("/notifications/subscriptions")] == ["e"], "forgotten ones take no room"
+    assert [one["name"] for one in tenant.every("/notifications/subscriptions", 1)] == ["e"], (
+        "forgotten ones take no room"
+    )
     assert listener.admin.call("DELETE", "/notifications/subscriptions/none").status_code == 404
 
 
@@ -255,7 +257,7 @@ def test_what_was_truncated_is_gone_and_said_so(listener: Listener) -> None:
         with as_browser(tenant, after=own - 2) as stream:
             code, word = last_word(stream)
             assert (code, word and word["code"], word and word["first_version"]) == (4410, "log_truncated", head)
-        assert [one["name"] for one in tenant.get("/notifications/subscriptions")] == ["behind"]
+        assert [one["name"] for one in tenant.every("/notifications/subscriptions", 1)] == ["behind"]
         with notified(tenant, after=own) as stream:
             leave(listener.database, tenant, 1)
             assert events_on(stream, 1)[0]["prev_version"] == own, "no event of the tenant was truncated behind it"

@@ -20,11 +20,11 @@ SKU: list[Column] = [
     ("counts", lambda s: s.allowed_counts), ("image", lambda s: s.default_image),
     ("price/GPU s", lambda s: f"{s.price_micro_per_gpu_second / 1e6:.6f}"), ("state", lambda s: s.state),
 ]  # fmt: skip
-IMAGE: list[Column] = [
+OFFERED_IMAGE: list[Column] = [
     ("name", lambda i: i.name), ("shapes", lambda i: i.shapes), ("gpu models", lambda i: i.gpu_models or "any"),
-    ("regions", lambda i: i.regions or "all"), ("state", lambda i: i.state), ("sha256", lambda i: i.sha256),
-    ("url", lambda i: i.url),
+    ("regions", lambda i: i.regions or "all"), ("sha256", lambda i: i.sha256),
 ]  # fmt: skip
+IMAGE: list[Column] = [*OFFERED_IMAGE, ("state", lambda i: i.state), ("url", lambda i: i.url)]
 REGION: list[Column] = [("name", lambda r: r.name), ("display name", lambda r: r.display_name)]
 
 NameArgument = Annotated[str, typer.Argument(help="unique name")]
@@ -85,10 +85,36 @@ def put_image(
 
 
 @command(images, "list")
-def list_images(session: Session) -> None:
-    """List the images."""
+def list_images(
+    session: Session,
+    every: Annotated[
+        bool, typer.Option("--all", help="with retired images, states and URLs (admin keys only)")
+    ] = False,
+) -> None:
+    """List the images that a create may name."""
     with session.client() as client:
-        show_list(session, client.iterate_images(), IMAGE)
+        if every:
+            show_list(session, client.iterate_all_images(), IMAGE)
+        else:
+            show_list(session, client.iterate_images(), OFFERED_IMAGE)
+
+
+@command(images, "show")
+def show_image(session: Session, name: NameArgument) -> None:
+    """Show one image (admin keys only)."""
+    with session.client() as client:
+        show_one(session, client.get_image(name), IMAGE)
+
+
+@command(images, "delete")
+def delete_image(session: Session, name: NameArgument) -> None:
+    """Delete an image that nothing needs (admin keys only). Retire it first, so that nothing new uses it."""
+    with session.client() as client:
+        client.delete_image(name)
+    if session.json:
+        session.console.print_json(data={"name": name, "deleted": True})
+    else:
+        session.console.print(f"{name} is deleted", markup=False)
 
 
 @command(regions, "put")

@@ -38,7 +38,8 @@ def list_(
 def consumers(session: Session) -> None:
     """List the consumers that store a log position, the furthest behind first (admin keys only)."""
     with session.client() as client:
-        show_list(session, client.list_consumers(), CONSUMERS)
+        behind_first = sorted(client.iterate_consumers(), key=lambda consumer: (consumer.version, consumer.consumer))
+        show_list(session, behind_first, CONSUMERS)
 
 
 @command(app, "forget-consumer")

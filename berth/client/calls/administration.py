@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, remove, write
+from berth.client.calls.call import Call, read, read_page, remove, segment, write
 from berth.client.models import (
     Allocation,
     ApiKey,
@@ -116,6 +116,21 @@ def put_image(
         "regions": None if regions is None else list(regions),
     }  # fmt: skip
     return write("PUT", f"{ADMIN}/images/{name}", Image, body, idempotency_key)
+
+
+def list_all_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Image]]:
+    """The images with their URLs, by name; retired ones too."""
+    return read_page(f"{ADMIN}/images", Image, limit=limit, cursor=cursor)
+
+
+def get_image(name: str) -> Call[Image]:
+    """One image, also a retired one. Raises `NotFound`."""
+    return read(f"{ADMIN}/images/{segment(name)}", Image)
+
+
+def delete_image(name: str, *, idempotency_key: str | None = None) -> Call[None]:
+    """Delete an image. Raises `NotFound`, and `ImageInUse` while something needs it."""
+    return remove(f"{ADMIN}/images/{segment(name)}", idempotency_key)
 
 
 def create_node(

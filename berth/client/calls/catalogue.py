@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from berth.client.calls.call import Call, read_page
-from berth.client.models import Image, Page, Region, Sku
+from berth.client.models import OfferedImage, Page, Region, Sku
 
 API = "/api/v1"
 
@@ -18,6 +18,6 @@ def list_regions(*, limit: int | None = None, cursor: str | None = None) -> Call
     return read_page(f"{API}/regions", Region, limit=limit, cursor=cursor)
 
 
-def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Image]]:
-    """The images, by name."""
-    return read_page(f"{API}/images", Image, limit=limit, cursor=cursor)
+def list_images(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[OfferedImage]]:
+    """The images that a create may name, by name."""
+    return read_page(f"{API}/images", OfferedImage, limit=limit, cursor=cursor)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, remove, segment, write
-from berth.client.models import Answer
+from berth.client.calls.call import Call, read, read_page, remove, segment, write
+from berth.client.models import Answer, Page
 
 PATH = "/v1/retention"
 CONSUMERS = "/api/v1/admin/consumers"
@@ -56,9 +56,9 @@ def delete_retention_policy(policy_id: str, *, idempotency_key: str | None = Non
     return remove(f"{PATH}/{segment(policy_id)}", idempotency_key)
 
 
-def list_consumers() -> Call[list[LogConsumer]]:
-    """Every consumer of the log, the furthest behind first (admin keys only)."""
-    return read(CONSUMERS, list[LogConsumer])
+def list_consumers(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[LogConsumer]]:
+    """The consumers of the log, by name (admin keys only)."""
+    return read_page(CONSUMERS, LogConsumer, limit=limit, cursor=cursor)
 
 
 def forget_consumer(consumer: str, *, reason: str, idempotency_key: str | None = None) -> Call[LogConsumer]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from berth.client.calls.call import Call, read, remove, segment
-from berth.client.models import Answer
+from berth.client.calls.call import Call, read_page, remove, segment
+from berth.client.models import Answer, Page
 
 PATH = "/api/v1/notifications/subscriptions"
 
@@ -20,9 +20,11 @@ class NotificationSubscription(Answer):
     updated_at: datetime
 
 
-def list_notification_subscriptions() -> Call[list[NotificationSubscription]]:
-    """Every named subscription of the tenant, or of the operators, by name."""
-    return read(PATH, list[NotificationSubscription])
+def list_notification_subscriptions(
+    *, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[NotificationSubscription]]:
+    """The named subscriptions of the tenant, or of the operators, by name."""
+    return read_page(PATH, NotificationSubscription, limit=limit, cursor=cursor)
 
 
 def delete_notification_subscription(name: str, *, idempotency_key: str | None = None) -> Call[None]:

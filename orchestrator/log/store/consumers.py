@@ -18,7 +18,9 @@ _REGISTER = """
 insert into consumer_positions (consumer, version)
 select :consumer, f.version - 1 from log_first f for no key update on conflict do nothing
 """
-_LIST = "select consumer, version, updated_at from consumer_positions order by version, consumer"
+_LIST = """
+select consumer, version, updated_at from consumer_positions where consumer > :after order by consumer limit :limit
+"""
 _DELETE = "delete from consumer_positions where consumer = :consumer returning consumer, version, updated_at"
 OWN = frozenset({"berth-relay", "metering"})
 """Berth's own consumers, registered from the start: without them unprocessed events would be lost with the log."""
@@ -50,9 +52,10 @@ async def read_position(reading: Reading, consumer: str) -> int:
     return version or 0
 
 
-async def list_consumers(reading: Reading) -> Sequence[LogConsumer]:
-    """Return all consumers, the furthest behind first; operators and processes create them, so there are few."""
-    return [LogConsumer(**row._mapping) for row in await reading.execute(_LIST)]
+async def list_consumers(reading: Reading, after: str, limit: int) -> Sequence[LogConsumer]:
+    """Return up to `limit` consumers by name."""
+    rows = await reading.execute(_LIST, {"after": after, "limit": limit})
+    return [LogConsumer(**row._mapping) for row in rows]
 
 
 async def delete_consumer(tx: Transaction, consumer: str) -> LogConsumer:

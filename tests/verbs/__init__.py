@@ -1,0 +1,1 @@
+"""Verbs on images, tenants and allocations: read, change and delete."""
