@@ -18,7 +18,7 @@ import pytest
 
 from orchestrator.app import build_services, node_application
 from orchestrator.settings import Settings
-from tests.api.conftest import PublicApi, admin, api
+from tests.support.public_api import PublicApi, admin, api
 
 __all__ = ["admin", "api"]
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]

@@ -174,7 +174,9 @@ MUTANTS: list[Mutant] = [
         "orchestrator/reservations/commands/consume.py",
         "return Done(201, body, allocation_id)",
         'return Done(201, body.replace(" : ", ": "), allocation_id)',
-        ("tests/turning_over/test_consuming.py::test_a_repetition_gets_the_first_answer_and_never_runs_twice",),
+        (
+            "tests/reservations/turning_over/test_consuming.py::test_a_repetition_gets_the_first_answer_and_never_runs_twice",
+        ),
     ),
     Mutant(
         "one claim under cleanup hides a right",

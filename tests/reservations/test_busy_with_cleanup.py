@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.operations.store.operations import Answer
-from tests.lifecycle.driving import allocation_of, clean_up, provision, release
-from tests.lifecycle.seeding import add_tenant, connect, create_allocation
+from tests.allocations.driving import allocation_of, clean_up, provision, release
+from tests.allocations.seeding import add_tenant, connect, create_allocation
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
 
 

@@ -30,7 +30,7 @@ from migrations.functions import apply_functions, digest_of, generation, read_fu
 from migrations.functions.files import FOLDER, GENERATIONS
 from tests.api.calling import Caller, Place, fresh, insert_admin_key, new_place, new_tenant, one_gpu
 from tests.api.processes import public_process, wait_for
-from tests.api.reserving import HOLDER
+from tests.api.reservations.reserving import HOLDER
 
 ARCHIVE = Path(__file__).parent / "recorded" / "baseline.tar.xz"
 ROUNDS = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.api.calling import fresh, new_place, new_tenant
-from tests.cli.test_reservation_commands import Shell, bare, deployment
+from tests.support.shell import Shell, bare, deployment
 from tests.client.deployment import Deployment
 
 __all__ = ["bare", "deployment"]

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 BODY: dict[str, Any] = {"url": "https://internal.example/u.img", "sha256": "ab" * 32, "shapes": ["gpu_slice"]}
 UNUSED = {"allocations": 0, "tasks": 0, "reservations": 0, "skus": 0}
