@@ -57,7 +57,7 @@ def run(quick: bool) -> list[Figure]:
 
 
 def _commits(tenants: list[BenchTenant], count: int) -> list[list[str]]:
-    """Each creates a key that nobody has written, on that condition."""
+    """Each creates a new key, on the condition that it does not exist."""
     made = []
     for number in range(count):
         key = base64.b64encode(f"key-{number}".encode()).decode()

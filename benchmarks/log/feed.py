@@ -12,9 +12,9 @@ from typing import IO, cast
 
 import psycopg
 
-from benchmarks.feed_readers import Arrivals, Plan
 from benchmarks.figures import Figure, percentile
-from benchmarks.relay import FILL
+from benchmarks.log.feed_readers import Arrivals, Plan
+from benchmarks.log.relay import FILL
 from benchmarks.running import Bench, bench, memory_megabytes
 from benchmarks.seeding import seed_operator
 from berth.local.processes import ChildProcess
@@ -34,7 +34,7 @@ SEQUENCED_AT_ONCE = 10_000
 
 
 def run(quick: bool) -> list[Figure]:
-    """An operator's streams: each is told every event."""
+    """An operator's streams: each receives every event."""
     share = 10 if quick else 1
     with bench() as servers:
         url, _ = servers.fleet(NODES)
@@ -65,7 +65,7 @@ class _Readers:
     """The process of the subscribers."""
 
     def __init__(self, plan: Plan) -> None:
-        command = [sys.executable, "-m", "benchmarks.feed_readers"]
+        command = [sys.executable, "-m", "benchmarks.log.feed_readers"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with cast(IO[str], self._process.stdin) as asked:
             json.dump(asdict(plan), asked)
@@ -77,7 +77,7 @@ class _Readers:
         """Wait for their end."""
         told = self._told.read()
         if self._process.wait() != 0:
-            raise RuntimeError("not every subscriber was told everything")
+            raise RuntimeError("not every subscriber received everything")
         return Arrivals(**json.loads(told))
 
 

@@ -1,4 +1,4 @@
-"""Metering: events of lives of allocations, turned into intervals and ledger lines, a second."""
+"""Metering: events of allocations, turned into intervals and ledger lines, a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.metering.meter import make_consumer
 
 EVENTS = 60_000
 EVENTS_PER_SECOND_MIN = 2_000
-LIVES = """
+HISTORIES = """
 insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)
 select e.kind, clock_timestamp(), l.id, t.id, 'allocations/' || l.id,
        jsonb_build_object('allocation_id', l.id, 'sku', s.name, 'shape', s.shape, 'gpus', 1 + l.n %% 8, 'region', 'r',
@@ -32,19 +32,19 @@ order by l.n, e.place
 
 
 def run(quick: bool) -> list[Figure]:
-    """Six events a life, two of which are metered; what is measured is from the log to the ledger, commits included."""
+    """Six events per allocation; two of them are metered. Measures from the log to the ledger, commits included."""
     events = EVENTS // (6 if quick else 1)
     with bench() as servers:
         url, _ = servers.fleet(1)
         with psycopg.connect(url, autocommit=True) as database:
-            database.execute(LIVES, (events // 6,))
+            database.execute(HISTORIES, (events // 6,))
             while database.execute("select log_advance(5000)").fetchone() != (0,):
                 pass
             head = _one(database, "select version from log_head")
             seconds = asyncio.run(_meter(url, head))
             lines = _one(database, "select count(*) from ledger")
     if lines != events // 6:
-        raise RuntimeError(f"{lines} lines for {events // 6} lives")
+        raise RuntimeError(f"{lines} lines for {events // 6} allocations")
     note = f"{lines:,} lines of the ledger"
     return [
         Figure("metering", head / seconds, "events/s", EVENTS_PER_SECOND_MIN, at_least=True, note=note),
