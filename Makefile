@@ -12,7 +12,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint docs references bench campaign mutants clean
+.PHONY: help setup demo up test test-full lint docs references bench bench-full campaign mutants clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-full: lint  ## everything, the long tests included
 
 bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit and ratio
 	$(BIN)/python -m benchmarks
+
+bench-full: $(STAMP)  ## as bench, and the benchmarks that take minutes to seed
+	$(BIN)/python -m benchmarks --full
 
 campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/explanation/campaign.md)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)

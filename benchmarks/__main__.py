@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...] [--quick]`: one line per figure; exit status 1 if a limit of DESIGN §10 is missed."""
+"""`python -m benchmarks [--only NAME ...] [--full] [--quick]`: one line per figure; exit status 1: a limit was missed."""
 
 from __future__ import annotations
 
@@ -12,37 +12,42 @@ import sys
 MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
+    "flooded": "benchmarks.flooded",
     "holds": "benchmarks.holds",
     "windows": "benchmarks.windows",
     "contended": "benchmarks.contended",
-    "kv": "benchmarks.kv",
-    "feed": "benchmarks.feed",
-    "metering": "benchmarks.metering",
+    "kv": "benchmarks.log.kv",
+    "feed": "benchmarks.log.feed",
+    "metering": "benchmarks.log.metering",
     "scale": "benchmarks.scale",
     "active": "benchmarks.active",
-    "relay": "benchmarks.relay_figures",
-    "dispatch": "benchmarks.dispatch",
+    "relay": "benchmarks.log.relay_figures",
+    "dispatch": "benchmarks.node_api.dispatch",
     "memory": "benchmarks.memory",
     "verify": "benchmarks.verify",
     "availability": "benchmarks.availability",
 }
+LONG_MODULES = {
+    "past": "benchmarks.with_past",
+    "dispatch_many": "benchmarks.node_api.dispatch_many",
+}
+"""What takes minutes to seed: `make bench-full`."""
+KNOWN = MODULES | LONG_MODULES
 
 
 def main() -> int:
     """Run the named benchmarks, or all, one after another."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(MODULES)} (default: all)")
+    parser.add_argument("--only", nargs="+", choices=KNOWN, metavar="NAME", help=f"which: {', '.join(KNOWN)}")
+    parser.add_argument("--full", action="store_true", help=f"also the long ones: {', '.join(LONG_MODULES)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and requests: a look, not a measurement")
     options = parser.parse_args()
-    unknown = set(options.names) - set(MODULES)
-    if unknown:
-        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with us
     load = os.getloadavg()[0]
     print(f"# {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load before {load:.2f}")
     kept = True
-    for name in options.names or MODULES:
-        for figure in importlib.import_module(MODULES[name]).run(options.quick):
+    for name in options.only or (KNOWN if options.full else MODULES):
+        for figure in importlib.import_module(KNOWN[name]).run(options.quick):
             kept = kept and figure.ok
             print(figure.line(), flush=True)
     return 0 if kept else 1

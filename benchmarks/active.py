@@ -16,7 +16,7 @@ from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
 
 AGENTS = 2
-P50_MS_MAX = 400.0
+P50_MS_MAX = 120.0
 SAMPLES = 100
 WARM = 5
 POLL_SECONDS = 0.004

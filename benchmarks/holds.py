@@ -6,13 +6,12 @@ import statistics
 
 import psycopg
 
-from benchmarks.bare_rows import bare_rows_per_second
+from benchmarks.bare_rows import FrozenRows
 from benchmarks.figures import Figure
 from benchmarks.load import Outcome, drive_given
 from benchmarks.reserving import list_slots, make_confirms, make_holds
 from benchmarks.running import bench
 from benchmarks.seeding import empty_fleet
-from benchmarks.with_past import compare_with_past
 
 NODES = 2_000
 CLIENTS = 64
@@ -23,7 +22,6 @@ OFFERED_PER_SECOND = 500.0
 OFFERED_SECONDS = 10
 LOSER_P99_MS_MAX = 50.0
 CONFIRM_P99_MS_MAX = 20.0
-PAST = 1_000_000
 
 
 def run(quick: bool) -> list[Figure]:
@@ -34,13 +32,13 @@ def run(quick: bool) -> list[Figure]:
     offered = int(OFFERED_PER_SECOND * OFFERED_SECONDS) // share
     with bench() as servers:
         url, tenants = servers.fleet(NODES)
+        rows = FrozenRows(servers.postgres, NODES)
         endpoints = servers.endpoints(url)
         servers.api(endpoints)
         port = endpoints.public_port
         units = list_slots(url)
         for _ in range(rounds):
-            _clear(url)
-            bare.append(bare_rows_per_second(servers.postgres, url, BARE_PLACEMENTS // share))
+            bare.append(rows.per_second(BARE_PLACEMENTS // share))
             _clear(url)
             distinct.append(drive_given(port, CLIENTS, make_holds(units[: HOLDS // share], tenants, 3_600), {"201"}))
         _clear(url)
@@ -54,7 +52,6 @@ def run(quick: bool) -> list[Figure]:
         _clear(url)
         drive_given(port, CLIENTS, make_holds(units[:offered], tenants, 3_600), {"201"})
         confirms = drive_given(port, CLIENTS, make_confirms(url, tenants), {"200"}, per_second=OFFERED_PER_SECOND)
-        with_past = compare_with_past(servers, PAST // (share * share), HOLDS // share, rounds + 2)
     ceiling = statistics.median(bare)
     rate = statistics.median(outcome.per_second for outcome in distinct)
     p99_ms = statistics.median(outcome.p99_ms for outcome in distinct)
@@ -69,7 +66,6 @@ def run(quick: bool) -> list[Figure]:
         ),
         Figure("hot_unit_deadlocks", deadlocks, "", 0),
         Figure("confirm_p99", confirms.p99_ms, "ms", CONFIRM_P99_MS_MAX, note=f"{OFFERED_PER_SECOND:.0f}/s offered"),
-        *with_past,
     ]  # fmt: skip
 
 

@@ -87,6 +87,25 @@ def _run(plan: Plan, statuses: set[str]) -> Outcome:
     return outcome
 
 
+def create_bodies(tenant: BenchTenant, count: int) -> list[list[str]]:
+    """Path, body and API key of so many creates of one tenant."""
+    kinds = [_create_body(region, model, tenant.ssh_key_id) for region in REGIONS for model in SLICE_MODELS]
+    return [["/api/v1/allocations", kinds[number % len(kinds)], tenant.api_key] for number in range(count)]
+
+
+def _create_body(region: str, model: str, ssh_key_id: str) -> str:
+    return json.dumps(
+        {
+            "sku": f"{model.lower()}.slice",
+            "gpus": 1,
+            "region": region,
+            "ssh_key_ids": [ssh_key_id],
+            "name": "benchmark",
+            "labels": {"team": "research"},
+        }
+    )
+
+
 def _given_requests(given: list[list[str]]) -> list[tuple[bytes, bytes]]:
     """The bytes before and after the key of each request."""
     return [
@@ -110,16 +129,7 @@ def _requests(tenants: list[dict[str, str]], kind: Kind) -> list[tuple[bytes, by
     for tenant in tenants:
         for region in REGIONS:
             for model in SLICE_MODELS:
-                body = json.dumps(
-                    {
-                        "sku": f"{model.lower()}.slice",
-                        "gpus": 1,
-                        "region": region,
-                        "ssh_key_ids": [tenant["ssh_key_id"]],
-                        "name": "benchmark",
-                        "labels": {"team": "research"},
-                    }
-                ).encode()
+                body = _create_body(region, model, tenant["ssh_key_id"]).encode()
                 head = (
                     f"POST /api/v1/allocations HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {tenant['api_key']}\r\n"
                     f"Content-Type: application/json\r\nContent-Length: {len(body)}{key_header}"

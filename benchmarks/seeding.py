@@ -126,13 +126,18 @@ def seed_operator(database_url: str) -> str:
 def empty_fleet(database_url: str) -> None:
     """Take every placement back, so that the next trial finds the fleet as the first did."""
     with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("update tenant_quotas set gpus_used = 0")
+        connection.execute("vacuum (analyze) tenant_quotas")
+    empty_tables(database_url)
+
+
+def empty_tables(database_url: str) -> None:
+    """As `empty_fleet`, for the tables that the bare rows are written to."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("truncate allocations, allocation_timeline, claims, operations, outbox")
         connection.execute(
             "update nodes set free_mask = (1::bigint << slot_count) - 1,"
             " fit_class = half_slots * 64 + slot_count - half_slots where free_mask <> (1::bigint << slot_count) - 1"
         )
-        connection.execute("update tenant_quotas set gpus_used = 0")
-        connection.execute(
-            "vacuum (analyze) nodes, tenant_quotas, allocations, claims, operations, outbox, allocation_timeline"
-        )
+        connection.execute("vacuum (analyze) nodes, allocations, claims, operations, outbox, allocation_timeline")
         connection.execute("checkpoint")

@@ -21,7 +21,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
     database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
-    database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
+    database_pool_size: int = Field(
+        8, ge=1, le=200, description="connections each process may hold, and half as many more for creates"
+    )
     database_reserve_size: int = Field(
         2,
         ge=1,

@@ -20,6 +20,7 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from orchestrator.database.calls import TRUSTED_IDLE_SECONDS, CallConnections, FunctionCall
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -34,7 +35,6 @@ from orchestrator.database.sqlstates import decode, is_loss
 from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded, SlotOverflow
 
-TRUSTED_IDLE_SECONDS = 1.0
 POOL_TIMEOUT_SECONDS = 10.0
 TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
 LINK: Mapping[str, int] = {
@@ -99,8 +99,11 @@ class Pools:
     release; that needs a reserve of two.
     """
 
-    def __init__(self, engine: AsyncEngine, reserve: AsyncEngine, pool_size: int, reserve_size: int) -> None:
+    def __init__(
+        self, engine: AsyncEngine, reserve: AsyncEngine, calls: CallConnections, pool_size: int, reserve_size: int
+    ) -> None:
         self._engine = engine
+        self.calls = calls
         self._reserve = reserve
         self._pool_size = pool_size
         self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
@@ -148,6 +151,7 @@ class Pools:
         """Close every connection."""
         await self._engine.dispose()
         await self._reserve.dispose()
+        await self.calls.close()
 
 
 class Database:
@@ -217,6 +221,17 @@ class Database:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 sent = True
                 yield Transaction(connection, self.response_version)
+        except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
+            raise self._meaning(error, committing=sent) from error
+
+    @asynccontextmanager
+    async def function_call(self) -> AsyncIterator[FunctionCall]:
+        """As `autocommit`, for a statement that returns one value, at a fraction of the cost. Never takes the reserve."""
+        sent = False
+        try:
+            async with self._pools.calls.call(POOL_TIMEOUT_SECONDS) as call:
+                sent = True
+                yield call
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=sent) from error
 
@@ -311,7 +326,12 @@ def connect_database(
         return engine
 
     engines = pool(pool_size), pool(reserve_size)
-    pools = Pools(*engines, pool_size, reserve_size)
+    calls = CallConnections(
+        url.replace("postgresql+psycopg://", "postgresql://", 1),
+        max(1, pool_size // 2),
+        {"options": options, "application_name": application, **LINK},
+    )
+    pools = Pools(*engines, calls, pool_size, reserve_size)
     for engine in engines:
         _ping_after_idling(engine, pools.note_loss)
     return Database(pools)

@@ -51,9 +51,9 @@ async def _place_batch(context: Context, requests: Sequence[PlacementRequest]) -
     quota_first = False
     for _ in range(TRIES_MAX):
         try:
-            async with context.database.autocommit() as tx:
+            async with context.database.function_call() as call:
                 reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
-                outcomes = await place_all(tx, requests, quota_first=quota_first)
+                outcomes = await place_all(call, requests, quota_first=quota_first)
             reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)
             return outcomes
         except QuotaMoved:

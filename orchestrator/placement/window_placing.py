@@ -62,9 +62,9 @@ async def _place(context: Context, request: PlacementRequest) -> PlacementOutcom
 
 async def _try(context: Context, request: PlacementRequest) -> PlacementOutcome:
     try:
-        async with context.database.autocommit() as tx:
+        async with context.database.function_call() as call:
             reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
-            outcome = await place_picked(tx, request, context.limits.reservation_retention_seconds)
+            outcome = await place_picked(call, request, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)
         return outcome
     except (QuotaMoved, TransactionConflict):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.api.calling import fresh, new_place, new_tenant
-from tests.support.shell import Shell, bare, deployment
 from tests.client.deployment import Deployment
+from tests.support.shell import Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 

@@ -16,9 +16,10 @@ import orjson
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
+from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.sqlstates import decode
-from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.database.transactions import Reading
 from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
@@ -74,16 +75,16 @@ class Room:
     free_gpus: int
 
 
-_ALONE = "select place_allocations(cast(:items as jsonb), :quota_first)"
+_ALONE = "select place_allocations(cast(%(items)s as jsonb), %(quota_first)s)"
 _TOGETHER = """
 with briefly as materialized (select shorten_lock_timeout() as waits)
-select place_allocations(cast(:items as jsonb), :quota_first) from briefly
+select place_allocations(cast(%(items)s as jsonb), %(quota_first)s) from briefly
 """
-_IN_WINDOW = "select place_in_window(cast(:item as jsonb))"
+_IN_WINDOW = "select place_in_window(cast(%(item)s as jsonb))"
 
 
 async def place_all(
-    tx: Transaction, requests: Sequence[PlacementRequest], *, quota_first: bool
+    call: FunctionCall, requests: Sequence[PlacementRequest], *, quota_first: bool
 ) -> list[PlacementOutcome]:
     """Place a batch; return one outcome per request, in input order.
 
@@ -91,12 +92,12 @@ async def place_all(
     for such a lock only briefly.
     """
     items = [_item(n, request) for n, request in enumerate(requests)]
-    decoded = await _call(tx, _TOGETHER if len(requests) > 1 else _ALONE, {"items": items}, quota_first=quota_first)
+    decoded = await _call(call, _TOGETHER if len(requests) > 1 else _ALONE, {"items": items}, quota_first=quota_first)
     return [decoded[n] for n in range(len(requests))]
 
 
 async def place_picked(
-    tx: Transaction, request: PlacementRequest, reservation_retire_seconds: float
+    call: FunctionCall, request: PlacementRequest, reservation_retire_seconds: float
 ) -> PlacementOutcome:
     """Place one request on its pick. Expires overdue holds that occupy these slots, in the same transaction (P5).
 
@@ -108,23 +109,23 @@ async def place_picked(
         "mask": request.pick.mask,
         "reservation_retire_seconds": reservation_retire_seconds,
     }
-    return (await _call(tx, _IN_WINDOW, {"item": item}))[0]
+    return (await _call(call, _IN_WINDOW, {"item": item}))[0]
 
 
 async def _call(
-    tx: Transaction, statement: str, given: Mapping[str, object], **parameters: object
+    call: FunctionCall, statement: str, given: Mapping[str, object], **parameters: object
 ) -> dict[int, PlacementOutcome]:
     """Outcome by the item's number."""
     packed = {name: orjson.dumps(value).decode() for name, value in given.items()}
     try:
-        result = await tx.execute(statement, {**packed, **parameters})
+        outcomes = await call.value(statement, {**packed, **parameters})
     except sqlalchemy.exc.DBAPIError as error:
         match decode(error):
             case RivalCommitted(quota=True):
                 raise QuotaMoved from error
             case _:
                 raise
-    return {int(outcome["n"]): _decode(outcome) for outcome in result.scalar_one()}
+    return {int(outcome["n"]): _decode(outcome) for outcome in outcomes}
 
 
 def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:

@@ -1,4 +1,4 @@
-"""Many nodes in one process, each a real mTLS long poll, as agents do: `python -m benchmarks.waiting_nodes`.
+"""Many nodes in one process, each a real mTLS long poll, as agents do: `python -m benchmarks.node_api.waiting_nodes`.
 
 Reads its plan as one line of JSON; when all tasks have arrived writes JSON: task id -> wall clock at arrival (seconds).
 """

@@ -1,6 +1,6 @@
 """Subscribers of the feed: cheap, because they share the machine with what is measured.
 
-Their own process (`python -m benchmarks.feed_readers`, `Plan` as JSON on standard input). It prints `ready` when every stream
+Their own process (`python -m benchmarks.log.feed_readers`, `Plan` as JSON on standard input). It prints `ready` when every stream
 has begun, and its `Arrivals` as JSON when each has received the last version. Both clocks are the system's monotonic one.
 """
 

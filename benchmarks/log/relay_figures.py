@@ -1,4 +1,4 @@
-"""Runs the relay's own benchmark (`benchmarks/relay.py`) and reads its figures."""
+"""Runs the relay's own benchmark (`benchmarks/log/relay.py`) and reads its figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from benchmarks.figures import Figure
-from benchmarks.relay import LATENCY_MS_MAX, RATIO_MIN
+from benchmarks.log.relay import LATENCY_MS_MAX, RATIO_MIN
 
 RUN_SECONDS_MAX = 600.0
 
@@ -16,7 +16,7 @@ def run(quick: bool) -> list[Figure]:
     """Relay events/s over raw durable JetStream, and the time from commit to delivery. It has one size, quick or not."""
     del quick
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.relay"],
+        [sys.executable, "-m", "benchmarks.log.relay"],
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ from worker.metering.meter import make_consumer
 
 EVENTS = 60_000
 EVENTS_PER_SECOND_MIN = 2_000
-LIVES = """
+HISTORIES = """
 insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)
 select e.kind, clock_timestamp(), l.id, t.id, 'allocations/' || l.id,
        jsonb_build_object('allocation_id', l.id, 'sku', s.name, 'shape', s.shape, 'gpus', 1 + l.n %% 8, 'region', 'r',
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Figure]:
     with bench() as servers:
         url, _ = servers.fleet(1)
         with psycopg.connect(url, autocommit=True) as database:
-            database.execute(LIVES, (events // 6,))
+            database.execute(HISTORIES, (events // 6,))
             while database.execute("select log_advance(5000)").fetchone() != (0,):
                 pass
             head = _one(database, "select version from log_head")

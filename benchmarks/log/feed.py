@@ -12,9 +12,9 @@ from typing import IO, cast
 
 import psycopg
 
-from benchmarks.feed_readers import Arrivals, Plan
 from benchmarks.figures import Figure, percentile
-from benchmarks.relay import FILL
+from benchmarks.log.feed_readers import Arrivals, Plan
+from benchmarks.log.relay import FILL
 from benchmarks.running import Bench, bench, memory_megabytes
 from benchmarks.seeding import seed_operator
 from berth.local.processes import ChildProcess
@@ -65,7 +65,7 @@ class _Readers:
     """The process of the subscribers."""
 
     def __init__(self, plan: Plan) -> None:
-        command = [sys.executable, "-m", "benchmarks.feed_readers"]
+        command = [sys.executable, "-m", "benchmarks.log.feed_readers"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with cast(IO[str], self._process.stdin) as asked:
             json.dump(asdict(plan), asked)

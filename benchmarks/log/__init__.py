@@ -1,0 +1,1 @@
+"""Benchmarks of the log: key-value commits, feed, metering, relay."""

@@ -1,0 +1,100 @@
+"""Calls of SQL functions that are each a whole transaction, over psycopg without SQLAlchemy.
+
+A call costs one round trip. Through SQLAlchemy's engine it costs three to six times as much: switching the connection to
+autocommit and back, greenlets and result objects (docs/reference/performance.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import psycopg
+import sqlalchemy.exc
+from psycopg.pq import TransactionStatus
+from psycopg.types.json import set_json_loads
+
+TRUSTED_IDLE_SECONDS = 1.0
+"""A connection that was idle for longer is tested before use; a test each time would cost every call a round trip."""
+
+
+class FunctionCall:
+    """One call: exactly one statement, its own transaction."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+
+    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+        """The single value that the statement returns. Raises `DBAPIError`, as SQLAlchemy does for its own connections."""
+        try:
+            row = await (await self._connection.execute(statement.encode(), parameters)).fetchone()
+        except psycopg.Error as error:
+            raise wrapped(error, lost=self._connection.closed) from error
+        assert row is not None, "the statement returns one row"
+        return row[0]
+
+
+def wrapped(error: psycopg.Error, *, lost: bool) -> sqlalchemy.exc.DBAPIError:
+    """The error as SQLAlchemy raises it. Its statement is left out: the parameters hold what tenants wrote."""
+    return sqlalchemy.exc.DBAPIError(None, None, error, hide_parameters=True, connection_invalidated=lost)
+
+
+class CallConnections:
+    """At most `size` connections in autocommit mode, made when needed; the one used last is used next."""
+
+    def __init__(self, url: str, size: int, settings: Mapping[str, Any]) -> None:
+        self._url = url
+        self._settings = settings
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[tuple[float, psycopg.AsyncConnection[Any]]] = []
+
+    @asynccontextmanager
+    async def call(self, timeout_seconds: float) -> AsyncIterator[FunctionCall]:
+        """A call. Raises SQLAlchemy's `TimeoutError` if no connection is free in time, `DBAPIError` if none can be made."""
+        try:
+            async with asyncio.timeout(timeout_seconds if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError:
+            raise sqlalchemy.exc.TimeoutError("every connection for calls is in use") from None
+        try:
+            connection = await self._usable()
+            try:
+                yield FunctionCall(connection)
+            finally:
+                # After a cancellation or a loss the session may still be busy; it ends with its connection.
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append((time.monotonic(), connection))
+                else:
+                    await connection.close()
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            await self._idle.pop()[1].close()
+
+    async def _usable(self) -> psycopg.AsyncConnection[Any]:
+        while self._idle:
+            returned_at, connection = self._idle.pop()
+            if time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS or await _answers(connection):
+                return connection
+            await connection.close()
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._settings)
+        except psycopg.Error as error:
+            raise wrapped(error, lost=True) from error
+        set_json_loads(orjson.loads, connection)
+        return connection
+
+
+async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
+    try:
+        await connection.execute("")
+    except psycopg.Error:
+        return False
+    return True
