@@ -1,5 +1,5 @@
 -- The one door. Null if the reservation is not as the caller locked it. `p_judged_at` is the clock by which the caller
--- judged, after its locks: whoever replays the log judges by it too.
+-- judged, after its locks; a replay of the log judges by it too.
 create or replace function advance_reservation(
     p_id uuid, p_from text, p_row_version bigint, p_to text, p_event_type text, p_payload jsonb, p_judged_at timestamptz,
     p_retention_seconds float8, p_operation_key text, p_request_id text

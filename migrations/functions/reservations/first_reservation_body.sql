@@ -1,4 +1,4 @@
--- What its holder was told first, however far it has come since.
+-- The body of the response to the hold, whatever state the reservation has reached since.
 create or replace function first_reservation_body(r reservations) returns json language plpgsql stable as $$
 begin
     r.state := 'hold';
