@@ -64,4 +64,4 @@ create index claims_held on claims (node_id) where closed_at is null and owner_k
 create trigger claim_blocked after update of waits_for on claims for each row
     when (new.node_id is not null and coalesce(old.waits_for in ('operator', 'force_release'), false)
                                       is distinct from coalesce(new.waits_for in ('operator', 'force_release'), false))
-    execute function outgrow_blocked_claim();
+    execute function bump_node_version();

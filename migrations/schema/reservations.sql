@@ -15,7 +15,7 @@ create table resources (
 ) with (fillfactor = 70);
 comment on table resources is 'Resources that operators register: a licence seat, an address, a partition.';
 comment on column resources.unit is 'Its only unit.';
-comment on column resources.row_version is 'Rises also by the steps that a reservation takes by time (bump in outgrow_claim).';
+comment on column resources.row_version is 'Rises also by the steps that a reservation takes by time (bump_row_versions).';
 
 create table reservations (
     id                    uuid primary key,

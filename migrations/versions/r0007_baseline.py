@@ -18,7 +18,7 @@ PARTS = (
 # Functions that a trigger or an insert of these files calls, created first; the loader applies all others afterwards.
 CALLED = (
     "count_operations", "count_reservations", "count_resources", "forget_live_rows", "keep_price", "log_extend",
-    "look_at_opened", "open_balance", "outgrow_blocked_claim", "postgres_leader_id", "refuse_change",
+    "look_at_opened", "open_balance", "bump_node_version", "postgres_leader_id", "refuse_change",
     "refuse_illegal_reservation", "refuse_illegal_transition", "refuse_initial_reservation", "refuse_initial_state",
     "refuse_reopening", "settle_lines",
 )  # fmt: skip

@@ -29,6 +29,13 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The reservation is cancelled or expired, by this request or before it. `body` is the 200 response."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overdue:
     """The hold's deadline has passed, by the clock after its lock. Nothing was written."""
 
@@ -49,4 +56,5 @@ class TurnedOver:
 
 HoldOutcome = Held | StoredResponse | NoRoom | TryAgain | Problem
 ConfirmOutcome = Confirmed | StoredResponse | Overdue | Missing | TryAgain | Problem
+CancelOutcome = Cancelled | StoredResponse | Missing | TryAgain | Problem
 TurnOverOutcome = TurnedOver | StaleCatalogue | Problem

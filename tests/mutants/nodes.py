@@ -25,7 +25,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a blocked claim leaves the node's version",
         "nodes",
-        "migrations/functions/reservations/outgrow_blocked_claim.sql",
+        "migrations/functions/reservations/bump_node_version.sql",
         "set row_version = row_version + 1 where id = new.node_id",
         "set row_version = row_version where id = new.node_id",
         (("tests/schema/test_triggers.py::test_a_claim_that_becomes_blocked_or_free_of_it_changes_its_nodes_version"),),

@@ -17,9 +17,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a reservation is cancelled whatever its tenant",
         "reservations",
-        "orchestrator/reservations/store/reservations.py",
-        ("select from reservations where id = :id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)"),
-        "select from reservations where id = :id and (cast(:tenant_id as uuid) is null or true)",
+        "migrations/functions/reservations/lock_reservation.sql",
+        "where r.id = p_id and (p_tenant is null or r.tenant_id = p_tenant) for no key update",
+        "where r.id = p_id and (p_tenant is null or true) for no key update",
         (foreign("POST /api/v1/reservations/{reservation_id}/cancel"),),
     ),
     Mutant(
@@ -115,7 +115,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a hold is evaluated by the clock before its locks",
         "reservations",
-        "migrations/functions/reservations/judge_hold.sql",
+        "migrations/functions/holds/judge_hold.sql",
         ("stamp := clock_timestamp();\n    answer := refuse_window("),
         ("stamp := statement_timestamp();\n    answer := refuse_window("),
         ("tests/reservations/test_clock_after_locks.py",),
@@ -123,7 +123,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a hold of chosen GPUs is evaluated by the clock before its nodes' locks",
         "reservations",
-        "migrations/functions/reservations/judge_hold.sql",
+        "migrations/functions/holds/judge_hold.sql",
         ("stamp := clock_timestamp();                      -- it may"),
         ("-- it may"),
         ("tests/reservations/test_clock_after_locks.py",),

@@ -36,7 +36,7 @@ begin
     made.id := uuidv7();
     busy := exists (select from claims o where o.node_id = claim.node_id and o.closed_at is null and o.occupied
                     and o.units && claim.units);
-    perform outgrow_claim(claim.node_id, null);
+    perform bump_row_versions(claim.node_id, null);
     update claims set owner_kind = 'allocation', owner_id = made.id, fence = nextval('fences'), occupied = not busy,
                       occupied_from = case when not busy then item.judged_at end
     where id = claim.id returning * into claim;

@@ -23,7 +23,7 @@ with asked as materialized (
     from asked a
     where r.id = a.id and r.state = p_from and r.row_version = a.row_version
     returning r as reservation, a.event, a.operation_key, a.request_id
-), told as (
+), event as (
     insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     select m.event, p_event_type, (m.reservation).correlation_id, (m.reservation).tenant_id,
            'reservations/' || (m.reservation).id, m.operation_key, m.request_id,

@@ -12,7 +12,7 @@ begin
             returning node_id, resource_id
         ) select node_id, resource_id from closed order by node_id, resource_id
     loop
-        perform outgrow_claim(gone.node_id, gone.resource_id);
+        perform bump_row_versions(gone.node_id, gone.resource_id);
         if gone.node_id is distinct from last_node then
             perform refresh_node_fit(gone.node_id);
             last_node := gone.node_id;

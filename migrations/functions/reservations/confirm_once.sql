@@ -15,7 +15,7 @@ begin
     values (p_tenant, p_key, p_fingerprint, true, clock_timestamp() + make_interval(secs => p_retire_seconds))
     on conflict do nothing;
     if not found then
-        return coalesce(told_before(p_tenant, p_key), '{"outcome": "in_progress"}');
+        return coalesce(stored_response(p_tenant, p_key), '{"outcome": "in_progress"}');
     end if;
     answer := standing_answer(p_tenant, p_key);
     if answer is null and p_together then

@@ -1,4 +1,4 @@
--- The body of a hold's first response, whatever its state is now.
+-- The body of the response to the hold, whatever state the reservation has reached since.
 create or replace function first_reservation_body(r reservations) returns json language plpgsql stable as $$
 begin
     r.state := 'hold';

@@ -16,7 +16,7 @@ begin
                   and p_mask >> s.slot_index & 1 = 1) then
         return false;
     end if;
-    perform outgrow_claim(old.node_id, null);
+    perform bump_row_versions(old.node_id, null);
     update claims set node_id = p_node, units = mask_to_units(node_.unit_base, p_mask), fence = nextval('fences')
     where id = p_claim returning * into moved;
     perform refresh_node_fit(old.node_id);

@@ -1,4 +1,4 @@
--- The reservation in responses. The versions are those of its events in the log; null: not sequenced yet.
+-- A reservation as clients read it. The versions are those of its events in the log; null: not sequenced yet.
 create or replace function reservation_body(r reservations, p_created bigint, p_released bigint, p_result text)
 returns json language sql stable as $$
     select json_build_object('reservation_id', r.id, 'tenant_id', r.tenant_id, 'holder_id', r.holder_id, 'status', r.state,

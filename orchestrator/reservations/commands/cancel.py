@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import assert_never
 from uuid import UUID
 
-from orchestrator.audit import store as audit
-from orchestrator.database.transactions import Transaction
-from orchestrator.operations.execution import Context, Done, run_once
-from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import InvalidState
-from orchestrator.reservations.refusals import HolderMismatch
-from orchestrator.reservations.states import ReservationState, WriteResult
-from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
-from orchestrator.reservations.store.rows import read_reservation, why_missing
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.transactions import TransactionConflict
+from orchestrator.operations.execution import TRIES_MAX, Context, remembered
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Answer, Operation, replay
+from orchestrator.problems import Overloaded, Problem
+from orchestrator.reservations.outcomes import Cancelled, CancelOutcome, Missing
+from orchestrator.reservations.store.cancelling import Cancel, cancel_once
+from orchestrator.reservations.store.rows import why_missing
 from orchestrator.tenants.principals import Actor, ActorKind
-
-_ENDED_UNUSED = frozenset({ReservationState.CANCELLED, ReservationState.EXPIRED})
 
 
 async def cancel_reservation(
@@ -26,32 +25,44 @@ async def cancel_reservation(
     An operator's cancel is audited, and its event contains the operator's id. Refusals, stored with the key:
     `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, and `InvalidState` if it was consumed or its window ended.
     """
-    by_operator = actor.kind is ActorKind.ADMIN
+    cancel = Cancel(operation, actor, tenant_id, reservation_id, holder_id)
 
-    async def effect(tx: Transaction) -> Done:
-        subject = await lock_reservation(tx, reservation_id, tenant_id)
-        if subject is None:
-            raise await why_missing(tx, reservation_id, context.limits.shard)
-        if subject.holder_id != holder_id:
-            raise HolderMismatch.of_reservation()
-        if not subject.live and subject.state not in _ENDED_UNUSED:
-            raise InvalidState(
-                f"the reservation is {subject.state}; only a hold or a confirmed window can be cancelled",
-                state=subject.state,
-            )
-        result = WriteResult.OK if subject.live and not subject.overdue else WriteResult.NOOP
-        if subject.live:
-            change = ReservationChange(
-                ReservationState.EXPIRED if subject.overdue else ReservationState.CANCELLED,
-                context.limits.reservation_retention_seconds,
-                payload={"actor_id": actor.id} if by_operator else {},
-                operation_key=operation.key,
-                request_id=operation.request_id,
-            )
-            await advance_reservation_if(tx, subject, change, actor)
-        if by_operator:
-            await audit.record(tx, actor, "reservation.cancel", subject.name, {"result": result}, operation.request_id)
-        body = await read_reservation(tx, reservation_id, None, result)
-        return Done(200, body, reservation_id, code=result)
+    async def run() -> Answer:
+        try:
+            return await _cancel(context, cancel)
+        except Problem as refusal:
+            return await remembered(context, operation, refusal, None if actor.kind is ActorKind.ADMIN else tenant_id)
 
-    return await run_once(context, operation, effect, None if by_operator else tenant_id)
+    return await run() if context.gate is None else await context.gate.answer(operation, run)
+
+
+async def _cancel(context: Context, cancel: Cancel) -> Answer:
+    """Try a bounded number of times. Raises its refusal."""
+    for _ in range(TRIES_MAX):
+        outcome = await _try_once(context, cancel)
+        match outcome:
+            case Cancelled(body):
+                return Answer(200, body, kept_seconds=cancel.operation.retention_seconds)
+            case StoredResponse():
+                return replay(cancel.operation, outcome)
+            case Missing():
+                async with context.database.read_one() as reading:
+                    raise await why_missing(reading, cancel.reservation_id, context.limits.shard)
+            case TryAgain():
+                continue
+            case Problem():
+                raise outcome
+            case _:
+                assert_never(outcome)
+    raise Overloaded("concurrent requests for the same objects kept this one from running; retry with the same key")
+
+
+async def _try_once(context: Context, cancel: Cancel) -> CancelOutcome:
+    try:
+        async with context.database.autocommit() as tx:
+            reach(CrashPoint.CANCEL_RESERVATION_BEFORE_COMMIT)
+            outcome = await cancel_once(tx, cancel, context.limits.reservation_retention_seconds)
+        reach(CrashPoint.CANCEL_RESERVATION_AFTER_COMMIT)
+        return outcome
+    except TransactionConflict:
+        return TryAgain()

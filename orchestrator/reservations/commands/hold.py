@@ -6,6 +6,7 @@ refuse takes no lock. Its refusal is stored in a second transaction (DESIGN §6)
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,14 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, store_refusals_of
+from orchestrator.operations.execution import (
+    TRIES_MAX,
+    Context,
+    Deferred,
+    Result,
+    remembered,
+    store_refusals_of,
+)
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store.operations import Answer, replay
@@ -28,7 +36,7 @@ from orchestrator.placement.store.placing import find_free_capacity
 from orchestrator.placement.store.windows import find_room
 from orchestrator.placement.windows import Pick
 from orchestrator.problems import Invalid, OperationInProgress, Problem, QuotaExceeded, SlotOverflow
-from orchestrator.reservations.hold_requests import HoldRequest, bounds_of, require_bounds, resolve
+from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest, bounds_of, require_bounds, resolve
 from orchestrator.reservations.outcomes import Held, HoldOutcome
 from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.refusals import (
@@ -54,7 +62,8 @@ BATCH_FAILURES = (
 )
 """Errors that one item of a batch can cause: each item is then tried alone."""
 BATCH_TRIES_MAX = 2
-"""How often a batch is tried, without the items whose quota is locked, before each item is tried alone."""
+"""How often a batch is tried, the second time without the items that are settled or whose quota is locked, before each of
+the rest is tried alone."""
 
 
 async def hold_resources(
@@ -67,12 +76,12 @@ async def hold_resources(
     `ReservationTableFull`, `ExpirationIndexFull`, `Forbidden`, `OperationInProgress`, and what `Database` raises.
 
     One transaction tries the list; items are independent. What it does not settle (locked units, no room at the first
-    attempt, a quota) is `Deferred`. Keys within the list must be distinct per tenant. Raises `DatabaseUnavailable` or
-    `OutcomeUnknown` for the list as a whole.
+    attempt, a quota) is `Deferred`. Keys within the list must be distinct per tenant. Raises
+    `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
     """
     results: list[Result | None] = [None] * len(requests)
     targets: dict[int, HoldTarget] = {}
-    if len(requests) > 1:
+    if len(requests) > 1 or _picked_by_batch(requests[0]):
         for index, request in enumerate(requests):
             if request.hold.template is not None:
                 continue  # its SSH keys are checked first, alone
@@ -90,31 +99,45 @@ async def hold_resources(
     ]
 
 
+def _picked_by_batch(request: HoldRequest) -> bool:
+    """Whether a batch picks the nodes of this hold in its window; alone that takes several calls."""
+    windowed = request.hold.starts_at is not None or request.hold.ends_at is not None
+    return windowed and isinstance(request.wanted, GpuRequest) and request.wanted.count == 1
+
+
 async def _try_batch(context: Context, holds: Sequence[tuple[Hold, HoldTarget]]) -> list[HoldOutcome]:
-    """One outcome per hold; `TryAgain` where the batch failed, and for holds whose quota another transaction holds."""
+    """One outcome per hold; `TryAgain` where the batch failed, and for holds whose node or quota another transaction holds.
+
+    Holds whose node was locked are tried a second time: nodes are locked for a call. A hold of a window then takes any node.
+    """
     outcomes: list[HoldOutcome] = [TryAgain()] * len(holds)
-    batch = list(range(len(holds)))
+    batch = dict(enumerate(holds))
     for _ in range(BATCH_TRIES_MAX):
-        if len(batch) < 2:
+        if not batch:
             break
         try:
             async with context.database.autocommit() as tx:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-                together = await hold_together(tx, [holds[n] for n in batch], bounds_of(context.limits))
+                together = await hold_together(tx, list(batch.values()), bounds_of(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
         except OperationInProgress:
             async with context.database.autocommit() as tx:
-                locked = await find_locked_quotas(tx, {holds[n][0].tenant_id for n in batch})
+                locked = await find_locked_quotas(tx, {hold.tenant_id for hold, _ in batch.values()})
             if not locked:
                 break
-            batch = [n for n in batch if holds[n][0].tenant_id not in locked]
+            batch = {n: held for n, held in batch.items() if held[0].tenant_id not in locked}
         except BATCH_FAILURES:
             break
         else:
             for n, outcome in zip(batch, together, strict=True):
                 outcomes[n] = outcome
-            break
+            batch = {n: _outrun(*holds[n]) for n in batch if isinstance(outcomes[n], TryAgain)}
     return outcomes
+
+
+def _outrun(hold: Hold, target: HoldTarget) -> tuple[Hold, HoldTarget]:
+    """The hold for its second try in a batch: not only on the best node, which another transaction had locked."""
+    return hold, replace(target, spread=random.randrange(1, 2**31)) if isinstance(target, AdmittedGpus) else target
 
 
 def _settle(hold: Hold, outcome: HoldOutcome) -> Result | None:

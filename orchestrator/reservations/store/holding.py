@@ -60,13 +60,15 @@ select case when left_rows >= :far_rows then hold_together(cast(:item as jsonb))
 class AdmittedGpus:
     """`count` times the units of a SKU. `wait`: wait for locked nodes instead of skipping them.
 
-    `picks`: nodes and slots that are free in the window; no others are tried.
+    `picks`: nodes and slots that are free in the window; no others are tried. `spread`: where a batch picks, 0 picks the best
+    node, a random number any node that serves, after a lost race.
     """
 
     units: AdmittedUnits
     count: int
     wait: bool = False
     picks: tuple[Pick, ...] | None = None
+    spread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ async def hold_together(
     tx: Transaction, holds: Sequence[tuple[Hold, HoldTarget]], bounds: HoldBounds
 ) -> list[HoldOutcome]:
     """Hold a batch; return one outcome per hold, in input order. What would wait for a lock is `TryAgain`.
+
+    Nodes for holds of a window are picked for the whole batch; a pool's claims are read once.
 
     Near the bound of a table every item is `TryAgain`. Raises what `hold_once` raises, for the batch as a whole, and
     `OperationInProgress` soon if another transaction holds a key or quota of the batch.
@@ -224,6 +228,7 @@ def _sku_item(target: AdmittedGpus) -> dict[str, Any]:
         "lows": [choice.low for choice in choices],
         "highs": [choice.high for choice in choices],
         "wait": target.wait,
+        "spread": target.spread,
     }
 
 

@@ -1,8 +1,7 @@
 """SQL that locks a reservation, and the only function that changes its state (DESIGN §4, §5).
 
 Lock order: nodes by id, resources by id, the reservation, its claims; quota last. A transaction with a `ReservationSubject`
-holds all of these locks (`lock_reservation`), or that of the reservation alone (`lock_reservation_alone`), which is enough for
-changes that leave its claims as they are.
+holds all of these locks (`lock_reservation`).
 """
 
 from __future__ import annotations
@@ -89,64 +88,31 @@ _EVENTS = {
     ReservationState.CONSUMED: EventType.RESERVATION_CONSUMED,
     ReservationState.RELEASED: EventType.RESERVATION_RELEASED,
 }
-_LOCK_NODES = """
-select id from nodes where id in (select node_id from claims where owner_id = :id and closed_at is null and node_id is not null)
-order by id for no key update
-"""
-_LOCK_RESOURCES = """
-select id from resources
-where id in (select resource_id from claims where owner_id = :id and closed_at is null and resource_id is not null)
-order by id for no key update
-"""
-# Two statements, so that the clock is read after the lock: a single statement would read it before its wait (TRAPS).
-_LOCK = """
-select from reservations where id = :id and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)
-for no key update
-"""
-_READ = """
-select id, tenant_id, holder_id, state, row_version, starts_at, ends_at, expires_at, gpus_held, sku,
-       template, correlation_id,
-       clock_timestamp() as clock,
-       array(select distinct node_id from claims where owner_id = r.id and closed_at is null and node_id is not null) as nodes,
-       array(select distinct resource_id from claims where owner_id = r.id and closed_at is null and resource_id is not null)
-           as seats
-from reservations r where id = :id
-"""
+_LOCK = "select * from lock_reservation(:id, cast(:tenant_id as uuid))"
 _ADVANCE = """
 select row_version, case cast(:to_state as text) when 'confirmed' then confirmed_event else ended_event end as event_id
 from advance_reservations(array[cast(:id as uuid)], :from_state, array[cast(:row_version as bigint)], :to_state, :event_type,
                           cast(:payload as jsonb), :judged_at, cast(:retention_seconds as float8),
                           array[cast(:operation_key as text)], array[cast(:request_id as text)])
 """
-_NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
-_RETURN_QUOTA = """
-update tenant_quotas set gpus_used = gpus_used - :gpus, row_version = row_version + 1 where tenant_id = :tenant_id
+_END = """
+select row_version, ended_event as event_id
+from end_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
+                     cast(:retention_seconds as float8), cast(:operation_key as text), cast(:request_id as text))
 """
+_NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
 
 
 async def lock_reservation(tx: Transaction, reservation_id: UUID, tenant_id: UUID | None) -> ReservationSubject | None:
-    """Lock its nodes and resources, then the reservation. None if there is no such reservation (of that tenant, if given)."""
-    nodes = set((await tx.execute(_LOCK_NODES, {"id": reservation_id})).scalars())
-    seats = set((await tx.execute(_LOCK_RESOURCES, {"id": reservation_id})).scalars())
-    return await _lock(tx, reservation_id, tenant_id, nodes, seats)
+    """Lock its nodes and resources, then the reservation. None if there is no such reservation (of that tenant, if given).
 
-
-async def lock_reservation_alone(
-    tx: Transaction, reservation_id: UUID, tenant_id: UUID | None
-) -> ReservationSubject | None:
-    """Lock the reservation without its nodes and resources, for changes that leave its claims as they are."""
-    return await _lock(tx, reservation_id, tenant_id, None, None)
-
-
-async def _lock(
-    tx: Transaction, reservation_id: UUID, tenant_id: UUID | None, nodes: set[UUID] | None, seats: set[str] | None
-) -> ReservationSubject | None:
-    own = {"id": reservation_id, "tenant_id": tenant_id}
-    if (await tx.execute(_LOCK, own)).first() is None:
+    Raises `TransactionConflict` if its claims moved meanwhile.
+    """
+    row = (await tx.execute(_LOCK, {"id": reservation_id, "tenant_id": tenant_id})).one_or_none()
+    if row is None:
         return None
-    values = dict((await tx.execute(_READ, {"id": reservation_id})).one()._mapping)
-    held_nodes, held_seats = set(values.pop("nodes")), set(values.pop("seats"))
-    if nodes is not None and seats is not None and not (held_nodes <= nodes and held_seats <= seats):
+    values = dict(row._mapping)
+    if values.pop("moved"):
         raise TransactionConflict("the reservation's claims moved meanwhile")
     return ReservationSubject(**{**values, "state": ReservationState(values["state"])})
 
@@ -169,8 +135,9 @@ async def advance_reservation_if(
     if change.failure is not None:
         event, failure = EventType.RESERVATION_FAILED, dict(zip(("code", "detail"), change.failure, strict=True))
         await tx.execute(_NOTE_FAILURE, {"id": subject.id, **failure})
+    ends = change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over
     moved = await tx.execute(
-        _ADVANCE,
+        _END if ends else _ADVANCE,
         {
             "id": subject.id,
             "from_state": subject.state.value,
@@ -191,9 +158,5 @@ async def advance_reservation_if(
         raise TransactionConflict("the reservation changed although it was locked")
     if change.operation_key is not None:
         tx.operation_event = row.event_id
-    if change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over:
-        await tx.execute("select close_reservation_claims(:id)", {"id": subject.id})
-        if subject.gpus_held:
-            await tx.execute(_RETURN_QUOTA, {"gpus": subject.gpus_held, "tenant_id": subject.tenant_id})
     row_version: int = row.row_version
     return row_version

@@ -1,7 +1,7 @@
 """SQL for resources (nodes, slots, registered ones) and their states, derived from claims (docs/reference/reservations.md).
 
 `row_version` grows with every change of a resource's state, also with those that only time causes: each step that an open
-claim made by time alone adds one to the stored value, if nothing occupies its units (`outgrow_claim`).
+claim made by time alone adds one to the stored value, if nothing occupies its units (`bump_row_versions`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ begin
         sku text, gpus integer, region text, quantity integer, pool_id integer, shape text, classes smallint[],
         lows smallint[], highs smallint[], wait boolean, picks jsonb, together boolean);
     item.together := coalesce(item.together, false);
-    answer := told_before(item.tenant_id, item.key);
+    answer := stored_response(item.tenant_id, item.key);
     if answer is not null then
         return answer;
     end if;
@@ -45,7 +45,7 @@ begin
             clock_timestamp() + make_interval(secs => item.retire_seconds))
     on conflict do nothing;
     if not found then
-        return coalesce(told_before(item.tenant_id, item.key), '{"outcome": "in_progress"}');
+        return coalesce(stored_response(item.tenant_id, item.key), '{"outcome": "in_progress"}');
     end if;
     if lock_hold(item, before.lock_nodes, before.lock_resources, before.due) then
         judged := judge_hold(item, before.due, before.lock_nodes, before.lock_resources);

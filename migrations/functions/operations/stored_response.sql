@@ -1,5 +1,5 @@
--- The stored response of a hold's key, if there is one.
-create or replace function told_before(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
+-- The response that is stored under a key, or that of the creation that was made under it; null: none.
+create or replace function stored_response(p_scope uuid, p_key text) returns jsonb language plpgsql stable set enable_seqscan = off as $$
 declare
     stored record;
 begin

@@ -1,5 +1,5 @@
--- The owners of a right to some of these units in that window, or possible occupants although it begins now. `overdue`: a
--- hold past its deadline, which the command that needs the units may expire.
+-- Owners of claims on these units in that window, or of claims that may still occupy them although it begins now. `overdue`: a
+-- hold past its deadline, which a transaction that needs its units may end.
 create or replace function rivals_for(p_nodes uuid[], p_resources text[], p_units int8multirange, p_window tstzrange, p_now timestamptz)
 returns table (owner_kind text, owner_id uuid, tenant_id uuid, overdue boolean) language sql stable as $$
     select distinct c.owner_kind, c.owner_id, c.tenant_id, coalesce(r.state = 'hold' and r.expires_at <= p_now, false)

@@ -1,0 +1,1 @@
+"""Benchmarks of reservations under load: holds of future windows, and many clients on one node."""

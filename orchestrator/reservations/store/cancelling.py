@@ -1,0 +1,74 @@
+"""SQL that cancels a reservation under its operation key, in one call: its nodes are locked for that call alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Operation
+from orchestrator.problems import InvalidState, OperationInProgress
+from orchestrator.reservations.outcomes import Cancelled, CancelOutcome, Missing
+from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.tenants.principals import Actor, ActorKind
+
+_CANCEL = """
+select cancel_once(:scope, :key, :fingerprint, :retire_seconds, :tenant_id, :id, :holder_id, :actor_kind,
+                   cast(:actor_id as text), cast(:request_id as text), :retention_seconds)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A request of the holder or of an operator to cancel a reservation of the tenant."""
+
+    operation: Operation
+    actor: Actor
+    tenant_id: UUID
+    reservation_id: UUID
+    holder_id: str
+
+
+async def cancel_once(tx: Transaction, cancel: Cancel, retention_seconds: float) -> CancelOutcome:
+    """Cancel one reservation, evaluated by the clock after its locks. Any outcome but `Cancelled` leaves nothing behind."""
+    operation, actor = cancel.operation, cancel.actor
+    values = {
+        "scope": operation.scope,
+        "key": operation.key,
+        "fingerprint": operation.fingerprint,
+        "retire_seconds": operation.retention_seconds,
+        "tenant_id": cancel.tenant_id,
+        "id": cancel.reservation_id,
+        "holder_id": cancel.holder_id,
+        "actor_kind": actor.kind.value,
+        "actor_id": actor.id if actor.kind is ActorKind.ADMIN else None,
+        "request_id": operation.request_id,
+        "retention_seconds": retention_seconds,
+    }
+    return _decode((await tx.execute(_CANCEL, values)).scalar_one())
+
+
+def _decode(outcome: Mapping[str, Any]) -> CancelOutcome:
+    match outcome["outcome"]:
+        case "ok" | "noop":
+            return Cancelled(outcome["body"])
+        case "existing":
+            return StoredResponse.decode(outcome)
+        case "missing":
+            return Missing()
+        case "again":
+            return TryAgain()
+        case "holder":
+            return HolderMismatch.of_reservation()
+        case "state":
+            state = outcome["state"]
+            return InvalidState(
+                f"the reservation is {state}; only a hold or a confirmed window can be cancelled", state=state
+            )
+        case "in_progress":
+            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
+        case word:
+            raise ValueError(f"{word} is not an outcome of a cancel")
