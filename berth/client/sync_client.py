@@ -239,6 +239,7 @@ class Client:
     get_allocation = _now(tenants.get_allocation)
     get_timeline = _now(tenants.get_timeline)
     iterate_timeline = _each(tenants.get_timeline)
+    update_allocation = _now(tenants.update_allocation)
     release_allocation = _now(tenants.release_allocation)
     me = _now(tenants.me)
     list_skus = _now(tenants.list_skus)
