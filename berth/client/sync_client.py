@@ -241,6 +241,7 @@ class Client:
     get_allocation = _now(allocations.get_allocation)
     get_timeline = _now(allocations.get_timeline)
     iterate_timeline = _each(allocations.get_timeline)
+    update_allocation = _now(allocations.update_allocation)
     release_allocation = _now(allocations.release_allocation)
     me = _now(tenants.me)
     list_skus = _now(catalogue.list_skus)

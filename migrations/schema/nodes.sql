@@ -33,7 +33,7 @@ create table nodes (
     placement_rank integer not null default (random() * 2147483647)::integer,
     epoch          bigint not null default 0,
     hardware_id    text,
-    address        text not null default '127.0.0.1',
+    address        text,
     faults         jsonb not null default '{}',
     enrolled_at    timestamptz,
     last_seen_at   timestamptz,

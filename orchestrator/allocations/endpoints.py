@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -15,10 +15,12 @@ from orchestrator import tracing
 from orchestrator.allocations import queries as allocations
 from orchestrator.allocations.commands.force import force_cleanup, force_release
 from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.allocations.commands.update import update_allocation
 from orchestrator.allocations.rules import fault_labels
 from orchestrator.allocations.schemas import (
     Allocation,
     AllocationQuery,
+    ChangeAllocation,
     ConsumeReservation,
     CreateAllocation,
     CreatedAllocation,
@@ -67,7 +69,7 @@ async def place_create(
 ) -> Answer:
     """The response to a tenant's create. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
-    _require_permitted_labels(parts, body)
+    _require_permitted_labels(parts, body.labels)
     correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     create = Create(
@@ -103,7 +105,7 @@ async def consume(
 ) -> Answer:
     """The response to a create from a reservation. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
-    _require_permitted_labels(parts, body)
+    _require_permitted_labels(parts, body.labels)
     correlation_id = uuid.uuid4()
     retention_seconds = parts.settings.operation_retention_seconds
     operation = operation_in(scope, caller, key, body, retention_seconds)
@@ -135,9 +137,9 @@ async def consume(
     return answer
 
 
-def _require_permitted_labels(parts: Services, body: CreateAllocation | ConsumeReservation) -> None:
+def _require_permitted_labels(parts: Services, labels: Mapping[str, str]) -> None:
     """Refuse fault labels if the deployment does not allow them. Raises `Invalid`."""
-    refused = [] if parts.settings.fault_labels_allowed else fault_labels(body.labels)
+    refused = [] if parts.settings.fault_labels_allowed else fault_labels(labels)
     if refused:
         message = "fault labels are disabled in this deployment (BERTH_FAULT_LABELS_ALLOWED); remove the label"
         errors = [{"field": f"labels.{name}", "message": message} for name in refused]
@@ -184,6 +186,20 @@ async def release(
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
     return answer_response(await write.traced("POST /api/v1/allocations/{id}/release", releasing))
+
+
+@router.patch("/{allocation_id}", response_model=Allocation)
+async def update(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], body: ChangeAllocation, write: AnyWrite
+) -> Response:
+    """Change the name or the labels of an allocation that is not released or failed."""
+    tenant_id = scoped_tenant(write.caller, query.tenant_id)
+    if body.labels is not None:
+        _require_permitted_labels(write.parts, body.labels)
+    answer = await update_allocation(
+        write.context, write.operation(body), write.actor, tenant_id, allocation_id, name=body.name, labels=body.labels
+    )
+    return answer_response(answer)
 
 
 @admin_router.get("", response_model=Page[Allocation])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from orchestrator.allocations.states import AllocationState
 from orchestrator.http.documents import Actor, Failure, Waits
@@ -42,6 +42,21 @@ class CreateAllocation(Request):
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
     ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
+
+
+class ChangeAllocation(Request):
+    """Changes to an allocation; a member left out is unchanged, `labels` replaces all labels. At least one is required."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: Printable | None = None
+    labels: Labels | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if self.name is None and self.labels is None:
+            raise ValueError("send name or labels")
+        return self
 
 
 class ConsumeReservation(StartedAllocation):

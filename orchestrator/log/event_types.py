@@ -132,6 +132,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "the retries of a release are exhausted; the units stay occupied",
         {"allocation_id": ID, "attempts": WHOLE, **_TROUBLE, "release_failed_at": TIME, "fence": FENCE},
     ),
+    EventType.ALLOCATION_UPDATED: EventKind(
+        _T, "the name or labels of an allocation changed",
+        {
+            "allocation_id": ID, "changed": TEXTS, "name": nullable(TEXT), "labels": OBJECT, "row_version": WHOLE, **_BY,
+            "fence": FENCE,
+        },
+    ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",
         {

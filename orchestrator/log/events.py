@@ -18,6 +18,7 @@ class EventType(StrEnum):
     RELEASING_REQUESTED = "provisioning.releasing.requested"
     RELEASING_COMPLETED = "provisioning.releasing.completed"
     RELEASE_FAILED = "provisioning.release_failed"
+    ALLOCATION_UPDATED = "allocation.updated"
     TASK_FINISHED = "task.finished"
     NODE_REGISTERED = "node.registered"
     NODE_ENROLLED = "node.enrolled"

@@ -22,6 +22,8 @@ CSR_PATTERN = (
     r"^\s*-----BEGIN (NEW )?CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END (NEW )?CERTIFICATE REQUEST-----\s*$"
 )
 
+ADDRESS = "where operators reach the machine, as they registered it; tenants log in where the node's agent reports"
+
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
 
@@ -37,7 +39,7 @@ class CreateNode(Request):
     shape: ShapeName
     slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE]
     half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
-    address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = None
+    address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = Field(None, description=ADDRESS)
     faults: Faults | None = None
 
     @model_validator(mode="after")
@@ -114,7 +116,7 @@ class ListedNode(BaseModel):
     drained: bool
     epoch: BigCount
     hardware_id: str | None
-    address: str
+    address: str | None = Field(description=ADDRESS)
     faults: dict[str, str]
     enrolled_at: datetime | None
     last_seen_at: datetime | None

@@ -27,6 +27,7 @@ REMOTE: dict[str, list[str]] = {
     "alloc list": [],
     "alloc show": [ID],
     "alloc wait": [ID],
+    "alloc update": [ID, "--name", "n"],
     "alloc release": [ID],
     "alloc ssh": [ID],
     "force-release": [ID, "--reason", "x"],

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _KEYS = "tests/api/allocations/test_allocations.py::test_an_allocation_names_the_ssh_keys_that_it_was_created_with"
 _ONE_SHAPE = "tests/api/test_openapi_names.py::test_every_list_has_one_shape"
+_UPDATE = "tests/verbs/test_update_allocation.py"
 _IMAGES = "tests/verbs/test_images.py"
 
 MUTANTS: list[Mutant] = [
@@ -56,6 +57,30 @@ MUTANTS: list[Mutant] = [
         "name > :after and state = 'active' and",
         "name > :after and",
         (f"{_IMAGES}::test_tenants_list_what_a_create_may_name_without_its_url",),
+    ),
+    Mutant(
+        "the name of another tenant's allocation is changed",
+        "allocations",
+        "orchestrator/allocations/commands/update.py",
+        "lock_allocation(tx, allocation_id, tenant_id)",
+        "lock_allocation(tx, allocation_id)",
+        (f"{_UPDATE}::test_only_the_tenant_and_operators_on_the_record_change_it",),
+    ),
+    Mutant(
+        "a released allocation is changed",
+        "allocations",
+        "orchestrator/allocations/commands/update.py",
+        "if subject.state in FINAL_STATES:",
+        "if False:",
+        (f"{_UPDATE}::test_a_final_record_does_not_change",),
+    ),
+    Mutant(
+        "equal values change an allocation",
+        "allocations",
+        "orchestrator/allocations/store/changing.py",
+        "name is distinct from coalesce(cast(:name as text), name)",
+        "true",
+        (f"{_UPDATE}::test_name_and_labels_change_once_per_key",),
     ),
     Mutant(
         "a list has no pages",

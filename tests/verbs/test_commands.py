@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.api.calling import fresh, new_place, new_tenant
+from tests.api.calling import fresh, new_place, new_tenant, rent
 from tests.client.deployment import Deployment
-from tests.support.shell import Shell, bare, deployment
+from tests.support.shell import ID, Shell, bare, deployment
 
 __all__ = ["bare", "deployment"]
 
@@ -29,3 +29,16 @@ def test_images_are_listed_shown_and_deleted(deployment: Deployment) -> None:
     assert "1 skus" in operator.refused(f"image delete {used}", "image_in_use")
     assert operator.json(f"image delete {name}") == {"name": name, "deleted": True}
     operator.refused(f"image show {name}", "not_found")
+
+
+def test_an_allocation_is_updated(deployment: Deployment) -> None:
+    caller = new_tenant(deployment.admin)
+    tenant = Shell(deployment.address, caller.key)
+    made = rent(caller, new_place(deployment.admin, deployment.database), labels={"a": "1"})["allocation_id"]
+    assert tenant.json(f"alloc update {made} --name new")["name"] == "new"
+    shown = tenant.json(f"alloc update {made} --label b=2 --label c=3")
+    assert (shown["name"], shown["labels"]) == ("new", {"b": "2", "c": "3"})
+    assert tenant.json(f"alloc update {made} --no-labels")["labels"] == {}
+    tenant.refused(f"alloc update {made}", "usage", 2)
+    tenant.refused(f"alloc update {made} --no-labels --label a=1", "usage", 2)
+    tenant.refused(f"alloc update {ID} --name x", "not_found")

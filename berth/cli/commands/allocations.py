@@ -199,6 +199,28 @@ def wait_(
         show_one(session, wait_with_progress(session, client, allocation_id, wanted, timeout, owner), ROWS)
 
 
+@command(app, "update")
+def update(
+    session: Session,
+    allocation_id: AllocationId,
+    name: Annotated[str | None, typer.Option(help="the new name")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="name=value, repeatable; together they replace all labels")
+    ] = None,
+    no_labels: Annotated[bool, typer.Option("--no-labels", help="remove all labels")] = False,
+    tenant: TenantOption = None,
+) -> None:
+    """Change the name or the labels of an allocation that is not released or failed."""
+    if no_labels and label:
+        raise Refused("give --label or --no-labels, not both", code="usage", exit_code=USAGE)
+    if name is None and not label and not no_labels:
+        raise Refused("give --name, --label or --no-labels", code="usage", exit_code=USAGE)
+    labels = read_labels(label or []) if label or no_labels else None
+    with session.client() as client:
+        owner = session.tenant_id(client, tenant)
+        show_one(session, client.update_allocation(allocation_id, name=name, labels=labels, tenant_id=owner), ROWS)
+
+
 @command(app, "release")
 def release(
     session: Session,

@@ -74,7 +74,9 @@ def add_node(
     shape: Annotated[Shape, typer.Option(help="sold whole or in slices")],
     slots: Annotated[int, typer.Option(min=1, max=63, help="how many GPUs")],
     half_slots: Annotated[int | None, typer.Option(min=1, help="how many of them in the first NUMA half")] = None,
-    address: Annotated[str | None, typer.Option(help="address at which tenants reach it")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="address at which operators reach the machine; Berth only shows it")
+    ] = None,
     hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
 ) -> None:
     """Register a node and create the one-time token with which its agent enrols. The token is shown once."""

@@ -82,6 +82,23 @@ def get_timeline(
     )
 
 
+def update_allocation(
+    allocation_id: UUID,
+    *,
+    name: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    tenant_id: UUID | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Allocation]:
+    """Change the name or the labels; None leaves a member as it is, and `labels` replaces all labels.
+
+    Raises `InvalidState` if the allocation is released or failed.
+    """
+    body = {"name": name, "labels": None if labels is None else dict(labels)}
+    path = f"{API}/allocations/{allocation_id}"
+    return write("PATCH", path, Allocation, body, idempotency_key, tenant_id=_text(tenant_id))
+
+
 def release_allocation(
     allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
 ) -> Call[Allocation]:

@@ -10,6 +10,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "provisioning.releasing.requested",
     "provisioning.releasing.completed",
     "provisioning.release_failed",
+    "allocation.updated",
     "task.finished",
     "node.registered",
     "node.enrolled",

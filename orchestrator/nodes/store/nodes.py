@@ -48,7 +48,7 @@ class Node:
     drained: bool
     epoch: int
     hardware_id: str | None
-    address: str
+    address: str | None
     faults: dict[str, str]
     enrolled_at: datetime | None
     last_seen_at: datetime | None
@@ -102,7 +102,7 @@ _INSERT = """
 insert into nodes (name, pool_id, region, gpu_model, shape, slot_count, half_slots, unit_base, free_mask, fit_class,
                    address, faults)
 select :name, p.id, p.region, p.gpu_model, p.shape, :slot_count, :half_slots, :unit_base, :free_mask,
-       :half_slots * 64 + (:slot_count - :half_slots), coalesce(cast(:address as text), '127.0.0.1'),
+       :half_slots * 64 + (:slot_count - :half_slots), cast(:address as text),
        cast(:faults as jsonb)
 from pools p where p.region = :region and p.gpu_model = :gpu_model and p.shape = :shape
 on conflict (name) do nothing

@@ -35,6 +35,7 @@ def test_a_node_is_registered_with_slots_of_its_own(api: PublicApi, admin: Calle
     assert admin.get(f"/admin/nodes/{node['id']}") == node == admin.get(f"/admin/nodes/{node['name']}")
     assert (node["faults"], node["address"]) == ({"boot": "fail"}, "10.0.0.7")
     assert events_of(api, node) == ["node.registered"]
+    assert new_node(admin, node["region"])["address"] is None, "nothing is assumed"
 
 
 @pytest.mark.parametrize(("slot_count", "half_slots", "expected"), [(1, None, 1), (62, None, 31), (8, 8, 8), (8, 2, 2)])

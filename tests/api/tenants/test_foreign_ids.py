@@ -114,6 +114,7 @@ BODIES: dict[str, list[Body]] = {
     "POST /api/v1/reservations/{reservation_id}/cancel": [lambda of, shared, mine: {"holder_id": of("holder_id")}],
     "POST /api/v1/ssh-keys": [lambda of, shared, mine: {"name": "mine", "public_key": PUBLIC_KEY}],
     "POST /api/v1/webhooks": [lambda of, shared, mine: {"url": "https://hooks.example.com/mine"}],
+    "PATCH /api/v1/allocations/{allocation_id}": [lambda of, shared, mine: {"name": "mine", "labels": {"a": "b"}}],
     "PATCH /api/v1/webhooks/{webhook_id}": [lambda of, shared, mine: {"state": "disabled"}],
     "POST /api/v1/webhooks/{webhook_id}/rotate": [lambda of, shared, mine: {"overlap_seconds": 0}],
     "POST /api/v1/webhooks/{webhook_id}/test": [NOTHING],
