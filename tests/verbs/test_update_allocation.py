@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.calling import Caller, Place, at_once, fresh, new_place, new_tenant, problem, rent
-from tests.api.conftest import PublicApi
+from tests.support.public_api import PublicApi
 
 
 @pytest.fixture
