@@ -56,7 +56,6 @@ from berth.client.errors import (
     SkuUnavailable,
     SlotOverflow,
     SshKeyNotFound,
-    StateUnreachable,
     TenantNotActive,
     TokenExpired,
     TokenInvalid,
@@ -66,7 +65,6 @@ from berth.client.errors import (
     Unauthenticated,
     Unavailable,
     UnreadableAnswer,
-    WaitTimeout,
     WindowInvalid,
 )
 from berth.client.feed.events import Event
@@ -119,6 +117,7 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.sync_client import Client
+from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
     WebhookKeysFull,

@@ -1,8 +1,7 @@
-"""What can go wrong, by name. Every error says what became of the request: `not_done`, `in_progress` or `unknown`.
+"""Errors of the client; each has the outcome of its request: `not_done`, `in_progress` or `unknown`.
 
-Each `code` of the server's problem documents (RFC 9457; docs/reference/http-api.md) has its own class below the situation it
-belongs to, so a caller catches the one it can act on, or all alike (`NotFound`, `Invalid`, `Unavailable`), and leaves the
-rest to `BerthError`.
+Each `code` of the server's problem documents (RFC 9457; docs/reference/http-api.md) has a class, below that of its situation
+(`NotFound`, `Invalid`, `Unavailable`).
 """
 
 from __future__ import annotations
@@ -80,16 +79,14 @@ class QuotaExceeded(Refused):
     @property
     def gpus_used(self) -> int | None:
         """GPUs that count in the quota."""
-        return self._number("gpus_used")
+        used: int | None = self.extra.get("gpus_used")
+        return used
 
     @property
     def gpus_limit(self) -> int | None:
         """The tenant's quota."""
-        return self._number("gpus_limit")
-
-    def _number(self, name: str) -> int | None:
-        value = self.extra.get(name)
-        return value if isinstance(value, int) else None
+        limit: int | None = self.extra.get("gpus_limit")
+        return limit
 
 
 class BalanceDepleted(Refused):
@@ -396,15 +393,3 @@ class UnreadableAnswer(BerthError):
     """The server answered something that this client cannot read; what it says was done may well be."""
 
     codes = ("unreadable_answer",)
-
-
-class WaitTimeout(BerthError):
-    """The state waited for did not come in time; `extra` holds the last answer and its `state`."""
-
-    codes = ("wait_timeout",)
-
-
-class StateUnreachable(BerthError):
-    """It ended in a final state other than those waited for; `extra` holds the last answer and its `state`."""
-
-    codes = ("state_unreachable",)

@@ -93,7 +93,7 @@ MUTANTS: list[Mutant] = [
         "a version in the future is accepted",
         "keyvalue",
         "migrations/functions/keyvalue/kv_commit.sql",
-        "if told is null and item.version_max > head then",
+        "if result is null and item.version_max > head then",
         "if false then",
         ("tests/keyvalue/test_bad_input.py::test_what_cannot_be_read_is_400_and_changes_nothing",),
     ),

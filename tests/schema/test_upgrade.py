@@ -1,6 +1,6 @@
 """An upgrade from the recorded commit: processes of that commit serve before, while and after the present code upgrades.
 
-`deploy/record_baseline.py` records a commit. Its code made the database and runs as a process of its own here.
+`deploy/record_baseline.py` records a commit. Its code made the database and runs as a separate process here.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Traffic:
 
 
 def traffic_at(http: httpx.Client, key: str, place: Place) -> Traffic:
-    """A new tenant with a seat of its own at this process."""
+    """A new tenant with a seat at this process."""
     admin = Caller(http, key)
     return Traffic(new_tenant(admin), admin, place, admin.make("/admin/resources", {"id": fresh("seat")})["id"])
 

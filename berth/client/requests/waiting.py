@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from berth.client.errors import StateUnreachable, WaitTimeout
 from berth.client.models import FINAL_STATES, Allocation
 from berth.client.requests.clocks import steady_seconds
 from berth.client.reservation_models import RESERVATION_FINAL_STATES, Reservation
+from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 
 POLL_SECONDS_FIRST = 0.05
 POLL_SECONDS_MAX = 1.0

@@ -10,8 +10,8 @@ declare
     leader  text;
     item    record;
     space   record;
-    told    jsonb;
-    told_   jsonb[] := array_fill(null::jsonb, array[jsonb_array_length(p_items)]);
+    result    jsonb;
+    results   jsonb[] := array_fill(null::jsonb, array[jsonb_array_length(p_items)]);
     missed  integer[];
     event   uuid;
     mark_   bigint;
@@ -29,11 +29,11 @@ begin
                 preconditions, conflicts, ranges, puts, put_bytes, payload, keys_max, bytes_max, alone, n)
         order by i.namespace, i.n
     loop
-        told := kv_told_before(item.scope, item.key);
-        if told is null and item.version_max > head then
-            told := jsonb_build_object('outcome', 'version_in_future', 'head', head);
+        result := kv_told_before(item.scope, item.key);
+        if result is null and item.version_max > head then
+            result := jsonb_build_object('outcome', 'version_in_future', 'head', head);
         end if;
-        if told is null then
+        if result is null then
             select * into space from kv_namespaces n where n.id = item.namespace;
             event := uuidv7();
             if item.leader_id is not null and item.leader_id <> leader then
@@ -52,12 +52,12 @@ begin
                     'operations/' || md5(item.scope || ' ' || item.key), item.key, item.request_id,
                     jsonb_build_object('code', 'not_committed', 'status', 200, 'reason', null,
                                        'judged_at', rfc3339(clock_timestamp())));
-                told := jsonb_build_object('outcome', 'not_committed', 'event_id', event, 'body', jsonb_build_object(
+                result := jsonb_build_object('outcome', 'not_committed', 'event_id', event, 'body', jsonb_build_object(
                     'status', 'not_committed', 'request_id', item.key, 'conflicts',
                     (select coalesce(jsonb_agg(item.conflicts -> m order by m), '[]') from unnest(missed) m)));
             elsif not item.alone and (space.keys + jsonb_array_length(item.puts) > item.keys_max
                                       or space.bytes + item.put_bytes > item.bytes_max) then
-                told := '{"outcome": "full"}';
+                result := '{"outcome": "full"}';
             else
                 insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
                 values (event, 'transaction', item.correlation_id, nullif(item.namespace, nobody),
@@ -72,13 +72,13 @@ begin
                    or change.bytes > 0 and space.bytes + change.bytes > item.bytes_max then
                     raise exception 'the namespace is full' using errcode = 'BK001';
                 end if;
-                told := jsonb_build_object('outcome', 'committed', 'event_id', event, 'body', jsonb_build_object(
+                result := jsonb_build_object('outcome', 'committed', 'event_id', event, 'body', jsonb_build_object(
                     'status', 'committed', 'request_id', item.key, 'conflicts', '[]'::jsonb));
             end if;
         end if;
-        told_[item.n] := told;
+        results[item.n] := result;
     end loop;
 
-    perform kv_store_operations(p_items, told_);
-    answers := to_jsonb(told_);
+    perform kv_store_operations(p_items, results);
+    answers := to_jsonb(results);
 end $$;
