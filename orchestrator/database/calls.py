@@ -69,7 +69,10 @@ class CallConnections:
                 if connection.info.transaction_status == TransactionStatus.IDLE:
                     self._idle.append((time.monotonic(), connection))
                 else:
+                    lost = connection.info.transaction_status == TransactionStatus.UNKNOWN
                     await connection.close()
+                    if lost:
+                        await self.close()  # the server ended, so the others are lost as well
         finally:
             self._free.release()
 

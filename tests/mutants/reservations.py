@@ -147,7 +147,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "holds reserve their keys in the order of the request",
         "reservations",
-        "migrations/functions/reservations/hold_together.sql",
+        "migrations/functions/holds/hold_together.sql",
         "order by i.one ->> 'tenant_id', i.one ->> 'key' collate \"C\" loop",
         "order by i.n loop",
         ("tests/placement/test_lock_order.py::test_lists_of_holds_in_opposite_orders_never_deadlock_on_their_keys",),
@@ -155,7 +155,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a hold locks its nodes in any order",
         "reservations",
-        "migrations/functions/reservations/lock_hold.sql",
+        "migrations/functions/holds/lock_hold.sql",
         "perform from nodes n where n.id = any (p_nodes) order by n.id for",
         "perform from nodes n where n.id = any (p_nodes) order by random() for",
         ("tests/placement/test_lock_order.py::test_bundles_in_opposite_orders_never_deadlock[nodes]",),
@@ -163,7 +163,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a hold locks its resources in any order",
         "reservations",
-        "migrations/functions/reservations/lock_hold.sql",
+        "migrations/functions/holds/lock_hold.sql",
         "perform from resources r where r.id = any (p_resources) order by r.id for",
         "perform from resources r where r.id = any (p_resources) order by random() for",
         ("tests/placement/test_lock_order.py::test_bundles_in_opposite_orders_never_deadlock[resources]",),

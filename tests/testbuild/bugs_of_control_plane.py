@@ -33,13 +33,6 @@ def judge_by_own_clock() -> None:
     replace(reservations, "ReservationSubject", reservation)
 
 
-def judge_before_lock() -> None:
-    """Deadlines are judged by the beginning of the transaction, before it had its locks."""
-    from orchestrator.reservations.store import reservations
-
-    rewrite(reservations, "_READ", "clock_timestamp() as clock", "now() as clock")
-
-
 def leave_nodes_unlocked() -> None:
     """Commands on an allocation do not lock its node."""
     from orchestrator.allocations.store import advance as allocations

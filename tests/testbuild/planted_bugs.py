@@ -21,7 +21,6 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "effect_before_journal": bugs_of_agent.begin_before_journaling,
     "application_clock": bugs_of_control_plane.judge_by_own_clock,
     "cleanup_not_awaited": bugs_of_control_plane.forget_that_claims_close_once,
-    "deadline_before_lock": bugs_of_control_plane.judge_before_lock,
     "fingerprint_of_path": bugs_of_control_plane.ignore_content,
     "key_apart_from_effect": bugs_of_control_plane.commit_key_apart,
     "no_node_lock": bugs_of_control_plane.leave_nodes_unlocked,

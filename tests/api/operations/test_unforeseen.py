@@ -10,6 +10,7 @@ import orchestrator.operations.execution
 from orchestrator.crash_points import CrashPoint
 from orchestrator.keyvalue import commands as commit_transactions
 from orchestrator.placement import placing
+from orchestrator.reservations.commands import cancel as cancel_reservation
 from orchestrator.reservations.commands import confirm as confirm_reservation
 from orchestrator.reservations.commands import hold as hold_resources
 from tests.api.calling import Caller, Place, fresh, one_gpu, problem, ssh_key
@@ -60,15 +61,16 @@ def test_a_confirm_that_was_committed(api: PublicApi, tenant: Caller, monkeypatc
     open_then_done(tenant, "POST", f"/reservations/{held}/confirm", {"holder_id": HOLDER}, monkeypatch)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "add"])
-def test_what_goes_the_common_way(api: PublicApi, tenant: Caller, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_that_was_committed(api: PublicApi, tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     held = hold(tenant, seat(api))["reservation_id"]
-    path, body = {
-        "cancel": (f"/reservations/{held}/cancel", {"holder_id": HOLDER}),
-        "add": ("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()}),
-    }[verb]
+    monkeypatch.setattr(cancel_reservation, "reach", fail_after_commit)
+    open_then_done(tenant, "POST", f"/reservations/{held}/cancel", {"holder_id": HOLDER}, monkeypatch)
+
+
+def test_a_write_that_was_committed(api: PublicApi, tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"name": fresh("key"), "public_key": ssh_key()}
     monkeypatch.setattr(orchestrator.operations.execution, "reach_commit", fail_after_commit)
-    open_then_done(tenant, "POST", path, body, monkeypatch)
+    open_then_done(tenant, "POST", "/ssh-keys", body, monkeypatch)
 
 
 def test_a_transaction_that_was_committed(api: PublicApi, tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,110 @@
+"""Calls of SQL functions over their own connections: one is replaced when it died, and their number is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from orchestrator.database import calls, transactions
+from orchestrator.database.transactions import Database
+from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
+from tests.allocations.seeding import make_context
+
+PID = "select pg_backend_pid() where %(one)s = 1"
+
+
+async def call(database: Database, statement: str = PID) -> int:
+    """The value of one call."""
+    async with database.function_call() as started:
+        return int(await started.value(statement, {"one": 1}))
+
+
+def end_session(database_url: str, pid: int) -> None:
+    """Terminate a backend and wait until it is gone."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute("select pg_terminate_backend(%s, 10000)", (pid,)).fetchone()
+    assert row == (True,)
+
+
+def test_a_connection_that_died_while_idle_is_replaced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "TRUSTED_IDLE_SECONDS", 0.0)
+
+    async def story() -> tuple[int, int]:
+        database = make_context(database_url).database
+        first = await call(database)
+        end_session(database_url, first)
+        second = await call(database)
+        await database.close()
+        return first, second
+
+    first, second = asyncio.run(story())
+    assert first != second
+
+
+def test_a_loss_during_a_call_leaves_its_outcome_unknown(database_url: str) -> None:
+    async def story() -> None:
+        database = make_context(database_url).database
+        lost: list[str] = []
+        database.when_lost(lambda: lost.append("lost"))
+        first = await call(database)
+        end_session(database_url, first)
+        with pytest.raises(OutcomeUnknown):
+            await call(database)
+        assert lost == ["lost"]
+        assert await call(database) != first
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_a_call_that_cannot_connect_did_nothing() -> None:
+    async def story() -> None:
+        database = make_context("postgresql://postgres@127.0.0.1:1/none").database
+        with pytest.raises(DatabaseUnavailable):
+            await call(database)
+
+    asyncio.run(story())
+
+
+def test_calls_beyond_the_bound_are_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "POOL_TIMEOUT_SECONDS", 0.05)
+
+    async def story() -> None:
+        database = make_context(database_url, pool_size=2).database
+        async with database.function_call():
+            with pytest.raises(Overloaded):
+                await call(database)
+        await call(database)
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_call_leaves_no_busy_connection(database_url: str) -> None:
+    async def story() -> None:
+        database = make_context(database_url, pool_size=2).database
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await call(database, "select 1 from pg_sleep(30) where %(one)s = 1")
+        async with asyncio.timeout(5):
+            await call(database)
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_a_loss_closes_the_idle_connections_too(database_url: str) -> None:
+    async def story() -> None:
+        database = make_context(database_url, pool_size=4).database
+        async with database.function_call() as one, database.function_call() as other:
+            pids = [int(await started.value(PID, {"one": 1})) for started in (one, other)]
+        for pid in pids:
+            end_session(database_url, pid)
+        with pytest.raises(OutcomeUnknown):
+            await call(database)
+        assert await call(database) not in pids
+        await database.close()
+
+    asyncio.run(story())
