@@ -164,3 +164,45 @@ def test_a_full_queue_refuses_what_comes_and_what_waits_is_not_counted_out() -> 
         assert sum(map(len, world.lists)) == 20 - len(refused)
 
     asyncio.run(scene())
+
+
+def test_a_small_list_gathers_for_a_moment_beside_a_larger_one_and_then_runs() -> None:
+    async def scene() -> None:
+        lists: list[list[str]] = []
+        ends: list[asyncio.Event] = []
+
+        async def carry(wishes: list[Wish]) -> Sequence[Result | Deferred]:
+            lists.append([one.operation.key for one in wishes])
+            ends.append(asyncio.Event())
+            await ends[-1].wait()
+            return [Answer(201, "{}")] * len(wishes)
+
+        gatherer: Batcher[Wish] = Batcher("wishes", carry, batch_max=BATCH_MAX, batches_in_flight_max=2, queue_max=None)
+        answers: list[asyncio.Task[Answer]] = []
+
+        async def ask(*keys: int) -> None:
+            answers.extend(asyncio.create_task(gatherer.answer(wish(key))) for key in keys)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+        async def until_lists(number: int) -> None:
+            while len(lists) < number:
+                await asyncio.sleep(0.001)
+
+        async with asyncio.timeout(10):
+            await ask(1)
+            await ask(2, 3, 4, 5)
+            ends[0].set()
+            await until_lists(3)
+            ends[1].set()
+            await answers[1]
+            await ask(6)
+            await ask(7)
+            assert len(lists) == 3, "smaller than the list that runs: it waits for more"
+            await until_lists(4)
+            assert lists == [["key-1"], ["key-2"], ["key-3", "key-4", "key-5"], ["key-6", "key-7"]]
+            for end in ends:
+                end.set()
+            await asyncio.gather(*answers)
+
+    asyncio.run(scene())
