@@ -7,6 +7,7 @@ autocommit and back, greenlets and result objects (docs/reference/performance.md
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -69,12 +70,13 @@ class CallConnections:
                 if connection.info.transaction_status == TransactionStatus.IDLE:
                     self._idle.append((time.monotonic(), connection))
                 else:
-                    lost = connection.info.transaction_status == TransactionStatus.UNKNOWN
                     await connection.close()
-                    if lost:
-                        await self.close()  # the server ended, so the others are lost as well
         finally:
             self._free.release()
+
+    def distrust(self) -> None:
+        """Test each idle connection before its next use: another one of this process was lost."""
+        self._idle = [(-math.inf, connection) for _, connection in self._idle]
 
     async def close(self) -> None:
         """Close the idle connections."""

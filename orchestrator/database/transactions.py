@@ -110,7 +110,7 @@ class Pools:
             lambda: asyncio.Semaphore(max(1, reserve_size - 1))
         )
         self._wanted = 0
-        self._lost: list[Callable[[], None]] = []
+        self._lost: list[Callable[[], None]] = [calls.distrust]
 
     def when_lost(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a connection turns out to be lost: the next server may be another one (a failover)."""

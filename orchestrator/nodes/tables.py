@@ -65,7 +65,7 @@ nodes = Table(
     Column("placement_rank", Integer, nullable=False, server_default=text("(random() * 2147483647)::integer")),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("hardware_id", Text),
-    Column("address", Text, nullable=False, server_default="127.0.0.1"),
+    Column("address", Text),
     Column("faults", JSONB, nullable=False, server_default="{}"),
     Column("enrolled_at", TIMESTAMPTZ),
     Column("last_seen_at", TIMESTAMPTZ),

@@ -95,7 +95,7 @@ def test_a_cancelled_call_leaves_no_busy_connection(database_url: str) -> None:
     asyncio.run(story())
 
 
-def test_a_loss_closes_the_idle_connections_too(database_url: str) -> None:
+def test_a_loss_makes_the_idle_connections_tested(database_url: str) -> None:
     async def story() -> None:
         database = make_context(database_url, pool_size=4).database
         async with database.function_call() as one, database.function_call() as other:
