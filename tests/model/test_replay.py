@@ -43,6 +43,8 @@ EVERY_END: list[list[Step]] = [
     [("clean_up", n, 0, 0) for n in range(4)],
 ]
 """A story that reaches every end and most refusals, so that the random ones need not."""
+CONFIRMED: list[list[Step]] = [[("hold", 0, 1, 0)], [("confirm", 0, 1, 0)]]
+"""A story that leaves a confirmed reservation."""
 
 
 def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) -> None:
@@ -60,6 +62,7 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
         @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
         @given(stories)
         @example(EVERY_END)
+        @example(CONFIRMED)
         def play(story: Story) -> None:
             run = fresh_run(database_url, first)
             runner.run(run.play(story))
