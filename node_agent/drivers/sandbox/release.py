@@ -74,8 +74,8 @@ class Removal:
         killed = await end_guest(self._directory, graceful_seconds)
         self._hard_stopped = bool(killed) and graceful_seconds > 0
         orphans = 0
-        if killed is not False and self._evidence["was_there"]:
-            # It was killed, or died unseen, and could not end its own processes.
+        if self._evidence["was_there"]:
+            # Also after an end by SIGTERM: a guest that crashes at that moment ends none of its processes.
             orphans = await end_orphans(self._allocation_id)
         if alive(self._directory):
             raise StillRunning("the guest runs again")
