@@ -1,5 +1,5 @@
 -- Return each create of a list with the tenant's quota and, where one is known without placement, the outcome (`refusal`);
--- by tenant and place in the list. Their keys are in `operations`.
+-- by tenant and place in the list. `place_together` compares the quota. Their keys are in `operations`.
 -- Runs under the planner settings of its caller: setting them again costs more than the call.
 create or replace function judge_creates(p_items jsonb) returns table (
     n integer, tenant_id uuid, shape text, gpus integer, pool_id integer, classes smallint[], lows smallint[],

@@ -5,6 +5,8 @@
 --   quota        the tenant's limit would be exceeded: gpus_used, gpus_limit
 --   ssh_key      one of the keys is not the tenant's;  tenant: it is suspended;  stale: the catalogue moved on
 --   lost         a constraint refused the claim; worth another try
+-- It writes the keys (operations) and calls place_together: judge_creates, lock_best_node, settle_creates (nodes), in it
+-- write_allocations (claims, allocations, allocation_timeline, outbox, operations) and change_quotas (tenant_quotas).
 -- Items that were not created leave nothing behind. They are placed together; when a constraint refuses one of them the
 -- list is taken back to its savepoint and each is placed in its own, so that only that one loses. Lock order: all keys
 -- (sorted), nodes (never waiting, unless `wait`), quotas last, in tenant order. `p_quota_first` locks the quotas before
