@@ -83,8 +83,11 @@ ADVICE: dict[str, tuple[str, str]] = {
         "retry with the same key after `Retry-After`",
     ),
     "quota_exceeded": (
-        "judge_creates, place_together, refuse_quota, change_quotas; for SSH keys orchestrator/tenants/store/ssh_keys.py",
-        "release allocations, cancel holds, or ask the operator for a higher quota; then send a new key",
+        "place_together (a create), refuse_quota (a hold); for SSH keys orchestrator/tenants/store/ssh_keys.py",
+        (
+            "its row of `tenant_quotas` is used up: release allocations, cancel holds, or ask the operator for more "
+            "(`PUT /api/v1/admin/tenants/{id}/quota`); then send a new key"
+        ),
     ),
     "resource_busy": (
         "judge_rivals; orchestrator/reservations/store/holding.py",

@@ -1,4 +1,5 @@
--- Expire holds past their deadline inline, for a rival that has locked them and their nodes, with events as by a sweeper.
+-- Expire holds past their deadline inline, for a rival that has locked them and their nodes, with the event that a sweeper
+-- writes, by the actor kind `system`.
 -- Return what their tenants use less, in the order of the ids; the caller settles the quotas.
 create or replace function expire_holds(
     p_ids uuid[], p_judged_at timestamptz, p_retention_seconds float8, out tenants uuid[], out changes integer[]

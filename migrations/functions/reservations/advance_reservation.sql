@@ -1,4 +1,4 @@
--- The only function that changes a reservation's state. Null if the reservation is not as the caller locked it.
+-- `advance_reservations` for one reservation: its new row version. Null if the reservation is not as the caller locked it.
 -- `p_judged_at` is the clock by which the caller judged, after its locks: a replay of the log judges by it too.
 create or replace function advance_reservation(
     p_id uuid, p_from text, p_row_version bigint, p_to text, p_event_type text, p_payload jsonb, p_judged_at timestamptz,

@@ -1,4 +1,4 @@
--- The one door of what a reservation becomes, for many at once: each from its own `row_version`, with its event. Those that are
+-- The only function that changes a reservation's state, for many at once: each from its own `row_version`, with its event. Those that are
 -- no longer in `p_from` at that version are left as they are, and not returned.
 create or replace function advance_reservations(
     p_ids uuid[], p_from text, p_row_versions bigint[], p_to text, p_event_type text, p_payload jsonb, p_judged_at timestamptz,
