@@ -190,6 +190,12 @@ class TooLarge(Problem):
     status, code, title = 413, "too_large", "Content too large"
 
 
+class HeadTooLarge(Problem):
+    """The request line and headers are larger than the limit."""
+
+    status, code, title = 431, "head_too_large", "Request header fields too large"
+
+
 class DatabaseUnavailable(Problem):
     """The database could not be queried; nothing was done."""
 

@@ -283,9 +283,9 @@ class InvalidCursor(Invalid):
 
 
 class TooLarge(Invalid):
-    """The body is larger than the server takes."""
+    """The request is larger than the server takes."""
 
-    codes = ("too_large",)
+    codes = ("too_large", "head_too_large")
 
 
 class MethodNotAllowed(Invalid):

@@ -68,11 +68,17 @@ class Edge:
         headers = Headers(scope=scope)
         request_id = headers.get("x-request-id") or uuid.uuid4().hex
         status = 500
+        measured = scope["path"] not in LASTING
+        counted = 0
 
         async def send_on(message: Message) -> None:
-            nonlocal status
+            nonlocal status, counted
             if message["type"] == "http.response.start":
                 status = message["status"]
+                state["end_if_unread"]()
+                # The request is done; its client may take long to read the response.
+                self._count(-counted)
+                counted = 0
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 if asked is not None and asked.version is not None:
                     message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
@@ -89,25 +95,27 @@ class Edge:
                 asked = requested_version(scope, headers) if self._zone == PUBLIC_ZONE else None
             except Problem as problem:
                 refusal = problem
-        scope.setdefault("state", {}).update(
-            {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
-        )
-        counted = scope["path"] not in LASTING
-        self._in_flight += counted
-        self._gauge.inc(counted)
+        state = {"end_if_unread": _nothing, **scope.get("state", {})}
+        state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
+        scope["state"] = state
+        counted = int(measured)
+        self._count(counted)
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
             else:
                 await self._serve(scope, receive, send_on)
         finally:
-            self._in_flight -= counted
-            self._gauge.dec(counted)
-            elapsed = time.perf_counter() - started if counted else 0.0
-            if counted:
+            self._count(-counted)
+            elapsed = time.perf_counter() - started if measured else 0.0
+            if measured:
                 self._seconds.observe(elapsed)
             metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
             self._write_log(scope, status, elapsed)
+
+    def _count(self, change: int) -> None:
+        self._in_flight += change
+        self._gauge.inc(change)
 
     def _write_log(self, scope: Scope, status: int, seconds: float) -> None:
         """A line for every write of a tenant's or an operator's, and for whatever failed or was slow."""
@@ -128,7 +136,7 @@ class Edge:
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
         if self._in_flight >= self._in_flight_max and not _ending(scope):
-            raise Overloaded("this process serves as many requests as it may; retry later or use another replica")
+            raise _overloaded()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
@@ -142,12 +150,15 @@ class Edge:
             nonlocal received, head, complete
             if complete:
                 return await receive()
+            self._count(-1)  # waiting for a client is no work
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError as error:
                 detail = f"the body did not arrive whole within {self._body_seconds_max:g} s; send it again"
                 raise RequestTimeout(detail) from error
+            finally:
+                self._count(1)
             if message["type"] == "http.request":
                 complete = not message.get("more_body", False)
                 body = message.get("body", b"")
@@ -158,6 +169,8 @@ class Edge:
                     raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
                 if received > self._body_bytes_max:
                     raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+                if self._in_flight > self._in_flight_max and not _ending(scope):
+                    raise _overloaded()
             return message
 
         async def send_noting(message: Message) -> None:
@@ -183,6 +196,14 @@ def _ending(scope: Scope) -> str:
         return path
     found = ENDING_VERBS.search(path) if scope["method"] == "POST" else None
     return found[1] if found else ""
+
+
+def _overloaded() -> Overloaded:
+    return Overloaded("this process serves as many requests as it may; retry later or use another replica")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _method(scope: Scope) -> str:

@@ -1,4 +1,6 @@
-"""A short route for the few requests that come by the thousand: creates, holds and confirms that are in order.
+"""Authenticates writes before a byte of their body is read; a short route for creates, holds and confirms that are in order.
+
+The framework reads and parses a body before it asks who sent it, so a stranger's request would cost as much as a tenant's.
 
 The framework's routing, dependencies and parsing cost more than such a request costs in this process
 (docs/reference/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
@@ -32,6 +34,9 @@ from orchestrator.reservations.schemas import ByHolder, HoldResources
 from orchestrator.tenants.principals import Principal
 
 log = structlog.get_logger("orchestrator.api")
+OPEN_PATHS = frozenset({"/api/v1/nodes/enroll"})
+"""Writes whose credential is in the body."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READ_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key"})
 CONFIRM_PATH = re.compile(r"/api/v1/reservations/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/confirm")
 
@@ -61,32 +66,35 @@ CONFIRM = Route(TypeAdapter(ByHolder), _confirm)
 
 
 class FastPath:
-    """Wraps the public application, inside the edge: problems are raised, as endpoints do."""
+    """Wraps the public application, inside the edge: problems are raised, as endpoints do.
+
+    A caller without a live credential is refused here, whatever the path; it has read nothing and validated nothing.
+    """
 
     def __init__(self, app: App, services: Services) -> None:
         self._app = app
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that is in order, of a tenant's; pass on everything else."""
-        route = _route(scope)
-        if route is None:
+        """Refuse a stranger's write; serve a request that is in order, of a tenant's; pass on everything else."""
+        if scope["type"] != "http" or scope["method"] in SAFE_METHODS or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, str] = {}
         for name, value in scope["headers"]:
             if name in READ_HEADERS:
                 headers.setdefault(name, value.decode("latin-1"))  # the first of several counts, as everywhere
-        received = await _receive_all(receive)
-        body = _body_in_order(route, headers, received)
-        if body is None:
-            await self._app(scope, _again(received, receive), send)
-            return
+        services = services_for(self._services, scope)
         try:
-            services = services_for(self._services, scope)
-            database = services.context.database
-            caller = await principal_behind(services.credentials, database, headers.get(b"authorization", ""))
-            if caller.tenant_id is None:
+            credential = headers.get(b"authorization", "")
+            caller = await principal_behind(services.credentials, services.context.database, credential)
+            route = _route(scope)
+            if route is None or caller.tenant_id is None:
+                await self._app(scope, receive, send)
+                return
+            received = await _receive_all(receive)
+            body = _body_in_order(route, headers, received)
+            if body is None:
                 await self._app(scope, _again(received, receive), send)
                 return
             answer = await route.serve(services, scope, caller, body, headers.get(b"idempotency-key"))
@@ -101,7 +109,7 @@ class FastPath:
 
 def _route(scope: Scope) -> Route | None:
     """The route that a request may go, by its method and path."""
-    if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
+    if scope["method"] != "POST" or scope["query_string"]:
         return None
     path = scope["path"]
     return ROUTES.get(path) or (CONFIRM if CONFIRM_PATH.fullmatch(path) else None)

@@ -24,6 +24,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.app_state = {**self.app_state, "abort": transport.abort}
         super().connection_made(transport)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection counts no longer."""
+        self.app_state["uncount"]()
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
         """Reject with 400 if the first chunk is not a complete upgrade request."""
         super().data_received(data)

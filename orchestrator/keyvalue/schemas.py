@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from orchestrator.http.fields import Request
 from orchestrator.http.numbers import BigCount
@@ -83,10 +83,12 @@ class CommitTransaction(Request):
         None, max_length=100, description="The transaction is not committed under another leader"
     )
     read_version: LogVersion | None = Field(None, description="The version of preconditions without one")
-    preconditions: list[Annotated[PointRead | RangeRead, Field(discriminator="type")]] = Field(default_factory=list)
-    operations: list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]] = Field(
-        default_factory=list
-    )
+    preconditions: Annotated[
+        list[Annotated[PointRead | RangeRead, Field(discriminator="type")]], FailFast()
+    ] = Field(default_factory=list)  # fmt: skip
+    operations: Annotated[
+        list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]], FailFast()
+    ] = Field(default_factory=list)  # fmt: skip
 
 
 class CommitOutcome(BaseModel):

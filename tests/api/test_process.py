@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from orchestrator.database.schema_revision import REVISION_NEEDED
-from orchestrator.edge import listeners
-from orchestrator.http.asgi import Receive, Scope, Send
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
 from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
 
@@ -199,63 +192,3 @@ def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str
         assert (create["allocation_id"], create["operation_key"]) == (made["allocation_id"], "the key")
         assert release["path"] == f"/api/v1/allocations/{made['allocation_id']}/release"
         assert not [line for line in lines if line.get("method") == "GET"]
-
-
-def test_headers_that_do_not_come_whole_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "HEAD_SECONDS_MAX", 0.3)
-    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
-    server = listeners.public_server(answers_hello, settings)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_for(lambda: server.started, "the listener")
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as silent:
-            assert silent.recv(1) == b"", "nothing sent at all"
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as half:
-            half.sendall(b"GET / HTTP/1.1\r\nhost: here\r\nx-slow: ")
-            assert half.recv(1) == b"", "half a head"
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as second:
-            second.sendall(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
-            assert second.recv(1_000).startswith(b"HTTP/1.1 200")
-            second.sendall(b"GET / HT")
-            answer = second.recv(1_000)
-            assert answer == b"", "half a head on a connection that was good before"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-@pytest.mark.parametrize("byte", [b"\x00", b"\x01", b"\x7f"])
-def test_a_control_character_in_a_key_gets_a_problem_document(byte: bytes) -> None:
-    """The parser refuses such a header before the application sees it; the answer is a problem document all the same."""
-    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port())
-    server = listeners.public_server(answers_hello, settings)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_for(lambda: server.started, "the listener")
-        with socket.create_connection(("127.0.0.1", settings.public_port), timeout=WAIT_SECONDS_MAX) as connection:
-            connection.sendall(
-                b"POST /api/v1/allocations HTTP/1.1\r\nhost: here\r\nidempotency-key: a" + byte + b"b\r\n\r\n"
-            )
-            received = b""
-            while chunk := connection.recv(65_536):
-                received += chunk
-    finally:
-        server.should_exit = True
-        thread.join()
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert b"content-type: application/problem+json" in head
-    document = json.loads(body)
-    assert (document["code"], document["status"], document["outcome"]) == ("malformed", 400, "not_done")
-
-
-async def answers_hello(scope: Scope, receive: Receive, send: Send) -> None:
-    """The smallest application; it takes longer over an answer than heads may take."""
-    if scope["type"] == "http":
-        await asyncio.sleep(
-            2 * listeners.HEAD_SECONDS_MAX
-        )  # the duration itself is tested; nothing waits for an effect
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})

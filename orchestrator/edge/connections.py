@@ -1,0 +1,271 @@
+"""HTTP/1.1 connections with bounds on everything that a client can send, leave unsent, or leave unread.
+
+uvicorn bounds how long a connection may idle after a response, and nothing else: half a head holds a file descriptor for ever,
+a head may have any size, a client that reads no response holds its connection and its place among the requests in flight.
+Here each state of a connection has a deadline and a bound; beyond it the connection ends, and no other notices.
+
+| state | bound |
+|---|---|
+| head | `HEAD_SECONDS_MAX`, `HEAD_BYTES_MAX`, `FIELDS_MAX`; trailers are refused |
+| body | bytes and seconds by `Edge`; between two pieces of it `HEAD_BYTES_MAX` bytes of framing |
+| requests before a response | `PIPELINED_MAX` |
+| response | `UNREAD_SECONDS_MAX` without progress |
+| body that was not read before the response ended | `LINGER_SECONDS`, `LINGER_BYTES_MAX`; then the connection is closed |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from orchestrator.edge.connection_counts import ConnectionCounts
+from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
+from orchestrator.problems import HeadTooLarge, Malformed, Overloaded, Problem
+
+HEAD_SECONDS_MAX = 10.0
+"""From the first byte of a connection or request to the end of its head."""
+HEAD_BYTES_MAX = 16 * 1024
+"""Request line and headers together."""
+FIELDS_MAX = 100
+"""Header fields of a request."""
+PIPELINED_MAX = 8
+"""Requests of a connection that wait for the response before theirs."""
+UNREAD_SECONDS_MAX = 20.0
+"""How long a client may read nothing while a response waits to be sent."""
+LINGER_SECONDS = 2.0
+"""How long what a client still sends is discarded, so that it can read its response first (RFC 9112 §9.6)."""
+LINGER_BYTES_MAX = 1024 * 1024
+
+UNREADABLE = "the request is not HTTP/1.1: check the request line and headers for control characters"
+STATUS_LINES = {
+    400: b"HTTP/1.1 400 Bad Request",
+    431: b"HTTP/1.1 431 Request Header Fields Too Large",
+    503: b"HTTP/1.1 503 Service Unavailable",
+}
+
+
+def too_large_head() -> Problem:
+    """The refusal of a head beyond its bounds."""
+    return HeadTooLarge(f"request line and headers may have {HEAD_BYTES_MAX} bytes and {FIELDS_MAX} fields")
+
+
+def _end_if_unread(cycle: RequestResponseCycle) -> None:
+    """Let the connection end with the response that is about to start, if the request's body is not here by now."""
+    if cycle.more_body:
+        cycle.keep_alive = False
+
+
+class _ResponseTransport:
+    """What uvicorn writes a response to: closing waits until the client had a chance to read it."""
+
+    __slots__ = ("_protocol", "is_closing", "write")
+
+    def __init__(self, protocol: BoundedHttpProtocol) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        """End the connection after the response."""
+        self._protocol.end_after_response()
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """A connection that ends where a client exceeds a bound. `counts`: the listener's connections."""
+
+    def __init__(self, *args: Any, counts: ConnectionCounts, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._counts = counts
+        self._uncount: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._refusal: Problem = Malformed(UNREADABLE)
+        self._deaf = False  # whether what the client sends is discarded
+        self._lingers = False  # whether it ends soon, whatever the client does
+        self._discarded = 0
+        self._head_done = False
+        self._head_bytes = 0
+        self._progress = False  # whether the last piece of data ended anything
+        self._unparsed = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """The first request's head is due."""
+        super().connection_made(transport)
+        self._response_transport: Any = _ResponseTransport(self)
+        self._uncount = self._counts.add(self.client[0] if self.client else "")
+        if self._uncount is None:
+            self._refuse(Overloaded("too many connections are open here; close some, or retry later"))
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._forget_timers()
+        if self._uncount is not None:
+            self._uncount()
+            self._uncount = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a piece of data. What ends neither a head nor a piece of a body may only have `HEAD_BYTES_MAX` bytes."""
+        if self._deaf:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES_MAX:
+                self.transport.abort()
+            return
+        self._progress = False
+        super().data_received(data)
+        self._unparsed = 0 if self._progress else self._unparsed + len(data)
+        if self._unparsed > HEAD_BYTES_MAX and not self._deaf:
+            self._refusal = too_large_head()
+            self.send_400_response("")
+        elif self._timer is None and self._is_idle():
+            self._expect_head()  # what arrived is no request yet, and stopped the timer of an idle connection
+
+    def on_message_begin(self) -> None:
+        """Another request's head is due. `abort` ends the connection; closing waits for a peer that does not read."""
+        super().on_message_begin()
+        self.scope["state"]["abort"] = self.transport.abort
+        self._head_done, self._head_bytes = False, 0
+        if self._timer is None:
+            self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request line."""
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head. Fields after the body are refused: nothing here reads them."""
+        if self._head_done:
+            self._refusal = Malformed("trailer fields are not accepted")
+            raise ValueError("the body has trailer fields")
+        super().on_header(name, value)
+        self._count_head(len(name) + len(value) + 4)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._forget_head()
+        self._progress = self._head_done = True
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests wait for their responses")
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:
+            self.cycle.transport = self._response_transport
+            self.scope["state"]["end_if_unread"] = partial(_end_if_unread, self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._progress = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Serve the next request, or wait for it."""
+        if self._lingers:
+            self.server_state.total_requests += 1
+            return
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request with a problem document, after the responses that earlier requests still wait for."""
+        if self._deaf or self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self._refuse(self._refusal)
+        elif self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
+            self.transport.abort()  # its own body cannot be read: there is nothing to respond to
+        else:
+            self.cycle.keep_alive = False
+            self._deaf = True
+
+    def end_after_response(self) -> None:
+        """Close the connection; wait for a client that is still sending, and not for one that does not read."""
+        if self.cycle.more_body:
+            self._linger()
+            return
+        self.transport.close()
+        self.loop.call_later(UNREAD_SECONDS_MAX, self.transport.abort)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End an idle connection, whatever it has not read."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        """The client does not read: it has a deadline."""
+        super().pause_writing()
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS_MAX, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection goes on as a WebSocket, and counts until that ends."""
+        self._forget_timers()
+        uncount, self._uncount = self._uncount, None
+        self.app_state = {**self.app_state, "uncount": uncount or (lambda: None)}
+        super().handle_websocket_upgrade()
+
+    def _count_head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > HEAD_BYTES_MAX or len(self.headers) > FIELDS_MAX:
+            self._refusal = too_large_head()
+            raise ValueError("the head is too large")
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer before there is a request, and end the connection."""
+        body = bytes(problem_response(problem).body)
+        head = b"%b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (STATUS_LINES[problem.status], MEDIA_TYPE.encode(), len(body)) + body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Send no more, and discard what still comes, for a moment."""
+        self._deaf = self._lingers = True
+        self._forget_timers()
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        seconds = UNREAD_SECONDS_MAX if self.transport.get_write_buffer_size() else LINGER_SECONDS
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being served or read."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
+
+    def _expect_head(self) -> None:
+        self._timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up)
+
+    def _forget_head(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _forget_timers(self) -> None:
+        self._forget_head()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.flow.read_paused:
+            self._expect_head()  # the rest of the head waits for this process to read it
+        else:
+            self.transport.abort()

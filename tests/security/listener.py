@@ -1,0 +1,93 @@
+"""A listener over a small application in a thread, and raw connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+
+from berth.local.servers import free_port
+from orchestrator.edge import listeners
+from orchestrator.edge.edge import Edge
+from orchestrator.http.asgi import Receive, Scope, Send
+from orchestrator.settings import Settings
+from tests.api.processes import WAIT_SECONDS_MAX, wait_for
+
+BIG_BYTES = 32 * 1024 * 1024
+"""More than the buffers between a server and a client that does not read."""
+
+
+@dataclass
+class Listener:
+    """A running listener. `release` lets the requests to `/waits` finish."""
+
+    server: uvicorn.Server
+    port: int
+    release: threading.Event = field(default_factory=threading.Event)
+
+    def connect(self) -> socket.socket:
+        """A new connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS_MAX)
+
+    def wait_until_empty(self) -> None:
+        """Return when the server has no connection."""
+        wait_for(lambda: not self.server.server_state.connections, "the connections to end")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`/waits`, `/big`, `/reads` (the body), anything else: an empty response at once."""
+        if scope["type"] != "http":
+            return
+        body = b""
+        if scope["path"] == "/waits":
+            while not self.release.is_set():
+                await asyncio.sleep(0.01)
+        elif scope["path"] == "/big":
+            body = bytes(BIG_BYTES)
+        elif scope["path"] == "/reads":
+            while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+                pass
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def listening(in_flight_max: int = 1_000, **bounds: int) -> Iterator[Listener]:
+    """A public listener behind the edge, with these settings."""
+    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port(), **bounds)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await edge(scope, receive, send)
+
+    listener = Listener(listeners.public_server(app, settings), settings.public_port)
+    edge = Edge(listener, zone="public", body_bytes_max=262_144, in_flight_max=in_flight_max)
+    thread = threading.Thread(target=listener.server.run)
+    thread.start()
+    try:
+        wait_for(lambda: listener.server.started, "the listener")
+        yield listener
+    finally:
+        listener.release.set()
+        listener.server.should_exit = True
+        thread.join()
+
+
+def received_until_closed(connection: socket.socket) -> bytes:
+    """Everything that comes before the server ends the connection."""
+    received = b""
+    try:
+        while chunk := connection.recv(65_536):
+            received += chunk
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def get(path: str, *fields: str) -> bytes:
+    """A request without a body."""
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: here", *fields, "", ""]).encode()
