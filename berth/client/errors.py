@@ -283,9 +283,15 @@ class InvalidCursor(Invalid):
 
 
 class TooLarge(Invalid):
-    """The request is larger than the server takes."""
+    """The body is larger than the server takes."""
 
-    codes = ("too_large", "head_too_large")
+    codes = ("too_large",)
+
+
+class HeadTooLarge(Invalid):
+    """The request line and header fields are larger than the server takes."""
+
+    codes = ("head_too_large",)
 
 
 class MethodNotAllowed(Invalid):
