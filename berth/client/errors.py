@@ -50,8 +50,7 @@ class BerthError(Exception):
     @property
     def idempotency_key(self) -> str | None:
         """The key of the write that this is about."""
-        value = self.extra.get("idempotency_key")
-        return value if isinstance(value, str) else None
+        return value if isinstance(value := self.extra.get("idempotency_key"), str) else None
 
 
 class Refused(BerthError):

@@ -1,6 +1,7 @@
 """Authenticates writes before a byte of their body is read; a short route for creates, holds and confirms that are in order.
 
-The framework reads and parses a body before it checks the credential, so an unknown caller's request would cost as much as a tenant's.
+The framework reads and parses a body before it checks the credential: without this, an unknown caller's request would cost as
+much as a tenant's.
 
 The framework's routing, dependencies and parsing cost more than such a request costs in this process
 (docs/reference/performance.md). This layer serves those that are in order. Everything else it passes on untouched, so it is the
