@@ -57,9 +57,13 @@ class Listener:
 
 
 @contextmanager
-def listening(in_flight_max: int = 1_000, **bounds: int) -> Iterator[Listener]:
-    """A public listener behind the edge, with these settings."""
-    settings = Settings(database_url="postgresql://nobody@127.0.0.1:1/none", public_port=free_port(), **bounds)
+def listening(in_flight_max: int = 1_000, connections_per_source_max: int = 0) -> Iterator[Listener]:
+    """A public listener behind the edge, with these bounds."""
+    settings = Settings(
+        database_url="postgresql://nobody@127.0.0.1:1/none",
+        public_port=free_port(),
+        connections_per_source_max=connections_per_source_max,
+    )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await edge(scope, receive, send)
