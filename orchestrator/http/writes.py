@@ -84,7 +84,9 @@ def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
             f"this was done before, and `{member}` was returned to another token of yours; it is not shown again",
             answer=document,
         ) from error
-    return answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))
+    response = answer_response(Answer(answer.status, orjson.dumps(document).decode(), answer.replayed))
+    response.headers["cache-control"] = "no-store"
+    return response
 
 
 async def _by_admin(

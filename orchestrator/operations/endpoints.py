@@ -19,14 +19,12 @@ from orchestrator.http.writes import sealer_of
 from orchestrator.operations.commands import OperationOutcome, Question, ask_operation
 from orchestrator.operations.queries import find_position
 from orchestrator.operations.schemas import Operation, OperationQuery
-from orchestrator.operations.sealing import Sealer
+from orchestrator.operations.sealing import SEALED_MEMBERS, Sealer
 from orchestrator.operations.states import DEFINITE_STATES, OperationState
 from orchestrator.operations.store.positions import OperationPosition
 from orchestrator.operations.store.questions import Known
 
 router = APIRouter(prefix="/api/v1", tags=["operations"], responses=PROBLEM_RESPONSES)
-SEALED_MEMBERS = ("key", "token")
-"""Of answers that outcome a secret once: they are stored sealed (`operations/sealing.py`)."""
 VERSIONED_CODES = frozenset({"committed", "not_committed"})
 """Codes of transactions of keys and values: their response also contains the position, which is stored apart from the body."""
 DETAILS = {
@@ -65,6 +63,7 @@ async def ask(
     outcome = await ask_operation(parts.context, question)
     position = await find_position(parts.context.database, question.scope, question.key, parts.log_head.fresh)
     response = json_response(_document(question.key, outcome, position, sealer_of(request)))
+    response.headers["cache-control"] = "no-store"
     if outcome.state is OperationState.PENDING:
         response.headers["retry-after"] = "1"
     return response

@@ -68,6 +68,9 @@ class Run:
         if member is not None:
             assert made is not None
             self.secret(made[member])
+            operation = caller.call("GET", f"/operations/{key}")
+            assert operation.json()["result"] == made, "the secret itself, not its sealed text"
+            assert {one.headers["cache-control"] for one in (first, again, operation)} == {"no-store"}
         return made
 
 
