@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from orchestrator.database.transactions import Database
+from orchestrator.http.key_lookups import KeyLookups
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.tokens import is_token
 from orchestrator.http.query_parameters import refuse_unknown_parameters
@@ -18,7 +19,7 @@ from orchestrator.http.services import services_for
 from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Unauthenticated
 from orchestrator.tenants.principals import Principal
-from orchestrator.tenants.queries import find_principal
+from orchestrator.tenants.queries import find_principals
 
 KEY_LENGTH_MAX = 200
 
@@ -31,7 +32,9 @@ class Credentials:
 
     def __init__(self, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
         self.tokens = tokens
-        self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(find_principal, cache_seconds)
+        self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(
+            KeyLookups(find_principals).principal_of, cache_seconds
+        )
 
     async def principal_of(self, database: Database, bearer: str) -> Principal:
         """The principal of a live key or a good token. Raises `Unauthenticated` or what `BearerTokens` raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from orchestrator.database.transactions import Database
@@ -43,10 +44,10 @@ async def list_ssh_keys(database: Database, tenant_id: UUID, *, after: UUID, lim
         return await ssh_keys.list_ssh_keys(reading, tenant_id, after, limit)
 
 
-async def find_principal(database: Database, digest: bytes) -> Principal | None:
-    """The principal of a live key, by the key's SHA-256."""
+async def find_principals(database: Database, digests: Sequence[bytes]) -> dict[bytes, Principal]:
+    """The principals of live keys, by the keys' SHA-256."""
     async with database.read_one() as reading:
-        return await principals.find_principal(reading, digest)
+        return await principals.find_principals(reading, digests)
 
 
 async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:

@@ -107,4 +107,28 @@ MUTANTS: list[Mutant] = [
         'DeleteRange, Field(discriminator="type")]], None',
         ("tests/security/test_strangers.py::test_a_list_of_nonsense_is_refused_at_its_first_item",),
     ),
+    Mutant(
+        "every unknown key has its own query",
+        "edge",
+        "orchestrator/http/key_lookups.py",
+        "async with self._turns[verb]:",
+        "if True:",
+        ("tests/security/test_unknown_keys.py::test_keys_that_are_asked_for_together_are_one_query_at_a_time",),
+    ),
+    Mutant(
+        "the key of a release waits behind the keys of other requests",
+        "edge",
+        "orchestrator/http/key_lookups.py",
+        "verb = database.ending_verb",
+        'verb = ""',
+        ("tests/security/test_unknown_keys.py::test_keys_that_are_asked_for_together_are_one_query_at_a_time",),
+    ),
+    Mutant(
+        "an operation returns a webhook's sealed secret",
+        "edge",
+        "orchestrator/operations/sealing.py",
+        '("key", "token", "secret")',
+        '("key", "token")',
+        ("tests/api/tenants/test_secrets.py::test_no_log_line_and_no_row_has_a_secret_of_the_run",),
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -65,15 +66,15 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> None:
 
 
 _FIND = """
-select k.id, k.role, k.tenant_id from api_keys k left join tenants t on t.id = k.tenant_id
-where k.secret_hash = :digest and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
+select k.secret_hash, k.id, k.role, k.tenant_id from api_keys k left join tenants t on t.id = k.tenant_id
+where k.secret_hash = any(:digests) and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
 """
 
 
-async def find_principal(reading: Reading, digest: bytes) -> Principal | None:
-    """The live key with this SHA-256, of an active tenant or an operator; None otherwise."""
-    row = (await reading.execute(_FIND, {"digest": digest})).first()
-    return None if row is None else Principal(row.role, row.id, row.tenant_id)
+async def find_principals(reading: Reading, digests: Sequence[bytes]) -> dict[bytes, Principal]:
+    """The live keys with these SHA-256, of active tenants and operators; others are left out."""
+    rows = await reading.execute(_FIND, {"digests": list(digests)})
+    return {bytes(row.secret_hash): Principal(row.role, row.id, row.tenant_id) for row in rows}
 
 
 async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:
