@@ -49,13 +49,12 @@ select t.id, t.allocation_id, t.fence, c.fence from node_tasks t join allocation
     join claims c on c.id = a.claim_id
 where t.state in ('queued', 'dispatched') and (t.fence <> coalesce(c.inherited_fence, c.fence) or c.closed_at is not null)
 """
-# What a claim inherits is the fence of a closed claim of the same allocation, and no fence was drawn for it since.
+# What a claim inherits is the older fence of a closed claim of the same allocation. The end of its right draws a fence.
 INHERITED_FROM_ANOTHER = """
 select c.id, c.inherited_fence, c.owner_id from claims c
-where c.inherited_fence is not null and (c.inherited_fence >= c.fence or not exists (
+where c.inherited_fence is not null and (not c.booked and c.closed_at is null or c.inherited_fence >= c.fence or not exists (
     select from claims p where p.owner_id = c.owner_id and p.owner_kind = c.owner_kind and p.fence = c.inherited_fence
       and p.closed_at <= lower(c.during)))
-   or c.inherited_fence is not null and c.closed_at is null and not c.booked
 """
 SET_BACK = """
 with drawn as (

@@ -58,9 +58,6 @@ INVARIANTS = {
         where c.closed_at is null or not exists (
             select from claims s where s.owner_id = c.owner_id and s.units = c.units and s.fence > c.fence
               and lower(s.during) = c.closed_at and (c.occupied_until is null or s.occupied_from = c.occupied_until))""",
-    "an allocation ends when its claim does": """
-        select a.id, a.ends_at, upper(c.during) from allocations a join claims c on c.id = a.claim_id
-        where a.ends_at is distinct from upper(c.during)""",
     "the timeline's transitions are those of DESIGN §4, each from where the last led": """
         with steps as (
             select allocation_id, from_state, to_state, row_version,
