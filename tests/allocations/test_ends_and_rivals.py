@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from orchestrator.operations.execution import Limits
+from orchestrator.reservations.commands.expire import expire_reservation
 from orchestrator.reservations.store.confirming import Confirm
 from tests.allocations.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.allocations.ending import at, broken, claims_of, ends, outcome, refusal, set_end, slot_of, traces
@@ -116,6 +117,44 @@ def _index(desk: Desk, allocation_id: UUID) -> int:
         allocation_id,
     )  # fmt: skip
     return int(index)
+
+
+def test_a_stranger_locks_nothing(database_url: str) -> None:
+    """Another tenant's request is refused while all that a later end would lock is locked."""
+    seeded = seed_with_seats(database_url)
+    with connect(database_url) as connection:
+        other = add_tenant(connection, "other").tenant_id
+
+    async def way(desk: Desk) -> None:
+        made = await renting(desk, at(600))
+        desk.set_deadline(await desk.held(slot_of(desk, made), starts_at=at(900)), -1)
+        async with await psycopg.AsyncConnection.connect(database_url) as holder:
+            await holder.execute("select from nodes for no key update")
+            await holder.execute("select from reservations for no key update")
+            assert await outcome(set_end(desk, made, None, tenant_id=other)) == (404, "not_found")
+
+    at_desk(database_url, seeded, way)
+
+
+def test_ends_holds_and_sweepers_over_two_nodes_never_deadlock(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, slice_nodes=2, seats=1)
+
+    async def way(desk: Desk) -> None:
+        made = [create_allocation(database_url, seeded, gpus=8, ends_at=at(600)) for _ in range(2)]
+        for step in range(ROUNDS):
+            held = await desk.held(desk.slot(0, 0), desk.slot(0, 1), "seat-0", starts_at=at(900 + 60 * step))
+            desk.set_deadline(held, -1)
+            rival = desk.hold(desk.slot(0, step % 2), "seat-0", starts_at=at(7_200), ends_at=at(7_300))
+            later = [set_end(desk, one, at(900 + 60 * step + 30)) for one in made]
+            codes = await asyncio.gather(*map(outcome, (*later, rival)), expire_reservation(desk.context, held))
+            assert {code for code, _ in codes[:2]} == {200}
+            assert desk.state(held) == "expired"
+            for (one,) in rows_of(database_url, "select id from reservations where state = 'hold'"):
+                await desk.cancel(one)
+
+    at_desk(database_url, seeded, way)
+    assert violations(database_url) == []
+    assert deadlocks(database_url) == 0
 
 
 def test_an_overdue_hold_beside_a_live_one_stays(database_url: str) -> None:

@@ -7,6 +7,7 @@ from tests.mutants import (
     allocations,
     billing,
     client,
+    ends,
     log,
     nodes,
     operations,
@@ -18,5 +19,19 @@ from tests.mutants import (
 )
 from tests.mutants.mutant import Mutant
 
-MODULES = (allocations, reservations, nodes, tenants, billing, operations, log, webhooks, worker, agent, client, verbs)
+MODULES = (
+    allocations,
+    reservations,
+    nodes,
+    tenants,
+    billing,
+    operations,
+    log,
+    webhooks,
+    worker,
+    agent,
+    client,
+    verbs,
+    ends,
+)
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

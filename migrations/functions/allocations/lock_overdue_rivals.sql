@@ -1,5 +1,5 @@
 -- Lock, before its allocation is locked, what a later end of it needs: overdue holds in the way (`due`), and the nodes and
--- resources of their claims with its own node (`nodes`, `resources`). In the order of all commands: nodes, resources,
+-- resources of their claims (`nodes`, `resources`), its own node among them. In the order of all commands: nodes, resources,
 -- reservations, each by id. Without such a hold nothing is locked. `p_until` null: without an end; `p_tenant` null: any.
 create or replace function lock_overdue_rivals(
     p_allocation uuid, p_tenant uuid, p_until timestamptz, out due uuid[], out nodes uuid[], out resources text[]
@@ -26,9 +26,7 @@ begin
     select array_agg(distinct c.node_id) filter (where c.node_id is not null),
            coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')
     into nodes, resources
-    from (select own.node_id, null::text as resource_id
-          union all
-          select o.node_id, o.resource_id from claims o where o.owner_id = any (due) and o.closed_at is null) c;
+    from claims c where c.owner_id = any (due) and c.closed_at is null;
     perform from nodes n where n.id = any (lock_overdue_rivals.nodes) order by n.id for no key update;
     perform from resources r where r.id = any (lock_overdue_rivals.resources) order by r.id for no key update;
     perform from reservations r where r.id = any (due) order by r.id for no key update;
