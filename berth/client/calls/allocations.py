@@ -95,8 +95,8 @@ def update_allocation(
 ) -> Call[Allocation]:
     """Change the name, the labels or the end; None leaves a member as it is, and `labels` replaces all labels.
 
-    `no_end` removes the end, also with `ends_at`. Raises `InvalidState` if the allocation is released or failed (for another end: is being
-    released, or past its end), `WindowInvalid`, and `ResourceBusy` if its units are claimed before the new end.
+    `no_end` removes the end, also with `ends_at`. Raises `InvalidState` if the allocation is released or failed (for another
+    end: is being released, or past its end), `WindowInvalid`, and `ResourceBusy` if its units are claimed before the new end.
     """
     body = {"name": name, "labels": None if labels is None else dict(labels), "ends_at": written(ends_at)}
     path = f"{API}/allocations/{allocation_id}"
