@@ -27,7 +27,7 @@ READ_SECONDS_MAX = 5.0
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
 ANSWERS: dict[WriteKind, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
-    "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
+    "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
 }  # fmt: skip
 """What each kind of write is answered."""
 
