@@ -87,7 +87,7 @@ def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, 
 
 
 def change_end(state: State, allocation: str, ends_at: datetime | None, clock: datetime) -> tuple[State, Outcome]:
-    """Its claim is closed, and a successor has the right from `clock` to the new end, if nobody else has a right to that time.
+    """Its claim is closed, and a successor has the right from `clock` to the new end, if no other owner has a right to that time.
 
     The occupation goes over to the successor; what the allocation costs in quota stays.
     """

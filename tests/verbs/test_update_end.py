@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.calling import Caller, Place, at_once, fresh, new_place, new_tenant, problem, rent
 from tests.support.public_api import PublicApi
-from tests.verbs.test_update_allocation import claim_of, updates_of
+from tests.verbs.updates import claim_of, updates_of
 
 
 @pytest.fixture
