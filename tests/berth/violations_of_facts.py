@@ -26,7 +26,7 @@ FACTS = [
     ),
     planted(
         "a claim that accepts the tasks of another allocation", "P7", "which no earlier claim",
-        "update claims set inherited_fence = (select fence from claims where id = {early.claim}) where id = {longer.claim}",
+        "update claims set inherited_fence = (select fence from claims where id = {heir.claim}) where id = {longer.claim}",
     ),
     planted(
         "a claim that accepts tasks newer than itself", "P7", "accepts tasks with the fence",
