@@ -30,6 +30,8 @@ EFFECTS: dict[str, frozenset[str]] = {
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
 """Kinds of writes that make an allocation."""
+RELEASES = frozenset({"release", "force_release"})
+"""Kinds of writes that end one."""
 
 
 class Outcome(StrEnum):

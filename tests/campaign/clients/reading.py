@@ -146,7 +146,7 @@ def birth_of(allocation: Allocation) -> str:
     """What never changes about an allocation."""
     facts = (
         allocation.sku, allocation.gpus, allocation.region, allocation.correlation_id, allocation.requested_at,
-        allocation.reservation_id, allocation.ends_at,
+        allocation.reservation_id,
     )  # fmt: skip
     return " ".join(str(fact) for fact in facts)
 

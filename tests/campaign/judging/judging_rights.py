@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tests.campaign.history import Delivery, History, HoldSight, Outcome
+from tests.campaign.history import RELEASES, Delivery, History, HoldSight, Outcome
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_events import FAILED, RELEASING, REQUESTED, UPDATED, WAITING
 
@@ -81,7 +81,7 @@ def _of_allocations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
     asked_back = {
         attempt.allocation_id: attempt.began
         for attempt in sorted(history.attempts, key=lambda attempt: -attempt.began)
-        if attempt.kind in ("release", "force_release") and attempt.allocation_id is not None
+        if attempt.kind in RELEASES and attempt.allocation_id is not None
     }
     changed = {event.allocation_id for event in history.events().values() if event.type == UPDATED}
     for id_, sights in history.by_allocation().items():
@@ -108,7 +108,7 @@ def first_given_back(history: History) -> dict[UUID, float]:
     found: dict[UUID, float] = {}
     for attempt in history.attempts:
         id_ = attempt.reservation_id if attempt.kind == "cancel" else None
-        if attempt.kind in ("release", "force_release") and attempt.allocation_id is not None:
+        if attempt.kind in RELEASES and attempt.allocation_id is not None:
             id_ = of_allocations.get(attempt.allocation_id)
         if id_ is not None:
             found[id_] = min(found.get(id_, float("inf")), attempt.began)
