@@ -48,7 +48,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "send a valid API key, token or certificate",
     ),
     "forbidden": (
-        "orchestrator/http/authentication.py, orchestrator/http/tenant_scope.py; suspended tenant: judge_creates, refuse_window",
+        (
+            "orchestrator/http/authentication.py, orchestrator/http/tenant_scope.py; suspended tenant: judge_creates,"
+            " refuse_window, succeed_claim"
+        ),
         "use a key of the right role; suspended: ask the operator",
     ),
     "not_found": ("queries and stores of each noun", "check the id and the tenant"),
@@ -60,7 +63,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "method_not_allowed": ("orchestrator/http/problem_documents.py", FIX),
     "request_timeout": ("orchestrator/edge/edge.py", "send the body faster; same key"),
     "already_exists": ("stores of tenants, nodes, SSH keys and resources", "use the existing object, or another name"),
-    "balance_depleted": ("judge_creates, refuse_window, turn_over_claim", "top up the balance, then send a new key"),
+    "balance_depleted": (
+        "judge_creates, refuse_window, turn_over_claim, succeed_claim",
+        "top up the balance, then send a new key",
+    ),
     "balance_insufficient": ("orchestrator/billing/commands.py", "top up first"),
     "balance_out_of_bounds": ("orchestrator/billing/store/payments.py", "a smaller amount"),
     "holder_mismatch": (

@@ -20,6 +20,8 @@ class CrashPoint(StrEnum):
     CREATE_ALLOCATIONS_AFTER_COMMIT = "create_allocations.after_commit"
     REFUSAL_BEFORE_COMMIT = "refusal.before_commit"
     REFUSAL_AFTER_COMMIT = "refusal.after_commit"
+    UPDATE_ALLOCATION_BEFORE_COMMIT = "update_allocation.before_commit"
+    UPDATE_ALLOCATION_AFTER_COMMIT = "update_allocation.after_commit"
     RELEASE_ALLOCATION_BEFORE_COMMIT = "release_allocation.before_commit"
     RELEASE_ALLOCATION_AFTER_COMMIT = "release_allocation.after_commit"
     FORCE_RELEASE_BEFORE_COMMIT = "force_release.before_commit"

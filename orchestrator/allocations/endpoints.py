@@ -15,7 +15,7 @@ from orchestrator import tracing
 from orchestrator.allocations import queries as allocations
 from orchestrator.allocations.commands.force import force_cleanup, force_release
 from orchestrator.allocations.commands.release import release_allocation
-from orchestrator.allocations.commands.update import update_allocation
+from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.rules import fault_labels
 from orchestrator.allocations.schemas import (
     Allocation,
@@ -192,12 +192,13 @@ async def release(
 async def update(
     allocation_id: UUID, query: Annotated[TenantQuery, Query()], body: ChangeAllocation, write: AnyWrite
 ) -> Response:
-    """Change the name or the labels of an allocation that is not released or failed."""
+    """Change the name, the labels or the end of an allocation that is not released or failed."""
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     if body.labels is not None:
         _require_permitted_labels(write.parts, body.labels)
+    changes = Changes(body.name, body.labels, body.end)
     answer = await update_allocation(
-        write.context, write.operation(body), write.actor, tenant_id, allocation_id, name=body.name, labels=body.labels
+        write.context, write.operation(body), write.actor, tenant_id, allocation_id, changes
     )
     return answer_response(answer)
 

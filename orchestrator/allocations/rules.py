@@ -1,9 +1,19 @@
-"""Proof of cleanup (P6; DESIGN §9), and labels that set fault switches of the sandbox. Pure."""
+"""Proof of cleanup (P6; DESIGN §9), another end, and labels that set fault switches of the sandbox. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.subject import Subject
+from orchestrator.problems import InvalidState
+from orchestrator.reservations.rules import judge_window
+from orchestrator.times import rfc3339
+
+_RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, AllocationState.ACTIVE})
 
 
 def is_proven(result: dict[str, Any]) -> bool:
@@ -22,3 +32,31 @@ def fault_labels(labels: Mapping[str, str]) -> list[str]:
 def switches_of(labels: Mapping[str, str]) -> dict[str, str]:
     """Value by fault switch."""
     return {name.removeprefix(PREFIX): labels[name] for name in fault_labels(labels)}
+
+
+@dataclass(frozen=True, slots=True)
+class NewEnd:
+    """The `ends_at` that a request gives an allocation; `at` None: without an end."""
+
+    at: datetime | None
+
+
+def is_given_another_end(subject: Subject, end: NewEnd, window_seconds_max: float) -> bool:
+    """Whether the request gives the allocation another end, evaluated by the clock after its locks.
+
+    Raises `InvalidState` if the allocation is being released or past its end, and `WindowInvalid` as a create does.
+    """
+    if end.at == subject.ends_at:
+        return False
+    if subject.state not in _RUNNING:
+        raise InvalidState(
+            f"the allocation is {subject.state}; its end can change only before its release", state=subject.state
+        )
+    if subject.ends_at is not None and subject.ends_at <= subject.clock:
+        raise InvalidState(
+            f"the allocation ended at {rfc3339(subject.ends_at)} and is about to be released; create another one",
+            state=subject.state,
+            ends_at=rfc3339(subject.ends_at),
+        )
+    judge_window(None, end.at, now=subject.clock, seconds_max=window_seconds_max)
+    return True

@@ -6,8 +6,19 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
+from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.states import AllocationState
 from orchestrator.http.documents import Actor, Failure, Waits
 from orchestrator.http.fields import (
@@ -51,12 +62,24 @@ class ChangeAllocation(Request):
 
     name: Printable | None = None
     labels: Labels | None = None
+    ends_at: Moment | None = Field(None, description="when Berth releases it; null: never")
+
+    @property
+    def end(self) -> NewEnd | None:
+        """The end that the request gives; None: the member is absent, which differs from null."""
+        return NewEnd(self.ends_at) if "ends_at" in self.model_fields_set else None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
-        if self.name is None and self.labels is None:
-            raise ValueError("send name or labels")
+        if self.name is None and self.labels is None and self.end is None:
+            raise ValueError("send name, labels or ends_at")
         return self
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The content for the fingerprint of the request: a null `ends_at` is no default, unlike an absent one."""
+        document: dict[str, Any] = serialize(self)
+        return document if self.end is None else {**document, "ends_at": document.get("ends_at")}
 
 
 class ConsumeReservation(StartedAllocation):

@@ -133,11 +133,12 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"allocation_id": ID, "attempts": WHOLE, **_TROUBLE, "release_failed_at": TIME, "fence": FENCE},
     ),
     EventType.ALLOCATION_UPDATED: EventKind(
-        _T, "the name or labels of an allocation changed",
+        _T, "the name, the labels or the end of an allocation changed",
         {
             "allocation_id": ID, "changed": TEXTS, "name": nullable(TEXT), "labels": OBJECT, "row_version": WHOLE, **_BY,
             "fence": FENCE,
         },
+        {"ends_at": nullable(TIME), "judged_at": TIME, "claim_fence": FENCE},
     ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",

@@ -1,6 +1,6 @@
 """The table of claims: rectangles of units x time with one owner each.
 
-Created by migrations/schema/placement.sql, which explains columns and indexes; a test keeps both equal.
+Created by migrations/schema/placement.sql, which explains columns and indexes, and revision 0008; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ claims = Table(
     Column("waits_since", TIMESTAMPTZ),
     Column("waits_until", TIMESTAMPTZ),
     Column("resource_id", Text),
+    Column("inherited_fence", BigInteger),
     CheckConstraint(
         "not isempty(during) and lower_inc(during) and not upper_inc(during) "
         "and not lower_inf(during) and isfinite(lower(during)) and (upper_inf(during) "

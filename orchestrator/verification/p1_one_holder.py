@@ -23,7 +23,7 @@ with moves as (
            least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
                  case when not c.booked then coalesce(a.releasing_at, a.failed_at, r.ended_at, 'infinity')
                       else 'infinity' end) as ends
-    from claims c left join allocations a on a.claim_id = c.id
+    from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
          left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
          left join moves m on m.reservation_id = case c.owner_kind when 'reservation' then c.owner_id else a.reservation_id end
              and m.units = (select jsonb_agg(jsonb_build_array(lower(r), upper(r)) order by r) from unnest(c.units) r)

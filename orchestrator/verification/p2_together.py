@@ -73,9 +73,13 @@ select a.id, a.gpus, c.held from allocations a join (
     select id, (select sum(upper(part) - lower(part)) from unnest(units) part) as held from claims
 ) c on c.id = a.claim_id where a.gpus <> c.held
 """
+# A closed claim whose successor began when it ended is history.
 CLAIM_WITHOUT_OWNER = """
 select c.id, c.owner_id from claims c left join allocations a on a.id = c.owner_id and a.claim_id = c.id
-where c.owner_kind = 'allocation' and a.id is null
+where c.owner_kind = 'allocation' and a.id is null and not exists (
+    select from claims s join allocations b on b.id = s.owner_id
+    where s.owner_id = c.owner_id and s.owner_kind = 'allocation' and s.tenant_id = c.tenant_id and s.node_id = c.node_id
+      and s.units = c.units and lower(s.during) = c.closed_at and s.id > c.id)
 """
 OPERATION_WITHOUT_EFFECT = """
 select o.scope, o.key, o.subject_id from operations o left join allocations a on a.id = o.subject_id

@@ -33,7 +33,10 @@ with proofs as (
         left join proven p on p.allocation_id = c.owner_id
         left join dispatched d on d.allocation_id = c.owner_id
         left join allocations a on a.id = c.owner_id
-    where c.owner_kind = 'allocation' and c.occupied_from is not null and not c.occupied
+    where c.owner_kind = 'allocation' and c.occupied_from is not null and not c.occupied and not exists (
+        -- Its successor occupied the same units from the same instant: nothing was freed.
+        select from claims s where s.owner_id = c.owner_id and s.owner_kind = 'allocation' and s.node_id = c.node_id
+          and s.units = c.units and s.occupied_from = c.occupied_until and s.id > c.id)
 ), spans as (
     select unit, c.id, c.occupied_from as starts,
            greatest(coalesce(c.occupied_until, 'infinity'),

@@ -47,7 +47,14 @@ where l.kind = 'transition' and l.actor_kind = 'worker' and l.to_state in ('acti
 LIVE_WITH_OLD = """
 select t.id, t.allocation_id, t.fence, c.fence from node_tasks t join allocations a on a.id = t.allocation_id
     join claims c on c.id = a.claim_id
-where t.state in ('queued', 'dispatched') and (t.fence <> c.fence or c.closed_at is not null)
+where t.state in ('queued', 'dispatched') and (t.fence <> coalesce(c.inherited_fence, c.fence) or c.closed_at is not null)
+"""
+# What a claim inherits is the older fence of a closed claim of the same allocation. The end of its right draws a fence.
+INHERITED_FROM_ANOTHER = """
+select c.id, c.inherited_fence, c.owner_id from claims c
+where c.inherited_fence is not null and (not c.booked and c.closed_at is null or c.inherited_fence >= c.fence or not exists (
+    select from claims p where p.owner_id = c.owner_id and p.owner_kind = c.owner_kind and p.fence = c.inherited_fence
+      and p.closed_at <= lower(c.during)))
 """
 SET_BACK = """
 with drawn as (
@@ -86,6 +93,11 @@ def check_newest_fence(connection: Connection, _: Bounds) -> Verdict:
         connection,
         LIVE_WITH_OLD,
         "task {0} of allocation {1} is unfinished with the fence {2}; the claim is at {3} or closed",
+    )
+    verdict.scan(
+        connection,
+        INHERITED_FROM_ANOTHER,
+        "claim {0} accepts tasks with the fence {1}, which no earlier claim of {2} had, or its right has ended",
     )
     verdict.scan(connection, SET_BACK, "claim {0} is at the fence {1}, although {3} was drawn for allocation {2}")
     verdict.scan(connection, OF_ANOTHER_NODE, "task {0} is node {1}'s; its allocation {2} is on node {3}")

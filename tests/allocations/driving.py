@@ -69,7 +69,8 @@ def allocation_of(url: str, allocation_id: uuid.UUID) -> dict[str, Any]:
 
 def claim_of(url: str, allocation_id: uuid.UUID) -> dict[str, Any]:
     """The row of the allocation's claim."""
-    return row_of(url, "select * from claims where owner_id = %s", allocation_id)
+    claim = "select c.* from allocations a join claims c on c.id = a.claim_id where a.id = %s"
+    return row_of(url, claim, allocation_id)
 
 
 def task_of(url: str, allocation_id: uuid.UUID) -> dict[str, Any]:

@@ -42,15 +42,22 @@ INVARIANTS = {
         select a.id, a.state, c.closed_at from allocations a join claims c on c.id = a.claim_id
         where (a.state = 'released') <> (c.closed_at is not null) and a.state <> 'failed'""",
     "units are freed on proof or an admin's word alone": """
-        select c.id from claims c where c.closed_at is not null and c.occupied_from is not null and not exists (
+        select c.id from claims c join allocations a on a.claim_id = c.id
+        where c.closed_at is not null and c.occupied_from is not null and not exists (
             select from node_tasks t where t.allocation_id = c.owner_id and t.state = 'completed' and t.fence = c.fence
               and (t.result ->> 'wiped')::boolean and (t.result ->> 'leases_released')::boolean)
           and not exists (select from audit u where u.subject = 'allocations/' || c.owner_id
                           and u.action = 'allocation.force_cleanup')""",
     "at most one task of an allocation is live, under the newest fence": """
-        select t.allocation_id from node_tasks t join claims c on c.owner_id = t.allocation_id
+        select t.allocation_id from node_tasks t join allocations a on a.id = t.allocation_id
+        join claims c on c.id = a.claim_id
         where t.state in ('queued', 'dispatched') group by t.allocation_id
-        having count(*) > 1 or bool_or(t.fence <> c.fence)""",
+        having count(*) > 1 or bool_or(t.fence <> coalesce(c.inherited_fence, c.fence))""",
+    "an allocation's former claims are closed, and each ends where the next begins": """
+        select c.id, c.owner_id from claims c join allocations a on a.id = c.owner_id and a.claim_id <> c.id
+        where c.closed_at is null or not exists (
+            select from claims s where s.owner_id = c.owner_id and s.units = c.units and s.fence > c.fence
+              and lower(s.during) = c.closed_at and (c.occupied_until is null or s.occupied_from = c.occupied_until))""",
     "the timeline's transitions are those of DESIGN §4, each from where the last led": """
         with steps as (
             select allocation_id, from_state, to_state, row_version,

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def create_many(url: str, seeded: Seeded, count: int, **options: Any) -> list[uu
 
 
 def create_allocation(url: str, seeded: Seeded, **options: Any) -> uuid.UUID:
-    """A requested allocation. Options: gpus (1), shape ("gpu_slice"), start_seconds (300), key, name, labels."""
+    """A requested allocation. Options: gpus (1), shape ("gpu_slice"), start_seconds (300), key, name, labels, ends_at."""
     return create_many(url, seeded, 1, **options)[0]
 
 
@@ -183,12 +184,14 @@ def _item(
     key: str | None = None,
     name: str | None = None,
     labels: dict[str, str] | None = None,
+    ends_at: datetime | None = None,
 ) -> dict[str, Any]:
+    ends = {} if ends_at is None else {"ends_at": ends_at.isoformat(), "window_seconds_max": 86_400.0}
     metal = shape == "baremetal"
     gpus = SLOTS if metal else gpus
     fits = [(low, high) for low in range(SLOTS // 2 + 1) for high in range(SLOTS // 2 + 1) if low + high >= gpus]
     takes = [(min(low, gpus), gpus - min(low, gpus)) for low, _ in fits]
-    return {
+    return ends | {
         "n": n,
         "tenant_id": str(seeded.tenant_id),
         "key": key or uuid.uuid4().hex,

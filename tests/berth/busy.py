@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime, timedelta
 
 from node_agent.protocol import FailureCode
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.allocations.rules import NewEnd
 from orchestrator.operations.execution import Context, Limits
 from tests.allocations.driving import (
     ADMIN,
+    TENANT,
     clean_up,
     completed,
     failed,
@@ -28,14 +32,14 @@ from tests.berth.reserved import make_reserved
 from tests.consumers.metered import meter_all
 
 FIRST = ("released", "early", "cancelled", "forced")
-SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned")
+SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned", "longer", "longest")
 
 
 def make_busy(url: str) -> Seeded:
     """Fill an empty migrated database: two nodes with allocations, one with reservations (tests/berth/reserved.py).
 
     Allocations are found by name, and say by it how they end. `heir` sits on the unit that `released` gave back; `early`
-    gave back units that no later claim took.
+    gave back units that no later claim took. `longer` runs until another end, its third; `longest` is being released since.
     """
     seeded = seed(url, slice_nodes=3, metal_nodes=1)
     reserved = seeded.nodes[2]
@@ -73,8 +77,12 @@ def make_busy(url: str) -> Seeded:
 
 
 async def _second(context: Context, url: str, seeded: Seeded, own: dict[str, uuid.UUID]) -> None:
-    for name in ("heir", "active", "releasing", "stuck", "early", "metal"):
+    for name in ("heir", "active", "releasing", "stuck", "early", "metal", "longer", "longest"):
         await provision(context, url, own[name])
+    for days, name in ((1, "longer"), (2, "longer"), (3, "longest")):
+        changes = Changes(end=NewEnd(datetime.now(UTC) + timedelta(days=days)))
+        await update_allocation(context, operation(seeded), TENANT, seeded.tenant_id, own[name], changes)
+    await release(context, seeded, own["longest"])
     await release(context, seeded, own["releasing"])
     await release(context, seeded, own["stuck"])
     await begin_release(context, own["stuck"], "stuck")

@@ -25,6 +25,31 @@ FACTS = [
         " where id = {released.claim}",
     ),
     planted(
+        "a claim that accepts the tasks of another allocation", "P7", "which no earlier claim",
+        "update claims set inherited_fence = (select fence from claims where id = {heir.claim}) where id = {longer.claim}",
+    ),
+    planted(
+        "a claim that accepts tasks newer than itself", "P7", "accepts tasks with the fence",
+        "update claims c set fence = n.fence from (select nextval('fences') as fence) n where owner_id = {longer} and id ="
+        " (select min(id) from claims where owner_id = {longer});"
+        " update claims set inherited_fence = (select fence from claims where owner_id = {longer} order by id limit 1)"
+        " where id = {longer.claim}",
+    ),
+    planted(
+        "a claim that accepts tasks from before its release", "P7", "its right has ended",
+        "update claims c set inherited_fence = n.fence from (select fence from claims where owner_id = {longest}"
+        " order by id limit 1) n where id = {longest.claim}",
+    ),
+    planted(
+        "a claim of an allocation that holds another", "P2", "does not exist or holds another",
+        "update claims set closed_at = closed_at - interval '1 microsecond' where owner_id = {longer} and id <> {longer.claim}"
+        " and id > (select min(id) from claims where owner_id = {longer})",
+    ),
+    planted(
+        "units freed between a claim and its successor", "P6", "nothing proves the cleanup",
+        "update claims set occupied_from = occupied_from + interval '1 microsecond' where id = {longer.claim}",
+    ),
+    planted(
         "a task of another node", "P7", "its allocation",
         "update node_tasks set node_id = (select node_id from allocations where name = 'metal')"
         " where allocation_id = {early}",

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "take", "release", "force_release", "hold", "confirm", "cancel"]
-"""`take`: a create from a reservation."""
+WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel"]
+"""`take`: a create from a reservation; `update`: another end of an allocation."""
 
 EFFECTS: dict[str, frozenset[str]] = {
     "create": frozenset({"provisioning.requested"}),
     "take": frozenset({"provisioning.requested", "provisioning.waiting"}),
     "release": frozenset({"provisioning.releasing.requested"}),
     "force_release": frozenset({"provisioning.releasing.requested"}),
+    "update": frozenset({"allocation.updated"}),
     "hold": frozenset({"reservation.held"}),
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
@@ -29,6 +30,8 @@ EFFECTS: dict[str, frozenset[str]] = {
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
 """Kinds of writes that make an allocation."""
+RELEASES = frozenset({"release", "force_release"})
+"""Kinds of writes that end one."""
 
 
 class Outcome(StrEnum):

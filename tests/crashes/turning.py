@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from berth.client.models import CreatedAllocation
 from berth.client.reservation_models import Reservation
-from tests.crashes.plays import new_key, release
+from tests.crashes.plays import create, new_key, release
 from tests.crashes.reserving import HOLDER, require_state, require_story
 from tests.crashes.stage import FIRST_AGENT, Stage
 from tests.support.whole_stack import Tenant, eventually
@@ -44,6 +45,27 @@ def begins_and_ends_by_itself(stage: Stage) -> Iterator[None]:
     tenant.wait(made, "released")
     assert stage.execute(warned, subject) == [(1,)]
     require_story(stage, held.reservation_id, "held", "confirmed", "consumed")
+
+
+def another_end(stage: Stage) -> Iterator[None]:
+    """It is extended while it may be provisioned, and shortened when it is active, twice under one key each."""
+    tenant = stage.tenant()
+    yield
+    made = create(stage, tenant)
+    for number, hours in enumerate((2, 1), start=1):
+        key, ends_at = new_key(), datetime.now(UTC) + timedelta(hours=hours)
+        shown = [
+            tenant.client.update_allocation(made.allocation_id, ends_at=ends_at, idempotency_key=key) for _ in range(2)
+        ]
+        assert shown[0] == shown[1]
+        assert shown[0].ends_at == ends_at
+        claims = (
+            "select count(*), array_agg(upper(during)) filter (where closed_at is null) from claims where owner_id = %s"
+        )
+        assert stage.execute(claims, made.allocation_id) == [(number + 1, [ends_at])]
+        tenant.wait(made, "active")
+    release(tenant, made)
+    tenant.wait(made, "released")
 
 
 def moved_at_the_start(stage: Stage) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 from orchestrator.allocations import queries as allocation_queries
@@ -13,6 +14,7 @@ from orchestrator.reservations.commands.move import move_reservation
 from orchestrator.reservations.commands.postpone import fail_reservation
 from orchestrator.reservations.commands.start import start_reservation
 from tests.allocations.driving import clean_up, provision, release
+from tests.allocations.ending import at, set_end
 from tests.allocations.seeding import SLICE_SKU
 from tests.database.ways import SWEPT, Stage, way
 from tests.reservations.turning_over.desk import consume, gpus, starting
@@ -105,6 +107,34 @@ async def tell_of_an_end(stage: Stage) -> None:
     made = await stage.allocated()
     assert await stage.counted(allocation_queries.find_ending(stage.context, SWEPT)) == [made]
     assert await stage.counted(notify_expiry(stage.context, made))
+
+
+@way
+async def extend_an_allocation(stage: Stage) -> None:
+    made = await _running_out(stage)
+    assert (await stage.counted(set_end(stage.desk, made, at(7_200)))).status == 200
+
+
+@way
+async def extend_an_allocation_past_an_overdue_hold(stage: Stage) -> None:
+    made = await _running_out(stage)
+    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1), starts_at=at(4_000))
+    stage.desk.set_deadline(held, -1)
+    assert (await stage.counted(set_end(stage.desk, made, None))).status == 200
+    assert stage.desk.state(held) == "expired"
+
+
+@way
+async def refuse_to_extend_an_allocation(stage: Stage) -> None:
+    made = await _running_out(stage)
+    held = await stage.desk.held(stage.desk.slot(0), starts_at=at(4_000))
+    assert (await stage.counted(set_end(stage.desk, made, None))).status == 409
+    await stage.desk.cancel(held)
+
+
+async def _running_out(stage: Stage) -> UUID:
+    answer = await consume(stage.desk, await stage.desk.held(stage.desk.slot(0), ends_at=at(3_600)), sku=SLICE_SKU)
+    return UUID(json.loads(answer.body)["allocation_id"])
 
 
 @way

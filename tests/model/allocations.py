@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tests.model.state import OK, Allocation, AllocationState, Claim, Outcome, State
+from tests.model.state import NOOP, OK, Allocation, AllocationState, Claim, Outcome, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,31 @@ def advance(state: State, allocation: str, to: AllocationState) -> tuple[State, 
         claim = replace(claim, booked=False, occupied=None if to == "failed" and claim.occupied else claim.occupied)
     state = state.with_allocation(allocation, replace(found, state=to, claim=claim))
     return (state.charged(found.tenant, -claim.gpus) if to in ("released", "failed") else state), OK
+
+
+def change_end(state: State, allocation: str, ends_at: datetime | None, clock: datetime) -> tuple[State, Outcome]:
+    """Its claim is closed, and a successor has the right from `clock` to the new end, if no other owner has a right to that time.
+
+    The occupation goes over to the successor; what the allocation costs in quota stays.
+    """
+    found = state.allocations.get(allocation)
+    if found is None:
+        return state, Outcome("not_found")
+    old = found.claim
+    if old.ends_at == ends_at:
+        return state, NOOP
+    if found.state not in ("requested", "active"):
+        return state, Outcome("invalid_state", f"it is {found.state}")
+    if old.ends_at is not None and old.ends_at <= clock:
+        return state, Outcome("invalid_state", f"it ended at {old.ends_at}")
+    if ends_at is not None and ends_at <= clock:
+        return state, Outcome("window_invalid", f"{ends_at} is past")
+    later = old.ends_at is not None and (ends_at is None or old.ends_at < ends_at)
+    if later and (owners := state.rights_to(old.units, old.ends_at or clock, ends_at)):
+        return state, Outcome("resource_busy", f"{sorted(old.units)} belong to {owners}")
+    successor = replace(old, starts_at=clock, ends_at=ends_at)
+    closed = replace(old, booked=False, occupied=False)
+    return state.with_allocation(allocation, replace(found, claim=successor, former=(*found.former, closed))), OK
 
 
 def _only_occupant(state: State, units: frozenset[int]) -> State:

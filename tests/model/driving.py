@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 
 import psycopg
 
+from orchestrator.allocations.commands.update import Changes, update_allocation
+from orchestrator.allocations.rules import NewEnd
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.sqlstates import QUOTA_MOVED
 from orchestrator.operations.execution import Context
@@ -118,7 +120,7 @@ class Run:
             case "over":
                 return await self._over(one)
             case _:
-                await self._other(verb, one)
+                await self._other(verb, one, two)
                 return []
 
     def _hold(self, one: int, two: int, three: int) -> Wish:
@@ -194,7 +196,7 @@ class Run:
             while datetime.now(instant.tzinfo) < instant:
                 await asyncio.sleep(0.001)
 
-    async def _other(self, verb: str, which: int) -> None:
+    async def _other(self, verb: str, which: int, two: int) -> None:
         known = self.reservations
         if verb == "create":
             await asyncio.to_thread(self._create, which)
@@ -209,6 +211,25 @@ class Run:
             await self._until_a_deadline()
         elif verb in ("run", "release", "clean_up") and self.allocations:
             await self._move(verb, self.allocations[which % len(self.allocations)])
+        elif verb == "end" and self.allocations:
+            await self._change_end(self.allocations[which % len(self.allocations)], two)
+
+    async def _change_end(self, allocation: uuid.UUID, which: int) -> None:
+        """Another end, back to back with the windows of holds, or in one; whether it was right, the model says of the event."""
+        hour, now = timedelta(hours=1), datetime.now(self.began.tzinfo)
+        ends = (
+            None,
+            self.began + hour,
+            self.began + 2 * hour,
+            self.began + 3 * hour,
+            now + timedelta(milliseconds=200),
+            now,
+        )
+        changes = Changes(end=NewEnd(ends[which % len(ends)]))
+        tenant = self.seeded.tenant_id
+        asked = Operation(tenant, uuid.uuid4().hex, b"\0" * 32, 3600.0)
+        with contextlib.suppress(Problem):
+            await update_allocation(self.context, asked, TENANT, tenant, allocation, changes)
 
     async def _use(self, reservation: uuid.UUID) -> None:
         """One of its claims becomes an allocation; whether that was right, the model says of the events."""

@@ -149,6 +149,14 @@ def _failed(state: State, event: Event) -> tuple[State, Outcome]:
     return reservations.fail(state, str(event.payload["reservation_id"]))
 
 
+def _updated(state: State, event: Event) -> tuple[State, Outcome]:
+    """Name and labels are no part of the model."""
+    if "ends_at" not in event.payload["changed"]:
+        return state, Outcome("ok")
+    ends_at, judged_at = event.instant_or_none("ends_at"), event.instant("judged_at")
+    return allocations.change_end(state, str(event.payload["allocation_id"]), ends_at, judged_at)
+
+
 def _advance(to: AllocationState) -> Step:
     def step(state: State, event: Event) -> tuple[State, Outcome]:
         return allocations.advance(state, str(event.payload["allocation_id"]), to)
@@ -172,11 +180,12 @@ STEPS: dict[str, Step] = {
     "provisioning.releasing.requested": _advance("releasing"),
     "provisioning.releasing.completed": _advance("released"),
     "provisioning.release_failed": _advance("release_failed"),
+    "allocation.updated": _updated,
 }
 CONCLUDING = frozenset(
     {
         "reservation.held", "reservation.confirmed", "reservation.cancelled", "provisioning.requested",
-        "provisioning.waiting", "provisioning.releasing.requested",
+        "provisioning.waiting", "provisioning.releasing.requested", "allocation.updated",
     }
 )  # fmt: skip
 """Events that are the whole effect of the operation whose key they carry."""

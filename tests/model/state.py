@@ -53,11 +53,12 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a tenant runs on. `requested` covers `provisioning`, which is no event."""
+    """What a tenant runs on. `requested` covers `provisioning`, which is no event. `former`: claims that `claim` succeeded."""
 
     tenant: str
     state: AllocationState
     claim: Claim
+    former: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ class State:
             for claim in reservation.claims:
                 yield f"reservations/{id_}", claim
         for id_, allocation in self.allocations.items():
-            yield f"allocations/{id_}", allocation.claim
+            for claim in (*allocation.former, allocation.claim):
+                yield f"allocations/{id_}", claim
 
     def rights_to(self, units: frozenset[int], starts_at: datetime, ends_at: datetime | None) -> list[str]:
         """The owners of a right to one of these units at some instant of the window."""

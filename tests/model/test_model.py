@@ -223,3 +223,24 @@ def _check(state: State) -> None:
         claim.gpus for one in state.reservations.values() if one.state in LIVE_RESERVATIONS for claim in one.claims
     ) + sum(one.claim.gpus for one in state.allocations.values() if one.state not in FINAL_ALLOCATIONS)
     assert state.quotas["acme"].used == live <= LIMIT
+
+
+def test_another_end_moves_the_right_and_respects_other_rights() -> None:
+    first = allocations.Create("acme", frozenset({0}), 1, at(0), at(100))
+    state, outcome = allocations.create(BEGINNING, "a1", first)
+    assert outcome == OK
+    rival = held(one_hold(starts=200, ends=300, until=150), state)
+    for ends, clock, expected in (
+        (200, 10, "ok"), (50, 10, "ok"), (201, 10, "resource_busy"), (None, 10, "resource_busy"), (100, 10, "noop"),
+        (10, 10, "window_invalid"), (200, 100, "invalid_state"),
+    ):  # fmt: skip
+        answer = allocations.change_end(rival, "a1", None if ends is None else at(ends), at(clock))
+        assert code(answer) == expected, (ends, clock)
+    moved, _ = allocations.change_end(rival, "a1", at(50), at(10))
+    claims = [claim for owner, claim in moved.claims() if owner == "allocations/a1"]
+    assert [(claim.starts_at, claim.ends_at, claim.booked, claim.occupied) for claim in claims] == [
+        (at(0), at(100), False, False), (at(10), at(50), True, True),
+    ]  # fmt: skip
+    assert moved.quotas == rival.quotas
+    released, _ = allocations.advance(moved, "a1", "releasing")
+    assert code(allocations.change_end(released, "a1", at(60), at(20))) == "invalid_state"

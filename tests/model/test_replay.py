@@ -15,7 +15,7 @@ from tests.support.model_runs import GPUS_LIMIT, fresh_run
 
 VERBS = (
     "hold", "hold", "hold", "gpus", "confirm", "confirm", "cancel", "twice", "at_the_deadline", "over", "expire", "end_window",
-    "pass", "use", "use", "create", "run", "release", "clean_up",
+    "pass", "use", "use", "create", "end", "end", "run", "release", "clean_up",
 )  # fmt: skip
 steps = st.tuples(st.sampled_from(VERBS), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
 stories = st.lists(st.lists(steps, min_size=1, max_size=5), min_size=1, max_size=12)
@@ -38,7 +38,10 @@ EVERY_END: list[list[Step]] = [
     [("clean_up", 0, 0, 0)],
     [("hold", 5, 1, 0), ("create", 2, 0, 0), ("gpus", 0, 0, 0)],
     [("use", n, 0, 0) for n in range(20)],
+    [("end", n, m, 0) for n in range(4) for m in (1, 2)],
+    [("end", 0, 0, 0), ("hold", 0, 1, 4), ("hold", 1, 1, 3), ("hold", 2, 1, 2)],
     [("run", n, 0, 0) for n in range(4)],
+    [("end", n, m, 0) for n in range(4) for m in (3, 0, 4)],
     [("release", n, 0, 0) for n in range(4)],
     [("clean_up", n, 0, 0) for n in range(4)],
 ]
@@ -68,7 +71,9 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
             runner.run(run.play(story))
             assert "\n".join(run.judge()) == ""
             reached.update(asked.code for asked in run.asked)
-            reached.update(one.state for one in run.replayed().state.reservations.values())
+            state = run.replayed().state
+            reached.update(one.state for one in state.reservations.values())
+            reached.update("another end" for one in state.allocations.values() if one.former)
 
         try:
             play()
@@ -76,5 +81,5 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
             runner.run(first.context.database.close())
     wanted = {"ok", "noop", "hold", "confirmed", "cancelled", "expired", "released", "resource_busy", "invalid_state",
               "holder_mismatch", "reservation_not_found", "resource_not_found", "ttl_out_of_range", "window_invalid",
-              "operation_conflict", "quota_exceeded", "consumed"}  # fmt: skip
+              "operation_conflict", "quota_exceeded", "consumed", "another end"}  # fmt: skip
     assert wanted <= set(reached), wanted - set(reached)

@@ -8,6 +8,7 @@ from tests.mutants import (
     billing,
     client,
     edge,
+    ends,
     log,
     nodes,
     operations,
@@ -33,5 +34,6 @@ MODULES = (
     client,
     verbs,
     edge,
+    ends,
 )
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, RootModel
 
 import orchestrator
-from orchestrator.allocations.schemas import ConsumeReservation, CreateAllocation
+from orchestrator.allocations.schemas import ChangeAllocation, ConsumeReservation, CreateAllocation
 from orchestrator.http.fields import Request
 from orchestrator.http.operation_keys import operation_in
 from orchestrator.reservations.schemas import HoldGpus, HoldNamed
@@ -78,6 +78,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
 COMPLETE: list[tuple[type[Request], dict[str, Any], str]] = [
     (CreateAllocation, {**PLACE, **TEMPLATE, "ends_at": TIME}, "43d5a3a813aaa5b4"),
     (ConsumeReservation, {"reservation_id": ID, "holder_id": "h", "sku": "h100.slice", **TEMPLATE}, "812396b0ec9da1fe"),
+    (ChangeAllocation, {"name": "n", "labels": {"a": "b"}, "ends_at": TIME}, "429bafbc30816e45"),
+    (ChangeAllocation, {"name": "n", "ends_at": None}, "ac7d6b65a3fe04b3"),
     (HoldNamed, {**HELD, "resources": ["seat-1"]}, "f39349035e042b84"),
     (HoldGpus, {**HELD, **PLACE, "count": 2, "allocation": TEMPLATE}, "bc12ecb6ae957ebd"),
 ]

@@ -154,6 +154,17 @@ def test_a_claim_that_becomes_blocked_or_free_of_it_changes_its_nodes_version(
     ]  # fmt: skip
 
 
+@exercises("claim_fence_drawn")
+@pytest.mark.parametrize(
+    ("change", "inherited"),
+    [("fence = 5", None), ("fence = 5, inherited_fence = 4", None), ("fence = fence", 1), ("booked = false", 1)],
+)
+def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, inherited: int | None) -> None:
+    put(schema, "claims", fence=2, inherited_fence=1, occupied=True, occupied_from=NOW)
+    schema.execute(f"update claims set {change}".encode())
+    assert schema.execute("select inherited_fence from claims").fetchall() == [(inherited,)]
+
+
 @exercises("ledger_never_changes", "ledger_is_never_emptied", "sku_prices_never_change", "metering_intervals_stay")
 @pytest.mark.parametrize(
     ("table", "statement"),

@@ -39,6 +39,12 @@ def test_an_allocation_is_updated(deployment: Deployment) -> None:
     shown = tenant.json(f"alloc update {made} --label b=2 --label c=3")
     assert (shown["name"], shown["labels"]) == ("new", {"b": "2", "c": "3"})
     assert tenant.json(f"alloc update {made} --no-labels")["labels"] == {}
+    assert tenant.json(f"alloc update {made} --ends-at 2030-01-02T03:04:05Z")["ends_at"] == "2030-01-02T03:04:05Z"
+    assert tenant.json(f"alloc update {made} --name newer")["ends_at"] == "2030-01-02T03:04:05Z"
+    assert tenant.json(f"alloc update {made} --no-end")["ends_at"] is None
+    tenant.refused(f"alloc update {made} --ends-at 2020-01-02T03:04:05Z", "window_invalid")
+    tenant.refused(f"alloc update {made} --ends-at soon", "usage", 2)
+    tenant.refused(f"alloc update {made} --ends-at 2030-01-02T03:04:05Z --no-end", "usage", 2)
     tenant.refused(f"alloc update {made}", "usage", 2)
     tenant.refused(f"alloc update {made} --no-labels --label a=1", "usage", 2)
     tenant.refused(f"alloc update {ID} --name x", "not_found")

@@ -9,28 +9,13 @@ import pytest
 
 from tests.api.calling import Caller, Place, at_once, fresh, new_place, new_tenant, problem, rent
 from tests.support.public_api import PublicApi
+from tests.verbs.updates import claim_of, updates_of
 
 
 @pytest.fixture
 def place(api: PublicApi, admin: Caller) -> Place:
     """Eight GPUs, free."""
     return new_place(admin, api.database)
-
-
-def updates_of(api: PublicApi, allocation_id: str) -> list[Any]:
-    """Operation key and data of each `allocation.updated`, in order."""
-    rows = api.database.execute(
-        "select operation_key, payload from (select id, event_type, operation_key, payload from outbox union all"
-        " select version, event_type, operation_key, payload from log) e"
-        " where event_type = 'allocation.updated' and payload ->> 'allocation_id' = %s order by (payload ->> 'row_version')::int",
-        (allocation_id,),
-    )
-    return rows.fetchall()
-
-
-def claim_of(api: PublicApi, allocation_id: str) -> Any:
-    """The claim's row."""
-    return api.database.execute("select * from claims where owner_id = %s", (allocation_id,)).fetchall()
 
 
 def test_name_and_labels_change_once_per_key(api: PublicApi, admin: Caller, place: Place) -> None:

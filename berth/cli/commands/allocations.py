@@ -208,17 +208,25 @@ def update(
         list[str] | None, typer.Option(help="name=value, repeatable; together they replace all labels")
     ] = None,
     no_labels: Annotated[bool, typer.Option("--no-labels", help="remove all labels")] = False,
+    ends_at: Annotated[str | None, typer.Option(help="the new time of automatic release")] = None,
+    no_end: Annotated[bool, typer.Option("--no-end", help="never release it automatically")] = False,
     tenant: TenantOption = None,
 ) -> None:
-    """Change the name or the labels of an allocation that is not released or failed."""
+    """Change the name, the labels or the end of an allocation that is not released or failed."""
     if no_labels and label:
         raise Refused("give --label or --no-labels, not both", code="usage", exit_code=USAGE)
-    if name is None and not label and not no_labels:
-        raise Refused("give --name, --label or --no-labels", code="usage", exit_code=USAGE)
+    if no_end and ends_at is not None:
+        raise Refused("give --ends-at or --no-end, not both", code="usage", exit_code=USAGE)
+    if name is None and not label and not no_labels and ends_at is None and not no_end:
+        raise Refused("give --name, --label, --no-labels, --ends-at or --no-end", code="usage", exit_code=USAGE)
     labels = read_labels(label or []) if label or no_labels else None
+    end = moment(ends_at, "--ends-at")
     with session.client() as client:
         owner = session.tenant_id(client, tenant)
-        show_one(session, client.update_allocation(allocation_id, name=name, labels=labels, tenant_id=owner), ROWS)
+        changed = client.update_allocation(
+            allocation_id, name=name, labels=labels, ends_at=end, no_end=no_end, tenant_id=owner
+        )
+        show_one(session, changed, ROWS)
 
 
 @command(app, "release")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -87,16 +88,20 @@ def update_allocation(
     *,
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
+    ends_at: datetime | None = None,
+    no_end: bool = False,
     tenant_id: UUID | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Allocation]:
-    """Change the name or the labels; None leaves a member as it is, and `labels` replaces all labels.
+    """Change the name, the labels or the end; None leaves a member as it is, and `labels` replaces all labels.
 
-    Raises `InvalidState` if the allocation is released or failed.
+    `no_end` removes the end, also with `ends_at`. Raises `InvalidState` if the allocation is released or failed (for another
+    end: is being released, or past its end), `WindowInvalid`, and `ResourceBusy` if its units are claimed before the new end.
     """
-    body = {"name": name, "labels": None if labels is None else dict(labels)}
+    body = {"name": name, "labels": None if labels is None else dict(labels), "ends_at": written(ends_at)}
     path = f"{API}/allocations/{allocation_id}"
-    return write("PATCH", path, Allocation, body, idempotency_key, tenant_id=_text(tenant_id))
+    call = write("PATCH", path, Allocation, body, idempotency_key, tenant_id=_text(tenant_id))
+    return replace(call, body={**(call.body or {}), "ends_at": None}) if no_end else call
 
 
 def release_allocation(

@@ -62,11 +62,12 @@ with waiting as (
      order by c.waits_until, c.owner_id limit :limit)
     order by 3, 1 limit :limit
 )
-select w.id as allocation_id, w.waits_until, a.state, w.waits_for, a.row_version, c.fence, t.id as task_id, t.notify,
+select w.id as allocation_id, w.waits_until, a.state, w.waits_for, a.row_version, f.fence, t.id as task_id, t.notify,
        coalesce(t.finished_at < clock_timestamp() - make_interval(secs => :patience_seconds), false) as task_ended,
        e.event_type, e.event_id, e.version as event_version,
        coalesce((select p.version from consumer_positions p where p.consumer = :consumer), 0) as position
 from waiting w join allocations a on a.id = w.id join claims c on c.id = a.claim_id
+cross join lateral (select coalesce(c.inherited_fence, c.fence) as fence) f
 left join lateral (
     select id, notify, finished_at from node_tasks where allocation_id = a.id order by fence desc limit 1
 ) t on true
@@ -74,7 +75,7 @@ left join lateral (
     select l.event_type, l.event_id, l.version from log l
     where l.subject = 'allocations/' || a.id
       and l.event_type in ('provisioning.requested', 'provisioning.releasing.requested')
-      and (l.payload ->> 'fence')::bigint = c.fence
+      and (l.payload ->> 'fence')::bigint = f.fence
     order by l.version desc limit 1
 ) e on true
 order by w.waits_until, w.id

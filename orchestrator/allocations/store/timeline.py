@@ -29,7 +29,7 @@ select t.allocation_id, clock_timestamp() - make_interval(secs => p.seconds_ago)
        cast(:node_id as text), t.fence
 from node_tasks t
 join allocations a on a.id = t.allocation_id
-join claims c on c.id = a.claim_id and c.fence = t.fence
+join claims c on c.id = a.claim_id and coalesce(c.inherited_fence, c.fence) = t.fence
 cross join jsonb_to_recordset(cast(:phases as jsonb)) as p(place integer, phase text, detail text, seconds_ago float8)
 where t.id = :task_id and t.node_id = cast(cast(:node_id as text) as uuid) and t.fence = :fence
   and t.state in ('queued', 'dispatched')

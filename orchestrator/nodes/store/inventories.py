@@ -32,7 +32,8 @@ ORPHANS_PER_NODE_MAX = 64
 # that one which names much hides no other.
 _UNEXPLAINED = """
 select n.id as node_id, h.allocation_id, h.slots, h.fence, n.inventory_after, o.id as orphan_id,
-       a.state as allocation_state, a.node_id = n.id as was_here, c.fence as claim_fence
+       a.state as allocation_state, a.node_id = n.id as was_here,
+       coalesce(c.inherited_fence, c.fence) as claim_fence
 from nodes n
 cross join lateral jsonb_to_recordset(n.inventory) as h(allocation_id uuid, slots jsonb, fence bigint)
 left join allocations a on a.id = h.allocation_id

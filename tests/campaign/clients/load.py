@@ -29,6 +29,8 @@ SLICE_GPUS = (1, 1, 1, 2, 2, 4, 8)
 REGIONS = ("eu-1", "us-1")
 ENDING_SHARE = 0.12
 """How many are created with a near `ends_at`."""
+CHANGED_SHARE = 0.15
+"""How many get another end, some while their provision runs."""
 ENDED = frozenset({"released", "failed", "release_failed"})
 
 
@@ -83,6 +85,9 @@ class RentingClient:
             await self._wait_active(allocation_id)
             await asyncio.sleep(self._chance.uniform(0.0, 1.5))
             await self.look(allocation_id)
+        if self._chance.random() < CHANGED_SHARE:
+            await self._write(self._change_end(allocation_id), self._writer)
+            await self.look(allocation_id)
         if self._chance.random() < 0.12:
             await self._write(self._force(allocation_id), self._admin)
         else:
@@ -130,6 +135,8 @@ class RentingClient:
         other = self._create() if write.kind == "create" else self._release(UUID(int=self._chance.getrandbits(128)))
         if write.kind == "force_release":
             other = self._force(UUID(int=self._chance.getrandbits(128)))
+        if write.kind == "update":
+            other = self._change_end(UUID(int=self._chance.getrandbits(128)))
         return replace(other, key=write.key)
 
     def _key(self) -> str:
@@ -150,6 +157,11 @@ class RentingClient:
 
     def _release(self, allocation_id: UUID) -> Write:
         return writes.release(self._key(), allocation_id)
+
+    def _change_end(self, allocation_id: UUID) -> Write:
+        seconds = self._chance.choice((2, 5, 3_600, None))
+        ends_at = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+        return writes.change_end(self._key(), allocation_id, ends_at)
 
     def _force(self, allocation_id: UUID) -> Write:
         return writes.force_release(self._key(), allocation_id)

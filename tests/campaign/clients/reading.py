@@ -27,7 +27,7 @@ READ_SECONDS_MAX = 5.0
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
 ANSWERS: dict[WriteKind, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
-    "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
+    "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
 }  # fmt: skip
 """What each kind of write is answered."""
 
@@ -146,7 +146,7 @@ def birth_of(allocation: Allocation) -> str:
     """What never changes about an allocation."""
     facts = (
         allocation.sku, allocation.gpus, allocation.region, allocation.correlation_id, allocation.requested_at,
-        allocation.reservation_id, allocation.ends_at,
+        allocation.reservation_id,
     )  # fmt: skip
     return " ".join(str(fact) for fact in facts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -64,6 +65,17 @@ def force_release(key: str, allocation_id: UUID) -> Write:
         return await client.force_release(allocation_id, reason="campaign", idempotency_key=key)
 
     return Write("force_release", key, str(allocation_id), send, allocation_id)
+
+
+def change_end(key: str, allocation_id: UUID, ends_at: datetime | None) -> Write:
+    """Another end of an allocation; None: without an end."""
+
+    async def send(client: AsyncClient, key: str) -> Allocation:
+        return await client.update_allocation(
+            allocation_id, ends_at=ends_at, no_end=ends_at is None, idempotency_key=key
+        )
+
+    return Write("update", key, f"end {allocation_id} {ends_at}", send, allocation_id)
 
 
 def hold(key: str, asked: Mapping[str, Any]) -> Write:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from tests.campaign.history import CREATES, DEFINITE, EFFECTS, SETTLED, Attempt, History, Outcome, Sight
+from tests.campaign.history import CREATES, DEFINITE, EFFECTS, RELEASES, SETTLED, Attempt, History, Outcome, Sight
 
 RANKS = {
     "requested": 0, "provisioning": 1, "active": 2, "releasing": 3, "release_failed": 3, "released": 4, "failed": 4,
@@ -103,7 +103,7 @@ def check_releases(history: History) -> Iterator[Violation]:
     """
     sights = history.by_allocation()
     for attempt in history.attempts:
-        if attempt.kind in CREATES or attempt.outcome is not Outcome.DONE or attempt.allocation_id is None:
+        if attempt.kind not in RELEASES or attempt.outcome is not Outcome.DONE or attempt.allocation_id is None:
             continue
         end = history.settled.get(attempt.allocation_id)
         wanted = ("released", "release_failed", *(("failed",) if attempt.kind == "force_release" else ()))
@@ -129,7 +129,7 @@ def check_holders(history: History) -> Iterator[Violation]:
     """
     asked_back: dict[UUID, float] = {}
     for attempt in history.attempts:
-        if attempt.kind not in CREATES and attempt.allocation_id is not None:
+        if attempt.kind in RELEASES and attempt.allocation_id is not None:
             before = asked_back.get(attempt.allocation_id, float("inf"))
             asked_back[attempt.allocation_id] = min(before, attempt.began)
     held: dict[tuple[str, int], list[_Held]] = defaultdict(list)

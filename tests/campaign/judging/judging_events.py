@@ -13,6 +13,7 @@ from tests.campaign.judging.judging_clients import Violation
 REQUESTED, ACTIVE, FAILED = "provisioning.requested", "provisioning.active", "provisioning.failed"
 WAITING = "provisioning.waiting"
 RELEASING = "provisioning.releasing.requested"
+UPDATED = "allocation.updated"
 COMPLETED, RELEASE_FAILED = "provisioning.releasing.completed", "provisioning.release_failed"
 
 PATHS: dict[str | None, frozenset[str]] = {

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tests.campaign.history import Delivery, History, HoldSight, Outcome
+from tests.campaign.history import RELEASES, Delivery, History, HoldSight, Outcome
 from tests.campaign.judging.judging_clients import Violation
-from tests.campaign.judging.judging_events import FAILED, RELEASING, REQUESTED, WAITING
+from tests.campaign.judging.judging_events import FAILED, RELEASING, REQUESTED, UPDATED, WAITING
 
 SLOTS = 8
 LIVE = frozenset({"hold", "confirmed"})
@@ -81,8 +81,9 @@ def _of_allocations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
     asked_back = {
         attempt.allocation_id: attempt.began
         for attempt in sorted(history.attempts, key=lambda attempt: -attempt.began)
-        if attempt.kind in ("release", "force_release") and attempt.allocation_id is not None
+        if attempt.kind in RELEASES and attempt.allocation_id is not None
     }
+    changed = {event.allocation_id for event in history.events().values() if event.type == UPDATED}
     for id_, sights in history.by_allocation().items():
         running = [s for s in sights if s.state in RUNNING and s.node in history.nodes and s.requested_at]
         if not running:
@@ -95,7 +96,10 @@ def _of_allocations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
         names = {f"slot:{history.nodes[first.node]}:{slot}" for slot in first.slots}
         owner = str(first.reservation_id or id_)
         if since < until:
-            yield names, ToldRight(owner, since, until, first.requested_at, first.ends_at or FOR_EVER)
+            # Its end may have changed between two reads: the earliest was promised all along.
+            shown = running if id_ in changed else [first]
+            ends = min(sight.ends_at or FOR_EVER for sight in shown)
+            yield names, ToldRight(owner, since, until, first.requested_at, ends)
 
 
 def first_given_back(history: History) -> dict[UUID, float]:
@@ -104,7 +108,7 @@ def first_given_back(history: History) -> dict[UUID, float]:
     found: dict[UUID, float] = {}
     for attempt in history.attempts:
         id_ = attempt.reservation_id if attempt.kind == "cancel" else None
-        if attempt.kind in ("release", "force_release") and attempt.allocation_id is not None:
+        if attempt.kind in RELEASES and attempt.allocation_id is not None:
             id_ = of_allocations.get(attempt.allocation_id)
         if id_ is not None:
             found[id_] = min(found.get(id_, float("inf")), attempt.began)
@@ -173,6 +177,10 @@ class Rights:
             self._requested(event, reservation, allocation)
         elif event.type in (RELEASING, FAILED):
             self.live.pop(allocation, None)
+        elif event.type == UPDATED and "ends_at" in event.data["changed"]:
+            begins, ends = _moment(event.data["judged_at"]), _moment(event.data["ends_at"], FOR_EVER)
+            for right in self.live.pop(allocation, []):
+                self._begin(event, replace(right, begins=begins, ends=ends))
 
     def _requested(self, event: Delivery, reservation: str, allocation: str) -> None:
         units, turned_over = units_of(event.data["units"]), event.data.get("turned_over")

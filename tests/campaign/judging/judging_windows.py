@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tests.campaign.history import Delivery, History, HoldSight, Offer, ResourceSight
 from tests.campaign.judging.judging_clients import Violation
-from tests.campaign.judging.judging_events import RELEASING, REQUESTED, WAITING
+from tests.campaign.judging.judging_events import RELEASING, REQUESTED, UPDATED, WAITING
 from tests.campaign.judging.judging_rights import FOR_EVER, LIVE, first_given_back
 
 APART = timedelta(seconds=0.3)
@@ -44,7 +44,7 @@ def check_beginnings(history: History) -> Iterator[Violation]:
 
 
 def check_ends(history: History) -> Iterator[Violation]:
-    """Nothing ends for want of time before its time is up; each owner is warned once at most, and before the end."""
+    """Nothing ends for want of time before its time is up; each owner is warned once at most of each end, and before it."""
     ends_at: dict[str, datetime] = {}
     warned: set[str] = set()
     for event in _in_order(history):
@@ -53,6 +53,9 @@ def check_ends(history: History) -> Iterator[Violation]:
             ends_at[reservation] = _moment(event.data["ends_at"])
         elif event.type in (REQUESTED, WAITING) and event.data.get("ends_at"):
             ends_at[allocation] = _moment(event.data["ends_at"])
+        elif event.type == UPDATED and "ends_at" in event.data["changed"]:
+            ends_at[allocation] = _moment(event.data["ends_at"]) if event.data["ends_at"] else FOR_EVER
+            warned.discard(allocation)
         elif event.type == "reservation.released":
             judged_at = _moment(event.data["judged_at"])
             if judged_at < ends_at.get(reservation, FOR_EVER):

@@ -228,3 +228,49 @@ def test_what_was_moved_is_no_other() -> None:
     ]
     history.deliveries[4:] = [dataclasses.replace(moved, version=5, sequence=5), *later]
     assert judge_history(history) == []
+
+
+def another_end(seconds: float, judged_at: float, *, behind: int = 7) -> Way:
+    """The first allocation gets another end, in the events behind this version."""
+
+    def do(history: History) -> None:
+        data = {
+            "allocation_id": str(RUN),
+            "changed": ["ends_at"],
+            "ends_at": text(seconds),
+            "judged_at": text(judged_at),
+        }
+        made = Delivery(behind + 1, behind + 1, "event 24", "allocation.updated", "end", data, at(judged_at))
+        later = [
+            dataclasses.replace(one, version=one.version + 1, sequence=one.version + 1)
+            for one in history.deliveries[behind:]
+        ]
+        history.deliveries[behind:] = [made, *later]
+
+    return do
+
+
+def test_another_end_is_the_one_that_counts() -> None:
+    """Ended by its new time, and warned again before it."""
+    history = well()
+    another_end(13.5, 12.5, behind=8)(history)
+    warned = event(10, "reservation.ending", RUN, 13)
+    later = [
+        dataclasses.replace(one, version=one.version + 1, sequence=one.version + 1) for one in history.deliveries[9:]
+    ]
+    history.deliveries[9:] = [
+        dataclasses.replace(warned, event_id="event 25", data=warned.data | {"ends_at": text(13.5)}),
+        *later,
+    ]
+    history.sights[1:3] = [sight(RUN, 11.5, "active", 3), sight(RUN, 13.4, "active", 4, ends_at=at(13.5))]
+    change_data(13, releasing_at=text(13.6))(history)
+    assert judge_history(history) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "seconds"), [("one holder", 14.5), ("late, never early", 20)], ids=["in another's window", "ended early"]
+)
+def test_another_end_is_judged(check: str, seconds: float) -> None:
+    history = well()
+    another_end(seconds, 11.5)(history)
+    assert check in {violation.check for violation in judge_history(history)}

@@ -1,0 +1,33 @@
+-- Lock, before its allocation is locked, what a later end of it needs: overdue holds in the way (`due`), and the nodes and
+-- resources of their claims (`nodes`, `resources`), its own node among them. In the order of all commands: nodes, resources,
+-- reservations, each by id. Without such a hold nothing is locked. `p_until` null: without an end; `p_tenant` null: any.
+create or replace function lock_overdue_rivals(
+    p_allocation uuid, p_tenant uuid, p_until timestamptz, out due uuid[], out nodes uuid[], out resources text[]
+) language plpgsql set enable_seqscan = off as $$
+declare
+    own record;
+begin
+    due := '{}';
+    nodes := '{}';
+    resources := '{}';
+    select c.node_id, c.units, upper(c.during) as ends_at into own
+    from allocations a join claims c on c.id = a.claim_id
+    where a.id = p_allocation and (p_tenant is null or a.tenant_id = p_tenant)
+      and c.booked and upper(c.during) < coalesce(p_until, 'infinity');
+    if not found then
+        return;
+    end if;
+    select coalesce(array_agg(r.owner_id order by r.owner_id), '{}') into due
+    from rivals_for(array[own.node_id], '{}', own.units, tstzrange(own.ends_at, p_until), clock_timestamp()) r
+    where r.overdue;
+    if cardinality(due) = 0 then
+        return;
+    end if;
+    select array_agg(distinct c.node_id) filter (where c.node_id is not null),
+           coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')
+    into nodes, resources
+    from claims c where c.owner_id = any (due) and c.closed_at is null;
+    perform from nodes n where n.id = any (lock_overdue_rivals.nodes) order by n.id for no key update;
+    perform from resources r where r.id = any (lock_overdue_rivals.resources) order by r.id for no key update;
+    perform from reservations r where r.id = any (due) order by r.id for no key update;
+end $$;
