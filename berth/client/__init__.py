@@ -117,6 +117,7 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.sync_client import Client
+from berth.client.tenant_errors import TenantDeleted, TenantInUse
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
@@ -218,6 +219,8 @@ __all__ = [
     "StateUnreachable",
     "SubscriptionsFull",
     "Tenant",
+    "TenantDeleted",
+    "TenantInUse",
     "TenantNotActive",
     "TimelineEntry",
     "TokenExpired",
