@@ -193,7 +193,7 @@ MUTANTS: list[Mutant] = [
         _DELETE_TENANT,
         "    perform from kv_namespaces n where n.id = p_tenant for no key update;\n",
         "",
-        (_after_deletion("a_commit"),),
+        (_after_deletion("a_later_commit"),),
     ),
     Mutant(
         "keys and values are committed for a deleted tenant",

@@ -96,8 +96,8 @@ def test_neither_id_nor_name_is_used_again(admin: Caller) -> None:
     assert (refused["existing_id"], refused["state"]) == (tenant.tenant_id, "deleted")
     for method, suffix, body in (("PATCH", "", {"state": "active"}), ("PUT", "/quota", {"gpus_limit": 4})):
         problem(admin.call(method, path + suffix, body), 409, "tenant_deleted")
-    body = {"name": "late", "role": "tenant", "tenant_id": tenant.tenant_id}
-    problem(admin.call("POST", "/admin/api-keys", body), 409, "tenant_deleted")
+    key = {"name": "late", "role": "tenant", "tenant_id": tenant.tenant_id}
+    problem(admin.call("POST", "/admin/api-keys", key), 409, "tenant_deleted")
     assert admin.get(path)["state"] == "deleted"
 
 
@@ -273,6 +273,7 @@ def test_a_process_that_still_knows_the_key_writes_nothing(
     there = Caller(second, tenant.key, tenant.tenant_id)
     seat = admin.make("/admin/resources", {"id": fresh("seat")})["id"]
     create = one_gpu(there, place)
+    tenant.get("/me")
     assert delete(admin, tenant).status_code == 204
     problem(tenant.call("GET", "/me"), 401, "unauthenticated")
     there.get("/skus")

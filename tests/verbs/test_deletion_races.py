@@ -76,6 +76,11 @@ def a_commit(scene: Scene) -> Write:
     return lambda: scene.tenant.http.post("/v1/commit", json=body, headers=headers)
 
 
+def a_later_commit(scene: Scene) -> Write:
+    assert a_commit(scene)().status_code == 200
+    return a_commit(scene)
+
+
 def an_ssh_key(scene: Scene) -> Write:
     body = {"name": fresh("key"), "public_key": ssh_key()}
     return lambda: scene.tenant.call("POST", "/ssh-keys", body)
@@ -105,7 +110,16 @@ def a_suspension(scene: Scene) -> Write:
 
 
 HOLDING = [a_create, a_create_in_a_window, a_hold, a_hold_of_a_window, a_hold_of_a_slot, a_hold_of_a_seat]
-CONFIGURING = [a_commit, an_ssh_key, a_webhook, a_retention_policy, an_api_key, a_higher_quota, a_suspension]
+CONFIGURING = [
+    a_commit,
+    a_later_commit,
+    an_ssh_key,
+    a_webhook,
+    a_retention_policy,
+    an_api_key,
+    a_higher_quota,
+    a_suspension,
+]
 
 
 def name_of(prepare: Callable[[Scene], Write]) -> str:
@@ -167,7 +181,7 @@ def test_nothing_is_added_after_a_deletion(
 ) -> None:
     deleted, refused = in_order(api.database, scene.delete, prepare(scene))
     assert deleted.status_code == 204, deleted.text
-    if prepare is a_commit:
+    if prepare in (a_commit, a_later_commit):
         problem(refused, 403, "forbidden")
     else:
         problem(refused, 409, "tenant_deleted")
