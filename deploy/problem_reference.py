@@ -49,10 +49,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     ),
     "forbidden": (
         (
-            "orchestrator/http/authentication.py, orchestrator/http/tenant_scope.py; suspended tenant: judge_creates,"
+            "orchestrator/http/authentication.py, orchestrator/http/tenant_scope.py; tenant not active: judge_creates,"
             " refuse_window, succeed_claim"
         ),
-        "use a key of the right role; suspended: ask the operator",
+        "use a key of the right role; suspended or deleted: ask the operator",
     ),
     "not_found": ("queries and stores of each noun", "check the id and the tenant"),
     "reservation_not_found": ("orchestrator/reservations/store/rows.py", "check the id and the tenant"),
@@ -80,6 +80,14 @@ ADVICE: dict[str, tuple[str, str]] = {
     "image_in_use": (
         "orchestrator/catalogue/image_store.py",
         "retire the image, end what `users` counts, then send a new key",
+    ),
+    "tenant_deleted": (
+        "orchestrator/tenants/store/tenants.py, orchestrator/operations/store/tenancy.py",
+        "create another tenant, with another name",
+    ),
+    "tenant_in_use": (
+        "delete_tenant",
+        "end what `users` counts: release allocations, cancel reservations, wait for cleanups; then send a new key",
     ),
     "namespace_full": ("kv_commit", "delete keys, or ask the operator"),
     "node_in_use": ("orchestrator/nodes/store/open_claims.py", "end each of `claims` by its `next_step`"),

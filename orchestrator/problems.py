@@ -9,7 +9,8 @@ the edge. `business` marks the definite outcomes of a well-formed request, which
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from uuid import UUID
 
 
 class Outcome(StrEnum):
@@ -109,6 +110,17 @@ class AlreadyExists(Problem):
     """A unique name or key is taken."""
 
     status, code, title, business = 409, "already_exists", "Already exists", True
+
+
+class TenantDeleted(Problem):
+    """The tenant is deleted for good."""
+
+    status, code, title, business = 409, "tenant_deleted", "Tenant deleted", True
+
+    @classmethod
+    def at(cls, tenant_id: UUID) -> Self:
+        """The refusal of a change of this tenant."""
+        return cls(f"tenant {tenant_id} is deleted; create another tenant")
 
 
 class UnavailableReason(StrEnum):

@@ -118,6 +118,7 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.sync_client import Client
+from berth.client.tenant_errors import TenantDeleted, TenantInUse
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
@@ -220,6 +221,8 @@ __all__ = [
     "StateUnreachable",
     "SubscriptionsFull",
     "Tenant",
+    "TenantDeleted",
+    "TenantInUse",
     "TenantNotActive",
     "TimelineEntry",
     "TokenExpired",

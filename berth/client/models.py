@@ -227,7 +227,7 @@ class Availability(Answer):
 
 
 class Tenant(Answer):
-    """A customer that rents. `gpus_limit` of None means no limit."""
+    """A customer that rents. `gpus_limit` of None means no limit. `deleted_at`: deleted for good."""
 
     id: UUID
     name: str
@@ -235,6 +235,7 @@ class Tenant(Answer):
     gpus_limit: int | None = None
     gpus_used: int = 0
     created_at: datetime
+    deleted_at: datetime | None = None
     row_version: int
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import berth.client.log_errors
+import berth.client.tenant_errors
 import berth.client.waiting_errors
 import berth.client.webhook_errors  # noqa: F401 - so that their names are among those below
 from berth.client.errors import BerthError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable

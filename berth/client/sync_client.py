@@ -311,6 +311,7 @@ class Client:
     iterate_tenants = _each(administration.list_tenants)
     get_tenant = _now(administration.get_tenant)
     set_tenant_state = _now(administration.set_tenant_state)
+    delete_tenant = _now(administration.delete_tenant)
     set_quota = _now(administration.set_quota)
     get_balance_of = _now(balances.get_balance_of)
     set_balance_policy = _now(balances.set_balance_policy)

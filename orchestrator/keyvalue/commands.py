@@ -35,8 +35,8 @@ async def commit_transactions(context: Context, commits: Sequence[Commit]) -> li
 
     A key used before gets its first answer. A transaction that reads ranges, or may fill its namespace, is deferred: the
     caller runs it alone. Keys within the batch must be distinct per principal. Stored refusal: `NamespaceFull`. Not stored:
-    `VersionInFuture`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`; `OutcomeUnknown` if it was committed
-    but its version is unknown. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the whole batch.
+    `VersionInFuture`, `Forbidden`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`; `OutcomeUnknown` if it was
+    committed but its version is unknown. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the whole batch.
     """
     light = [n for n, commit in enumerate(commits) if not commit.is_heavy]
     results: list[Result | Deferred] = [Deferred(partial(_alone, context, commit)) for commit in commits]

@@ -14,6 +14,7 @@ from orchestrator.log.store.head import Head, sequence
 from orchestrator.log.store.truncation import Truncation
 from orchestrator.operations.execution import TRIES_MAX, Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.tenants.principals import Actor, Principal
 
@@ -134,9 +135,10 @@ async def put_retention_policy(
     versions_max: int | None,
     policies_max: int,
 ) -> Answer:
-    """Create or change a policy; 201 or 200 with it. Raises as `put_policy`."""
+    """Create or change a policy; 201 or 200 with it. Raises as `put_policy`, and `TenantDeleted`."""
 
     async def effect(tx: Transaction) -> Done:
+        await keep_tenant(tx, caller.tenant_id)
         policy, made = await retention.put_policy(
             tx, scope, policy_id, prevent_truncate, versions_max=versions_max, policies_max=policies_max
         )

@@ -225,6 +225,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.NODE_ORPHAN_DESTROYED: EventKind(
         _O, "an orphan was destroyed", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
     ),
+    EventType.TENANT_DELETED: EventKind(
+        _O, "an operator deleted a tenant that held nothing; counts of what was revoked and removed with it",
+        {
+            "tenant_id": ID, "name": TEXT, "deleted_at": TIME, "api_keys": WHOLE, "ssh_keys": WHOLE, "webhooks": WHOLE,
+            "subscriptions": WHOLE, "policies": WHOLE,
+        },
+    ),
     EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance dropped below its threshold", _BALANCE),
     EventType.BALANCE_DEPLETED: EventKind(
         _T, "a prepaid balance is depleted; billing releases the tenant's allocations", _BALANCE

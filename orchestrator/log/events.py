@@ -46,6 +46,7 @@ class EventType(StrEnum):
     RESOURCE_CREATED = "resource.created"
     RESOURCE_OUT_OF_SERVICE = "resource.out_of_service"
     RESOURCE_IN_SERVICE = "resource.in_service"
+    TENANT_DELETED = "tenant.deleted"
     BALANCE_LOW = "balance.low"
     BALANCE_DEPLETED = "balance.depleted"
     WEBHOOK_DISABLED = "webhook.disabled"

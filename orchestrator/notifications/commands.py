@@ -11,6 +11,7 @@ from orchestrator.notifications import store as subscriptions
 from orchestrator.notifications.store import SubscriptionRetention, raise_positions
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.principals import Principal
 
 
@@ -36,14 +37,16 @@ async def open_subscription(
 ) -> int:
     """Open or create a subscription; return the version to continue after, `begin` for a new one.
 
-    Raises `LogTruncated`, `SubscriptionsFull`.
+    Raises `LogTruncated`, `SubscriptionsFull`, `TenantDeleted`.
     """
-    return await transact(
-        context,
-        lambda tx: subscriptions.open_subscription(
+
+    async def work(tx: Transaction) -> int:
+        await keep_tenant(tx, tenant_id)
+        return await subscriptions.open_subscription(
             tx, scope, name, begin, tenant_id=tenant_id, retention=retention, subscriptions_max=subscriptions_max
-        ),
-    )
+        )
+
+    return await transact(context, work)
 
 
 async def remove_subscription(

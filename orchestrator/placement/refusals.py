@@ -49,6 +49,6 @@ def ssh_key_missing() -> SshKeyNotFound:
     return SshKeyNotFound("an id in ssh_key_ids is no SSH key of this tenant; GET /api/v1/ssh-keys lists them")
 
 
-def tenant_suspended() -> Forbidden:
-    """The operator suspended the tenant."""
-    return Forbidden("this tenant is suspended; ask the operator")
+def tenant_not_active() -> Forbidden:
+    """The operator suspended or deleted the tenant."""
+    return Forbidden("this tenant is suspended or deleted; ask the operator")

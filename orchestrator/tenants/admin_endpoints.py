@@ -16,7 +16,7 @@ from orchestrator.http.paging import Page, PageQuery, identified_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.tenants import queries as tenants
-from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, set_quota
+from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, delete_tenant, set_quota
 from orchestrator.tenants.schemas import ChangeTenant, CreateTenant, SetQuota, Tenant
 
 router = APIRouter(prefix="/tenants", tags=["admin: tenants"], responses=PROBLEM_RESPONSES)
@@ -33,7 +33,7 @@ async def create(body: CreateTenant, write: AdminWrite) -> Response:
 
 @router.get("", response_model=Page[Tenant])
 async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
-    """All tenants."""
+    """All tenants, deleted ones too."""
     after, limit = identified_page(query, "tenants")
     found = await tenants.list_tenants(parts.context.database, after=after, limit=limit)
     return json_response(page_of(found, query.limit, "tenants", lambda tenant: tenant.id))
@@ -41,7 +41,7 @@ async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, pa
 
 @router.get("/{tenant_id}", response_model=Tenant)
 async def find(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
-    """One tenant."""
+    """One tenant, also a deleted one."""
     return json_response(await tenants.find_tenant(parts.context.database, tenant_id))
 
 
@@ -49,6 +49,14 @@ async def find(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
 async def change(tenant_id: UUID, body: ChangeTenant, write: AdminWrite) -> Response:
     """Suspend a tenant, or let it go on."""
     answer = await change_tenant_state(write.context, write.operation(body), write.actor, tenant_id, state=body.state)
+    write.parts.credentials.forget()
+    return answer_response(answer)
+
+
+@router.delete("/{tenant_id}", status_code=204)
+async def delete(tenant_id: UUID, write: AdminWrite) -> Response:
+    """Delete a tenant that holds nothing; otherwise 409 `tenant_in_use` with the counts. Its id and name are never reused."""
+    answer = await delete_tenant(write.context, write.operation(), write.actor, tenant_id)
     write.parts.credentials.forget()
     return answer_response(answer)
 

@@ -13,7 +13,8 @@ from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
-TenantState = Literal["active", "suspended"]
+SetTenantState = Literal["active", "suspended"]
+TenantState = Literal["active", "suspended", "deleted"]
 
 
 class CreateTenant(Request):
@@ -26,7 +27,7 @@ class CreateTenant(Request):
 class ChangeTenant(Request):
     """Suspend a tenant, or let it go on."""
 
-    state: TenantState
+    state: SetTenantState
 
 
 class SetQuota(Request):
@@ -36,7 +37,7 @@ class SetQuota(Request):
 
 
 class Tenant(BaseModel):
-    """A tenant: a customer that rents."""
+    """A tenant: a customer that rents. A deleted one holds nothing, and its limit is 0."""
 
     id: UUID
     name: str
@@ -44,6 +45,7 @@ class Tenant(BaseModel):
     gpus_limit: Count | None
     gpus_used: Count
     created_at: datetime
+    deleted_at: datetime | None
     row_version: BigCount
 
 
@@ -52,7 +54,7 @@ class AccountTenant(BaseModel):
 
     id: UUID
     name: str
-    state: TenantState
+    state: SetTenantState
 
 
 class AccountLimits(BaseModel):

@@ -1,6 +1,6 @@
 """Tables of tenants: their quotas, API keys and SSH keys.
 
-Created by migrations/schema/tenants.sql, which explains columns and indexes; a test keeps both equal.
+Created by migrations/schema/tenants.sql, which explains columns and indexes, and later revisions; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -27,10 +27,18 @@ tenants = Table(
     METADATA,
     Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
     Column("name", Text, CheckConstraint("length(name) between 1 and 100"), nullable=False),
-    Column("state", Text, CheckConstraint("state in ('active', 'suspended')"), nullable=False, server_default="active"),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state in ('active', 'suspended', 'deleted')"),
+        nullable=False,
+        server_default="active",
+    ),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Column("depleted_at", TIMESTAMPTZ),
+    Column("deleted_at", TIMESTAMPTZ),
+    CheckConstraint("(state = 'deleted') = (deleted_at is not null)", name="tenant_deleted_has_time"),
     UniqueConstraint("name", name="tenant_name_unique"),
 )
 

@@ -9,6 +9,7 @@ import psycopg
 
 from orchestrator.verification.billing import check_billing
 from orchestrator.verification.counted import check_counts
+from orchestrator.verification.deleted_tenants import check_deleted_tenants
 from orchestrator.verification.derived import check_fit, check_quotas
 from orchestrator.verification.p1_one_holder import check_one_holder
 from orchestrator.verification.p2_reservations import check_reserved_together
@@ -48,6 +49,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_quotas,
     check_counts,
     check_billing,
+    check_deleted_tenants,
 )
 
 

@@ -155,7 +155,7 @@ def test_an_unknown_outcome_names_the_key_that_tells_it(database_url: str, tmp_p
     ):
         admin = Caller(http, insert_admin_key(database_url))
         place, tenant = new_place(admin, database), new_tenant(admin)
-        locking.execute("select 1 from tenant_quotas where tenant_id = %s for update", (tenant.tenant_id,))
+        locking.execute("select 1 from tenant_quotas where tenant_id = %s for no key update", (tenant.tenant_id,))
         body = one_gpu(tenant, place)
         renting = elsewhere.submit(tenant.call, "POST", "/allocations", body)
         wait_for(lambda: waits_for_lock(database, "place_allocations") is not None, "the create to be under way")

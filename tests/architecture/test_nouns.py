@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "audit": (),
     "operations": (),
     "log": ("audit", "operations"),
-    "tenants": ("audit", "operations"),
+    "tenants": ("audit", "log", "operations"),
     "catalogue": ("audit", "operations"),
     "tasks": ("operations",),
     "placement": ("catalogue", "operations", "tenants"),

@@ -13,6 +13,8 @@ from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.operations.execution import Context, Limits
+from orchestrator.operations.store.operations import Operation
+from orchestrator.tenants.commands.tenants import delete_tenant
 from tests.allocations.driving import (
     ADMIN,
     TENANT,
@@ -67,6 +69,8 @@ def make_busy(url: str) -> Seeded:
         make_reserved(connection, reserved.id, reserved.unit_base)
         # Nodes report here without having asked; the checks of cleanup proof need a dispatched task.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
+    run_with(url, lambda context: _delete_a_tenant(context, url))
+    with connect(url) as connection:
         # An event for operators only: it belongs to no tenant's chain.
         connection.execute(
             "insert into outbox (event_type, correlation_id, subject, payload) values"
@@ -102,3 +106,23 @@ async def _second(context: Context, url: str, seeded: Seeded, own: dict[str, uui
     # An operation that found nothing left to do, and one that was refused.
     await release(context, seeded, own["early"])
     await release(context, seeded, own["cleaned"])
+
+
+async def _delete_a_tenant(context: Context, url: str) -> None:
+    """One with an API key and an SSH key."""
+    with connect(url) as connection:
+        row = connection.execute(DELETED_TENANT).fetchone()
+    assert row is not None
+    fingerprint = b"\x03" * 32
+    deletion = Operation(uuid.uuid4(), "delete-tenant", fingerprint, 3_600.0)
+    assert (await delete_tenant(context, deletion, ADMIN, row[0])).status == 204
+
+
+DELETED_TENANT = """
+with made as (insert into tenants (name) values ('left') returning id),
+     quota as (insert into tenant_quotas (tenant_id) select id from made),
+     key as (insert into api_keys (tenant_id, role, name, prefix, secret_hash)
+             select id, 'tenant', 'old', 'old', decode(repeat('0a', 32), 'hex') from made),
+     ssh as (insert into ssh_keys (tenant_id, name, public_key, fingerprint) select id, 'old', 'ssh-ed25519 AA', 'old' from made)
+select id from made
+"""

@@ -1,8 +1,8 @@
 """Ways to break the promises by hand, as SQL on the busy database, and which promise each breaks.
 
 `{name}` is replaced by the id of the allocation called so (tests/berth/busy.py), `{name.claim}` for its claim's row and
-`{tenant}` for the tenant. What the schema itself forbids has its constraint or trigger dropped first: the check finds
-a violation after a constraint was dropped or a backup was restored without it.
+`{tenant}` for the tenant, `{gone}` for the deleted one. What the schema itself forbids has its constraint or trigger
+dropped first: the check finds a violation after a constraint was dropped or a backup was restored without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Violation(NamedTuple):
 
 def sql_of(plant: str) -> bytes:
     """The plant with its placeholders filled."""
-    filled = plant.replace("{tenant}", "(select id from tenants)")
+    filled = plant.replace("{tenant}", "(select id from tenants where state = 'active')")
+    filled = filled.replace("{gone}", "(select id from tenants where state = 'deleted')")
     filled = re.sub(r"\{(\w+)\.claim\}", r"(select claim_id from allocations where name = '\1')", filled)
     return re.sub(r"\{(\w+)\}", r"(select id from allocations where name = '\1')", filled).encode()
 

@@ -68,6 +68,7 @@ REMOTE: dict[str, list[str]] = {
     "events dead-letters discard": [ID, "--reason", "x"],
     "tenant create": ["t"],
     "tenant list": [],
+    "tenant delete": [ID],
     "key create": ["k", "--role", "admin"],
     "key list": [],
     "key revoke": [ID],

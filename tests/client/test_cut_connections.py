@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from berth import client as berth
+from berth.client.requests import retries
 from berth.local.servers import LocalPostgres
 from tests.api.calling import fresh
 from tests.client.deployment import Deployment, Tenant, client_tenant, running_deployment
@@ -20,7 +21,15 @@ from tests.cutting import CUTS, Cut, Place
 
 NEVER_ARRIVES = {Place.BEFORE, Place.IN_HEAD, Place.IN_BODY}
 ALWAYS = 1_000_000
-SHORT_SECONDS = 0.3
+SHORT_SECONDS = 0.12
+FIRST_PAUSE_SECONDS = 0.01
+"""Before a retry; the client's own is longer, and what a cut leads to does not depend on it."""
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry soon: a module of hundreds of cuts would otherwise spend most of its time waiting."""
+    monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", FIRST_PAUSE_SECONDS)
 
 
 @pytest.fixture(scope="module")

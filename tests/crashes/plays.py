@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from psycopg.types.json import Jsonb
 
-from berth.client import SkuUnavailable
+from berth.client import SkuUnavailable, TenantInUse, Unauthenticated
 from berth.client.models import CreatedAllocation
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT, Stage
 from tests.support.whole_stack import Tenant, eventually
@@ -131,6 +131,28 @@ def a_tenant_is_made(stage: Stage) -> Iterator[None]:
     made = [stage.admin.create_tenant(name=name, idempotency_key=key) for _ in range(2)]
     assert made[0] == made[1]
     assert stage.execute("select count(*) from tenants where name = %s", name) == [(1,)]
+
+
+def a_tenant_is_deleted(stage: Stage) -> Iterator[None]:
+    """A tenant that holds something is not deleted; once it holds nothing it is, once, whatever happens to the answer."""
+    tenant = stage.tenant()
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    with pytest.raises(TenantInUse):
+        stage.admin.delete_tenant(tenant.id, idempotency_key=new_key())
+    release(tenant, made)
+    tenant.wait(made, "released")
+    yield
+    key = new_key()
+    for _ in range(2):
+        stage.admin.delete_tenant(tenant.id, idempotency_key=key)
+    assert stage.admin.get_tenant(tenant.id).state == "deleted"
+    with pytest.raises(Unauthenticated):
+        tenant.client.list_ssh_keys()
+    subject = f"tenants/{tenant.id}"
+    assert stage.execute("select count(*) from audit where action = 'tenant.delete' and subject = %s", subject) == [
+        (1,)
+    ]
 
 
 def a_start_that_never_came(stage: Stage) -> Iterator[None]:

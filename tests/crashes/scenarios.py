@@ -79,6 +79,8 @@ SCENARIOS = [
     Scenario(ControlPoint.NOTIFY_EXPIRY_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
     Scenario(ControlPoint.RELEASE_AT_END_BEFORE_COMMIT, WORKER, turning.begins_and_ends_by_itself),
     Scenario(ControlPoint.RELEASE_AT_END_AFTER_COMMIT, WORKER, turning.begins_and_ends_by_itself),
+    Scenario(ControlPoint.DELETE_TENANT_BEFORE_COMMIT, API, plays.a_tenant_is_deleted),
+    Scenario(ControlPoint.DELETE_TENANT_AFTER_COMMIT, API, plays.a_tenant_is_deleted),
     Scenario(ControlPoint.OTHER_COMMAND_BEFORE_COMMIT, API, plays.a_tenant_is_made),
     Scenario(ControlPoint.OTHER_COMMAND_AFTER_COMMIT, API, plays.a_tenant_is_made),
     # Node and API.

@@ -9,6 +9,15 @@ _ONE_SHAPE = "tests/api/test_openapi_names.py::test_every_list_has_one_shape"
 _UPDATE = "tests/verbs/test_update_allocation.py"
 _IMAGES = "tests/verbs/test_images.py"
 
+_TENANTS = "tests/verbs/test_deleting_tenants.py"
+_RACES = "tests/verbs/test_deletion_races.py"
+_DELETE_TENANT = "migrations/functions/tenants/delete_tenant.sql"
+
+
+def _after_deletion(write: str) -> str:
+    return f"{_RACES}::test_nothing_is_{'held' if 'create' in write or 'hold' in write else 'added'}_after_a_deletion[{write}]"
+
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "an allocation names another tenant's SSH key",
@@ -97,5 +106,165 @@ MUTANTS: list[Mutant] = [
         "ge=1, le=LIMIT_MAX",
         "ge=1",
         (_ONE_SHAPE,),
+    ),
+    Mutant(
+        "a deletion does not wait for a hold of registered resources",
+        "tenants",
+        "migrations/functions/tenants/keep_tenant.sql",
+        " for key share",
+        "",
+        (_after_deletion("a_hold_of_a_seat"), _after_deletion("an_ssh_key")),
+    ),
+    Mutant(
+        "a hold of registered resources ignores the deletion of its tenant",
+        "tenants",
+        "migrations/functions/holds/write_hold.sql",
+        "if p_gpus = 0 and not keep_tenant",
+        "if false and not keep_tenant",
+        (_after_deletion("a_hold_of_a_seat"),),
+    ),
+    Mutant(
+        "a deletion does not wait for a create",
+        "tenants",
+        _DELETE_TENANT,
+        "where q.tenant_id = p_tenant for update;",
+        "where q.tenant_id = p_tenant;",
+        (f"{_RACES}::test_a_deletion_waits_for_what_is_about_to_be_held[a_create]",),
+    ),
+    Mutant(
+        "a deletion does not wait for what takes no quota",
+        "tenants",
+        _DELETE_TENANT,
+        "where q.tenant_id = p_tenant for update;",
+        "where q.tenant_id = p_tenant for no key update;",
+        (f"{_RACES}::test_a_deletion_waits_for_what_is_about_to_be_held[a_hold_of_a_seat]",),
+    ),
+    Mutant(
+        "a tenant is deleted while it has an allocation",
+        "tenants",
+        _DELETE_TENANT,
+        "a.state not in ('released', 'failed')",
+        "false",
+        (f"{_TENANTS}::test_what_a_tenant_holds_keeps_it",),
+    ),
+    Mutant(
+        "a tenant is deleted while it has a reservation",
+        "tenants",
+        _DELETE_TENANT,
+        "r.state in ('hold', 'confirmed') and r.row_version > 0",
+        "r.state in ('hold') and r.row_version > 0",
+        (f"{_TENANTS}::test_what_a_tenant_holds_keeps_it",),
+    ),
+    Mutant(
+        "a tenant is deleted before its units are proven clean",
+        "tenants",
+        _DELETE_TENANT,
+        "and c.owner_kind = 'allocation' and a.state in ('released', 'failed')",
+        "and false",
+        (f"{_TENANTS}::test_what_a_tenant_holds_keeps_it",),
+    ),
+    Mutant(
+        "a deletion counts what other tenants hold",
+        "tenants",
+        _DELETE_TENANT,
+        "where a.tenant_id = p_tenant and a.state",
+        "where a.state",
+        (f"{_TENANTS}::test_another_tenants_holdings_keep_nobody_else",),
+    ),
+    Mutant(
+        "keys of a deleted tenant stay live",
+        "tenants",
+        _DELETE_TENANT,
+        "update api_keys set revoked_at = clock_timestamp() where tenant_id = p_tenant",
+        "update api_keys set revoked_at = clock_timestamp() where false and tenant_id = p_tenant",
+        (f"{_TENANTS}::test_configuration_goes_with_the_tenant",),
+    ),
+    Mutant(
+        "a deletion takes the SSH keys of all tenants",
+        "tenants",
+        _DELETE_TENANT,
+        "delete from ssh_keys where tenant_id = p_tenant",
+        "delete from ssh_keys where p_tenant is not null",
+        (f"{_TENANTS}::test_configuration_goes_with_the_tenant",),
+    ),
+    Mutant(
+        "a deletion does not wait for a commit of keys and values",
+        "keyvalue",
+        _DELETE_TENANT,
+        "    perform from kv_namespaces n where n.id = p_tenant for no key update;\n",
+        "",
+        (_after_deletion("a_later_commit"),),
+    ),
+    Mutant(
+        "keys and values are committed for a deleted tenant",
+        "keyvalue",
+        "migrations/functions/keyvalue/kv_commit.sql",
+        "t.id = item.namespace and t.state = 'deleted'",
+        "t.id = item.namespace and false",
+        (_after_deletion("a_commit"),),
+    ),
+    Mutant(
+        "the sweeper removes the keys of living tenants",
+        "keyvalue",
+        "migrations/functions/keyvalue/kv_forget.sql",
+        "where t.state = 'deleted' and n.keys > 0",
+        "where n.keys > 0",
+        (f"{_TENANTS}::test_configuration_goes_with_the_tenant",),
+    ),
+    Mutant(
+        "a deleted tenant is activated again",
+        "tenants",
+        "orchestrator/tenants/store/tenants.py",
+        "and state not in (:state, 'deleted')",
+        "and state not in (:state)",
+        (f"{_TENANTS}::test_neither_id_nor_name_is_used_again",),
+    ),
+    Mutant(
+        "a deleted tenant gets a new API key",
+        "tenants",
+        "orchestrator/tenants/commands/api_keys.py",
+        "            await keep_tenant(tx, tenant_id)\n",
+        "",
+        (f"{_TENANTS}::test_neither_id_nor_name_is_used_again", _after_deletion("an_api_key")),
+    ),
+    Mutant(
+        "an SSH key is added while its tenant is deleted",
+        "tenants",
+        "orchestrator/tenants/commands/ssh_keys.py",
+        "        await keep_tenant(tx, tenant_id)\n",
+        "",
+        (_after_deletion("an_ssh_key"),),
+    ),
+    Mutant(
+        "a webhook is created while its tenant is deleted",
+        "webhooks",
+        "orchestrator/webhooks/commands/webhooks.py",
+        "        await keep_tenant(tx, caller.tenant_id)\n",
+        "",
+        (_after_deletion("a_webhook"),),
+    ),
+    Mutant(
+        "a retention policy is created while its tenant is deleted",
+        "log",
+        "orchestrator/log/commands.py",
+        "        await keep_tenant(tx, caller.tenant_id)\n",
+        "",
+        (_after_deletion("a_retention_policy"),),
+    ),
+    Mutant(
+        "a subscription is opened after the deletion of its tenant",
+        "notifications",
+        "orchestrator/notifications/commands.py",
+        "        await keep_tenant(tx, tenant_id)\n",
+        "",
+        (f"{_TENANTS}::test_no_subscription_is_opened_after_a_deletion",),
+    ),
+    Mutant(
+        "the process that deletes a tenant still knows its keys",
+        "tenants",
+        "orchestrator/tenants/admin_endpoints.py",
+        "write.operation(), write.actor, tenant_id)\n    write.parts.credentials.forget()\n",
+        "write.operation(), write.actor, tenant_id)\n",
+        (f"{_TENANTS}::test_a_process_that_still_knows_the_key_writes_nothing",),
     ),
 ]

@@ -179,7 +179,12 @@ CHECKS = {
     "ssh_keys_name_check": length("ssh_keys", "name", 1, 100),
     "ssh_keys_public_key_check": length("ssh_keys", "public_key", 0, 16384),
     "tenants_name_check": length("tenants", "name", 1, 100),
-    "tenants_state_check": one_of("tenants", "state", "active", "suspended"),
+    "tenants_state_check": one_of_states(
+        "tenants", {"active": {}, "suspended": {"state": "suspended"}, "deleted": {"state": "deleted", "deleted_at": NOW}}
+    ),
+    "tenant_deleted_has_time": Check(
+        "tenants", ({"state": "deleted"}, {"deleted_at": NOW}), ({"state": "deleted", "deleted_at": NOW},)
+    ),
     "webhook_deliveries_error_check": length("webhook_deliveries", "error", 0, 200),
     "webhook_deliveries_response_excerpt_check": length("webhook_deliveries", "response_excerpt", 0, 1000),
     "webhook_deliveries_state_check": Check(

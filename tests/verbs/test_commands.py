@@ -31,6 +31,20 @@ def test_images_are_listed_shown_and_deleted(deployment: Deployment) -> None:
     operator.refused(f"image show {name}", "not_found")
 
 
+def test_a_tenant_is_deleted_by_name_or_id(deployment: Deployment) -> None:
+    operator = Shell(deployment.address, deployment.admin.key)
+    by_name, by_id = fresh("tenant"), new_tenant(deployment.admin)
+    made = operator.json(f"tenant create {by_name}")["id"]
+    rent(by_id, new_place(deployment.admin, deployment.database))
+    assert "1 allocations" in operator.refused(f"tenant delete {by_id.tenant_id}", "tenant_in_use")
+    assert operator.json(f"tenant delete {by_name}") == {"id": made, "deleted": True}
+    assert f"{made} is deleted" in operator.run(f"tenant delete {made}").output, "a repetition changes nothing"
+    listed = {one["id"]: one["state"] for one in operator.json("tenant list")["items"]}
+    assert (listed[made], listed[by_id.tenant_id]) == ("deleted", "active")
+    operator.refused("tenant delete unknown", "not_found")
+    operator.refused(f"tenant delete {ID}", "not_found")
+
+
 def test_an_allocation_is_updated(deployment: Deployment) -> None:
     caller = new_tenant(deployment.admin)
     tenant = Shell(deployment.address, caller.key)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import psycopg
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent
+from tests.api.processes import wait_for
+from tests.support.paused_commits import waiting_sessions
 from tests.support.public_api import PublicApi
 
 BODY: dict[str, Any] = {"url": "https://internal.example/u.img", "sha256": "ab" * 32, "shapes": ["gpu_slice"]}
@@ -131,12 +134,22 @@ def test_a_deletion_and_a_sku_that_takes_the_image_never_both_succeed(admin: Cal
 
 
 def test_a_sku_that_takes_the_image_waits_for_its_deletion(api: PublicApi, admin: Caller) -> None:
-    """A deletion that has locked the image, and has not committed, holds the SKU back."""
+    """A deletion that has locked the image, and has not committed, holds the SKU back; then the SKU is refused."""
     name = new_image(admin)
     sku = {"shape": "gpu_slice", "gpu_model": GPU_MODEL, "allowed_counts": [1], "default_image": name}
-    with psycopg.connect(api.database.info.dsn, password=api.database.info.password) as rival:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(api.database.info.dsn, password=api.database.info.password) as rival,
+    ):
         rival.execute("select from images where name = %s for update", (name,))
-        refused = admin.call("PUT", f"/admin/skus/{fresh('sku')}", sku)
-        assert refused.status_code >= 400, refused.text
-        rival.execute("update images set deleted_at = clock_timestamp() where name = %s", (name,))
+        taking = pool.submit(admin.call, "PUT", f"/admin/skus/{fresh('sku')}", sku)
+        wait_for(lambda: waiting_sessions(api.database) > 0 or taking.done(), "the SKU to wait for the image")
+        assert not taking.done(), taking.result().text
+        rival.execute(
+            "update images set state = 'retired', deleted_at = clock_timestamp(), row_version = row_version + 1"
+            " where name = %s",
+            (name,),
+        )
+        rival.commit()
+        problem(taking.result(), 422, "image_unavailable")
     problem(admin.call("PUT", f"/admin/skus/{fresh('sku')}", sku), 422, "image_unavailable")

@@ -52,9 +52,22 @@ def create_tenant(
 
 @command(tenants, "list")
 def list_tenants(session: Session) -> None:
-    """Show tenants with what they use."""
+    """Show tenants with what they use, deleted ones too."""
     with session.client() as client:
         show_list(session, client.iterate_tenants(), TENANT)
+
+
+@command(tenants, "delete")
+def delete_tenant(session: Session, tenant: Annotated[str, typer.Argument(help="the tenant's id or name")]) -> None:
+    """Delete a tenant that holds nothing. Its keys stop working; its id and name are never used again."""
+    with session.client() as client:
+        tenant_id = session.tenant_id(client, tenant)
+        assert tenant_id is not None, "a tenant is named"
+        client.delete_tenant(tenant_id)
+    if session.json:
+        session.console.print_json(data={"id": str(tenant_id), "deleted": True})
+    else:
+        session.console.print(f"{tenant_id} is deleted")
 
 
 @command(keys, "create")

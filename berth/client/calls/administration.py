@@ -31,7 +31,7 @@ def create_tenant(*, name: str, gpus_limit: int | None = None, idempotency_key: 
 
 
 def list_tenants(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Tenant]]:
-    """All tenants."""
+    """All tenants, deleted ones too."""
     return read_page(f"{ADMIN}/tenants", Tenant, limit=limit, cursor=cursor)
 
 
@@ -43,12 +43,17 @@ def get_tenant(tenant_id: UUID) -> Call[Tenant]:
 def set_tenant_state(
     tenant_id: UUID, *, state: Literal["active", "suspended"], idempotency_key: str | None = None
 ) -> Call[Tenant]:
-    """Suspend a tenant (no new allocations) or let it go on."""
+    """Suspend a tenant (no new allocations) or let it go on. Raises `TenantDeleted`."""
     return write("PATCH", f"{ADMIN}/tenants/{tenant_id}", Tenant, {"state": state}, idempotency_key)
 
 
+def delete_tenant(tenant_id: UUID, *, idempotency_key: str | None = None) -> Call[None]:
+    """Delete a tenant for good; its id and name are never reused. Raises `NotFound`, `TenantInUse` while it holds something."""
+    return remove(f"{ADMIN}/tenants/{tenant_id}", idempotency_key)
+
+
 def set_quota(tenant_id: UUID, *, gpus_limit: int | None, idempotency_key: str | None = None) -> Call[Tenant]:
-    """Limit the GPUs a tenant may hold; None lifts the limit."""
+    """Limit the GPUs a tenant may hold; None lifts the limit. Raises `TenantDeleted`."""
     call = write("PUT", f"{ADMIN}/tenants/{tenant_id}/quota", Tenant, None, idempotency_key)
     return Call(call.method, call.path, call.answer, body={"gpus_limit": gpus_limit}, idempotency_key=idempotency_key)
 

@@ -38,6 +38,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "resource.created",
     "resource.out_of_service",
     "resource.in_service",
+    "tenant.deleted",
     "balance.low",
     "balance.depleted",
     "webhook.disabled",

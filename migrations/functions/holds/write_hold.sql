@@ -1,5 +1,6 @@
 -- Write a hold that was decided: expire the holds in its way, insert claims and reservation, emit `reservation.held`, settle
--- operation and quota. Return the outcome `held` of `hold_once`. Raises BF001 at a bound, BQ001 when a quota moved.
+-- operation and quota. Return the outcome `held` of `hold_once`. Raises BF001 at a bound, BQ001 when a quota moved
+-- or the tenant was deleted.
 -- Runs under the planner settings of `hold_once`: setting them again costs more than the call.
 create or replace function write_hold(
     p_item record, p_now timestamptz, p_during tstzrange, p_nodes uuid[], p_units int8multirange[], p_seats text[],
@@ -68,6 +69,9 @@ begin
     end if;
     tenants_ := tenants_ || p_item.tenant_id;
     changes := changes || p_gpus;
+    if p_gpus = 0 and not keep_tenant(p_item.tenant_id) then     -- registered resources change no quota
+        raise exception 'the tenant was deleted meanwhile' using errcode = 'BQ001';
+    end if;
     if not p_item.together then
         perform change_quotas(tenants_, changes);
     end if;

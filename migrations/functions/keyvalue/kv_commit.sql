@@ -1,7 +1,8 @@
 -- Judges and applies a list of transactions, in its order within each namespace, and answers in its order, each with
 -- `outcome`: committed, not_committed (body, event_id), with which everything is written, the operation included;
 -- existing (status, body, fingerprint, event_id): its key was used before; version_in_future (head): it names a version
--- that no response has contained; full (keys, bytes): the namespace may exceed its bounds, so the caller repeats it alone.
+-- that no response has contained; full (keys, bytes): the namespace may exceed its bounds, so the caller repeats it alone;
+-- tenant: the tenant is deleted.
 -- `head` is a version that is older than whatever this writes. Raises BL001 as above, BK001 where a bound of a namespace is
 -- passed, 40001 where a key was used meanwhile, and BO001 where there is no room for another operation.
 create or replace function kv_commit(p_items jsonb, out head bigint, out answers jsonb) language plpgsql set enable_seqscan = off as $$
@@ -32,6 +33,9 @@ begin
         result := kv_told_before(item.scope, item.key);
         if result is null and item.version_max > head then
             result := jsonb_build_object('outcome', 'version_in_future', 'head', head);
+        elsif result is null and exists (select from tenants t where t.id = item.namespace and t.state = 'deleted') then
+            -- `delete_tenant` waits for the lock of the namespace, or this waited for it.
+            result := '{"outcome": "tenant"}';
         end if;
         if result is null then
             select * into space from kv_namespaces n where n.id = item.namespace;
@@ -39,10 +43,7 @@ begin
             if item.leader_id is not null and item.leader_id <> leader then
                 missed := '{}';
             elsif jsonb_array_length(item.preconditions) > 0 then
-                missed := kv_conflicts(item.namespace, space.last_mark, leader, item.preconditions);
-                if cardinality(missed) = 0 then
-                    missed := null;
-                end if;
+                missed := nullif(kv_conflicts(item.namespace, space.last_mark, leader, item.preconditions), '{}');
             else
                 missed := null;
             end if;

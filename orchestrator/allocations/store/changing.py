@@ -16,7 +16,7 @@ from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Transaction, TransactionConflict
-from orchestrator.placement.refusals import tenant_suspended
+from orchestrator.placement.refusals import tenant_not_active
 from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceBusy
 
@@ -109,7 +109,7 @@ async def succeed_claim(
         case "busy":
             return ResourceBusy.in_window(outcome["conflicts"], outcome.get("since"))
         case "tenant":
-            return tenant_suspended()
+            return tenant_not_active()
         case "depleted":
             return BalanceDepleted.of_tenant()
         case "again":

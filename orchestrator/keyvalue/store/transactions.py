@@ -20,6 +20,7 @@ from orchestrator.log.namespaces import OPERATORS_NAMESPACE
 from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
 from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Answer, Operation, replay
+from orchestrator.placement.refusals import tenant_not_active
 from orchestrator.problems import Problem
 
 _COMMIT = "select head, answers from kv_commit(cast(:items as jsonb))"
@@ -102,8 +103,8 @@ async def commit_all(
     """Commit a batch; return a version older than theirs, and one outcome per commit, in input order. The one statement of `tx`.
 
     An outcome of None means that the namespace may be full: the caller retries that commit alone. A `Problem` is
-    `VersionInFuture`, `OperationConflict` or `OperationFenced`. Raises `LeaderUnaccepted`, `TransactionConflict`,
-    `OperationTableFull`; and `NamespaceFull` for a commit that is alone.
+    `VersionInFuture`, `OperationConflict`, `OperationFenced` or `Forbidden` (deleted tenant). Raises `LeaderUnaccepted`,
+    `TransactionConflict`, `OperationTableFull`; and `NamespaceFull` for a commit that is alone.
     """
     items = orjson.dumps([commit.item(alone=alone) for commit in commits]).decode()
     row = await _call(tx, _COMMIT, {"items": items})
@@ -130,6 +131,8 @@ def _decode(commit: Commit, outcome: dict[str, Any]) -> StoredCommit | Problem |
                 f"version {commit.version_max} does not exist; the log ends at {outcome['head']}",
                 version=outcome["head"],
             )
+        case "tenant":
+            return tenant_not_active()
         case word:
             raise ValueError(f"{word} is not an outcome of a commit")
 

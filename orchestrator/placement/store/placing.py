@@ -24,7 +24,7 @@ from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
 from orchestrator.placement.outcomes import LostRace, NoRoom, Placed, PlacementOutcome, StaleCatalogue
-from orchestrator.placement.refusals import quota_exceeded, ssh_key_missing, tenant_suspended
+from orchestrator.placement.refusals import quota_exceeded, ssh_key_missing, tenant_not_active
 from orchestrator.placement.windows import Pick
 from orchestrator.reservations.refusals import WindowInvalid
 
@@ -150,7 +150,7 @@ def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:
         case "ssh_key":
             return ssh_key_missing()
         case "tenant":
-            return tenant_suspended()
+            return tenant_not_active()
         case "depleted":
             return BalanceDepleted.of_tenant()
         case word:

@@ -23,7 +23,7 @@ from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.outcomes import NoRoom
-from orchestrator.placement.refusals import quota_exceeded, tenant_suspended
+from orchestrator.placement.refusals import quota_exceeded, tenant_not_active
 from orchestrator.placement.windows import Pick
 from orchestrator.problems import Invalid, OperationInProgress
 from orchestrator.reservations.outcomes import Held, HoldOutcome
@@ -149,7 +149,7 @@ def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
         case "quota":
             return quota_exceeded(outcome["gpus_used"], outcome["gpus_limit"])
         case "tenant":
-            return tenant_suspended()
+            return tenant_not_active()
         case "depleted":
             return BalanceDepleted.of_tenant()
         case "in_progress":

@@ -16,7 +16,7 @@ from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.placement.refusals import ssh_key_missing, tenant_suspended
+from orchestrator.placement.refusals import ssh_key_missing, tenant_not_active
 from orchestrator.reservations.outcomes import TurnedOver, TurnOverOutcome
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
@@ -135,7 +135,7 @@ def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
         case "ssh_key":
             return ssh_key_missing()
         case "tenant":
-            return tenant_suspended()
+            return tenant_not_active()
         case "depleted":
             return BalanceDepleted.of_tenant()
         case word:

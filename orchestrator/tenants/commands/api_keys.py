@@ -13,6 +13,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.principals import Actor
 from orchestrator.tenants.store import api_keys, tenants
 
@@ -38,6 +39,7 @@ async def create_api_key(
     async def effect(tx: Transaction) -> Done:
         if tenant_id is not None:
             await tenants.read_tenant(tx, tenant_id)
+            await keep_tenant(tx, tenant_id)
         made = await api_keys.insert_api_key(
             tx,
             name=name,

@@ -8,6 +8,7 @@ from uuid import UUID
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.ssh_key_format import SshPublicKey
 from orchestrator.tenants.store import ssh_keys
 
@@ -18,6 +19,7 @@ async def add_ssh_key(
     """201 with the key; 409 `already_exists` if the tenant has the name or the key."""
 
     async def effect(tx: Transaction) -> Done:
+        await keep_tenant(tx, tenant_id)
         added = await ssh_keys.insert_ssh_key(
             tx, tenant_id, name=name, public_key=key.line, fingerprint=key.fingerprint
         )

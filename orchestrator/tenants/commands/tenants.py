@@ -1,14 +1,16 @@
-"""Create a tenant."""
+"""Create, change and delete a tenant."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, run_once
-from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.operations import NOOP, Answer, Operation
 from orchestrator.tenants.principals import Actor
 from orchestrator.tenants.store import tenants
 
@@ -30,7 +32,7 @@ async def create_tenant(
 async def change_tenant_state(
     context: Context, operation: Operation, actor: Actor, tenant_id: UUID, *, state: str
 ) -> Answer:
-    """200 with the tenant; a suspended tenant's keys are refused, what it runs goes on."""
+    """200 with the tenant; a suspended tenant's keys are refused, what it runs goes on. 409 `tenant_deleted`."""
 
     async def effect(tx: Transaction) -> Done:
         tenant = await tenants.set_tenant_state(tx, tenant_id, state)
@@ -53,5 +55,35 @@ async def set_quota(
             tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", {"gpus_limit": gpus_limit}, operation.request_id
         )
         return Done(200, asdict(tenant), tenant_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def delete_tenant(context: Context, operation: Operation, actor: Actor, tenant_id: UUID) -> Answer:
+    """204; a repetition changes nothing. 404 `not_found`; 409 `tenant_in_use` with the counts of what it still holds.
+
+    From the commit on its keys are refused here, within `credential_cache_seconds` by every other process, and whatever a
+    request that was let in before would create, hold or commit is refused at once.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        gone = await tenants.delete_empty_tenant(tx, tenant_id)
+        if gone is None:
+            return Done(204, None, tenant_id, NOOP)
+        removed = asdict(gone)
+        await append_event(
+            tx,
+            Event(
+                EventType.TENANT_DELETED,
+                subject=f"tenants/{tenant_id}",
+                correlation_id=uuid4(),
+                tenant_id=None,
+                payload={"tenant_id": str(tenant_id), **removed},
+                operation_key=operation.key,
+                request_id=operation.request_id,
+            ),
+        )
+        await audit.record(tx, actor, "tenant.delete", f"tenants/{tenant_id}", removed, operation.request_id)
+        return Done(204, None, tenant_id)
 
     return await run_once(context, operation, effect, None)

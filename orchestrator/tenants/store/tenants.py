@@ -1,4 +1,4 @@
-"""Tenants and what they may hold. Rows are retired, never deleted."""
+"""Tenants and what they may hold. A deleted tenant stays as a tombstone: its id and name are never reused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import case, func, select
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.problems import AlreadyExists, NotFound
+from orchestrator.problems import AlreadyExists, NotFound, TenantDeleted
+from orchestrator.tenants.refusals import TenantInUse
 from orchestrator.tenants.tables import tenant_quotas, tenants
 
 
@@ -24,34 +25,53 @@ class Tenant:
     gpus_limit: int | None
     gpus_used: int
     created_at: datetime
+    deleted_at: datetime | None
     row_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What a deletion revoked and removed; `deleted_at` in RFC 3339."""
+
+    name: str
+    deleted_at: str
+    api_keys: int
+    ssh_keys: int
+    webhooks: int
+    subscriptions: int
+    policies: int
+
+
+# A deleted tenant has no quota: it may hold nothing.
 _TENANTS = (
     select(
         tenants.c.id,
         tenants.c.name,
         tenants.c.state,
-        tenant_quotas.c.gpus_limit,
-        tenant_quotas.c.gpus_used,
+        case((tenants.c.state == "deleted", 0), else_=tenant_quotas.c.gpus_limit).label("gpus_limit"),
+        func.coalesce(tenant_quotas.c.gpus_used, 0).label("gpus_used"),
         tenants.c.created_at,
-        (tenants.c.row_version + tenant_quotas.c.row_version - 1).label("row_version"),
+        tenants.c.deleted_at,
+        (tenants.c.row_version + func.coalesce(tenant_quotas.c.row_version, 1) - 1).label("row_version"),
     )
-    .join_from(tenants, tenant_quotas)
+    .join_from(tenants, tenant_quotas, isouter=True)
     .order_by(tenants.c.id)
 )
 
 
 async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> Tenant:
-    """A new tenant with its quota. Raises `AlreadyExists` if the name is taken, also by a rival just committed."""
+    """A new tenant with its quota. Raises `AlreadyExists` if the name is taken, also by a rival just committed or deleted."""
     made = (
         await tx.execute(
             "insert into tenants (name) values (:name) on conflict do nothing returning id", {"name": name}
         )
     ).first()
     if made is None:
-        there = (await tx.execute("select id from tenants where name = :name", {"name": name})).scalar_one()
-        raise AlreadyExists(f"there is already a tenant called {name!r}", existing_id=there)
+        there = (await tx.execute("select id, state from tenants where name = :name", {"name": name})).one()
+        if there.state == "deleted":
+            detail = f"{name!r} was the name of a deleted tenant, and names are not used again; choose another"
+            raise AlreadyExists(detail, existing_id=there.id, state=there.state)
+        raise AlreadyExists(f"there is already a tenant called {name!r}", existing_id=there.id, state=there.state)
     await tx.execute(
         "insert into tenant_quotas (tenant_id, gpus_limit) values (:id, :gpus_limit)",
         {"id": made.id, "gpus_limit": gpus_limit},
@@ -74,23 +94,53 @@ async def list_tenants(reading: Reading, after: UUID, limit: int) -> list[Tenant
 
 
 async def set_tenant_state(tx: Transaction, tenant_id: UUID, state: str) -> Tenant:
-    """The tenant in this state; a repetition changes nothing. Raises `NotFound`."""
-    await tx.execute(
-        "update tenants set state = :state, row_version = row_version + 1 where id = :id and state <> :state",
-        {"id": tenant_id, "state": state},
-    )
-    return await read_tenant(tx, tenant_id)
+    """The tenant in this state; a repetition changes nothing. Raises `NotFound`, `TenantDeleted`."""
+    await tx.execute(_SET_STATE, {"id": tenant_id, "state": state})
+    return await _read_undeleted(tx, tenant_id)
 
 
 async def set_gpus_limit(tx: Transaction, tenant_id: UUID, gpus_limit: int | None) -> Tenant:
-    """The tenant with this limit, which may be below what it holds: then it can only release. Raises `NotFound`."""
+    """The tenant with this limit, which may be below what it holds: then it can only release.
+
+    Raises `NotFound`, `TenantDeleted`.
+    """
     await tx.execute(
         "update tenant_quotas set gpus_limit = :gpus_limit, row_version = row_version + 1 where tenant_id = :id",
         {"id": tenant_id, "gpus_limit": gpus_limit},
     )
-    return await read_tenant(tx, tenant_id)
+    return await _read_undeleted(tx, tenant_id)
 
 
+async def _read_undeleted(tx: Transaction, tenant_id: UUID) -> Tenant:
+    tenant = await read_tenant(tx, tenant_id)
+    if tenant.deleted_at is not None:
+        raise TenantDeleted.at(tenant_id)
+    return tenant
+
+
+async def delete_empty_tenant(tx: Transaction, tenant_id: UUID) -> Deletion | None:
+    """Delete a tenant that holds nothing, with its credentials, webhooks and what keeps the log; None if it was deleted before.
+
+    Nothing is created or held for it by a transaction that commits later. Raises `NotFound`, and `TenantInUse` with the counts.
+    """
+    answer = (await tx.execute(_DELETE, {"id": tenant_id})).scalar_one()
+    match answer.pop("outcome"):
+        case "deleted":
+            return Deletion(**answer)
+        case "noop":
+            return None
+        case "in_use":
+            raise TenantInUse.by(tenant_id, answer["users"])
+        case "not_found":
+            raise NotFound(f"there is no tenant {tenant_id}")
+        case word:
+            raise ValueError(f"{word} is not an outcome of a deletion")
+
+
+_SET_STATE = """
+update tenants set state = :state, row_version = row_version + 1 where id = :id and state not in (:state, 'deleted')
+"""
+_DELETE = "select delete_tenant(:id)"
 _LOCKED = """
 with free as materialized (
     select tenant_id from tenant_quotas where tenant_id = any (:ids) for no key update skip locked

@@ -11,6 +11,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.addresses import read_webhook_url
 from orchestrator.webhooks.keys import WebhookKeys
@@ -39,6 +40,7 @@ async def create_webhook(
     key = new_signing_key(signing)
 
     async def effect(tx: Transaction) -> Done:
+        await keep_tenant(tx, caller.tenant_id)
         webhook_id = await webhooks.draw_webhook_id(tx, caller.tenant_id, webhooks_max)
         made = await webhooks.insert_webhook(
             tx, webhook_id, caller.tenant_id, url=url, description=description, types=types, signing=signing.value,
