@@ -41,6 +41,14 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRefused:
+    """The hold is expired, and the refusal of its late confirm is stored. `status` and `body` are the response."""
+
+    status: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """The tenant has no reservation with this id. Nothing was written."""
 
@@ -56,5 +64,6 @@ class TurnedOver:
 
 HoldOutcome = Held | StoredResponse | NoRoom | TryAgain | Problem
 ConfirmOutcome = Confirmed | StoredResponse | Overdue | Missing | TryAgain | Problem
+LateConfirmOutcome = LateRefused | StoredResponse | Missing | TryAgain | Problem
 CancelOutcome = Cancelled | StoredResponse | Missing | TryAgain | Problem
 TurnOverOutcome = TurnedOver | StaleCatalogue | Problem

@@ -12,12 +12,13 @@ from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from tests.allocations.seeding import make_context
 
+CREATES = calls.CallGroup.CREATES
 PID = "select pg_backend_pid() where %(one)s = 1"
 
 
 async def call(database: Database, statement: str = PID) -> int:
     """The value of one call."""
-    async with database.function_call() as started:
+    async with database.function_call(CREATES) as started:
         return int(await started.value(statement, {"one": 1}))
 
 
@@ -73,7 +74,7 @@ def test_calls_beyond_the_bound_are_refused(database_url: str, monkeypatch: pyte
 
     async def story() -> None:
         database = make_context(database_url, pool_size=2).database
-        async with database.function_call():
+        async with database.function_call(CREATES):
             with pytest.raises(Overloaded):
                 await call(database)
         await call(database)
@@ -98,7 +99,7 @@ def test_a_cancelled_call_leaves_no_busy_connection(database_url: str) -> None:
 def test_a_loss_makes_the_idle_connections_tested(database_url: str) -> None:
     async def story() -> None:
         database = make_context(database_url, pool_size=4).database
-        async with database.function_call() as one, database.function_call() as other:
+        async with database.function_call(CREATES) as one, database.function_call(CREATES) as other:
             pids = [int(await started.value(PID, {"one": 1})) for started in (one, other)]
         for pid in pids:
             end_session(database_url, pid)
