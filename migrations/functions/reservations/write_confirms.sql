@@ -6,6 +6,7 @@ create or replace function write_confirms(
 ) returns jsonb language plpgsql as $$
 declare
     answers jsonb;
+    refused boolean;
 begin
     with judged as materialized (
         select j.* from judge_confirms(p_items, p_reserved, p_standing, p_locked, p_now) j
@@ -29,12 +30,14 @@ begin
                                 subject_id = (d.reservation).id, event_id = (d.reservation).confirmed_event
         from done d where o.scope = d.scope and o.key = d.key
         returning d.n, jsonb_build_object('outcome', o.code, 'status', o.status, 'body', o.body) as answer
-    ), gone as (
-        delete from operations o using judged j
-        where j.answer is not null and o.scope = j.scope and o.key = j.key and o.status is null
     )
-    select jsonb_agg(coalesce(j.answer, s.answer) order by j.n) into answers
+    select jsonb_agg(coalesce(j.answer, s.answer) order by j.n), bool_or(j.answer is not null) into answers, refused
     from judged j left join stored s on s.n = j.n;
+    if refused then
+        delete from operations o using confirm_items(p_items) i
+        where (i.n = any (p_reserved) or p_standing ? i.n::text) and o.scope = i.scope and o.key = i.key
+          and answers -> (i.n - 1)::integer ->> 'outcome' not in ('ok', 'noop');
+    end if;
     if answers @> '[{"outcome": "noop"}]' then
         perform tell_committed(i.scope, i.key, 200, 'noop', i.request_id)
         from confirm_items(p_items) i where answers -> (i.n - 1)::integer ->> 'outcome' = 'noop' order by i.n;
