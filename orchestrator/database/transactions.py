@@ -245,13 +245,24 @@ class Database:
     @asynccontextmanager
     async def function_call(self, group: CallGroup) -> AsyncIterator[FunctionCall]:
         """As `autocommit`, for a statement that returns one value, at a fraction of the cost."""
+        async with self._call(group, writes=True) as call:
+            yield call
+
+    @asynccontextmanager
+    async def read_call(self, group: CallGroup) -> AsyncIterator[FunctionCall]:
+        """As `function_call`, for a statement that writes nothing: a lost connection is `DatabaseUnavailable`."""
+        async with self._call(group, writes=False) as call:
+            yield call
+
+    @asynccontextmanager
+    async def _call(self, group: CallGroup, *, writes: bool) -> AsyncIterator[FunctionCall]:
         sent = False
         try:
             async with self._pools.call(group, self.ending_verb) as call:
                 sent = True
                 yield call
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise self._meaning(error, committing=sent) from error
+            raise self._meaning(error, committing=sent and writes) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Reading]:

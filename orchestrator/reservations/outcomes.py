@@ -1,4 +1,4 @@
-"""Outcomes of holding, confirming and turning over. Pure.
+"""Outcomes of holding, confirming, cancelling, consuming and turning over. Pure.
 
 A refusal is the `Problem` that the client receives. `StoredResponse`, `TryAgain`, `NoRoom` and `StaleCatalogue` mean what
 they mean for creates.
@@ -41,10 +41,17 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
-class LateRefused:
-    """The hold is expired, and the refusal of its late confirm is stored. `status` and `body` are the response."""
+class EndedInstead:
+    """The request came too late: the reservation has ended, and the refusal is stored. `status` and `body` are the response."""
 
     status: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """One claim belongs to a new allocation, and the operation is stored. `body` is the 201 response."""
+
     body: str
 
 
@@ -64,6 +71,7 @@ class TurnedOver:
 
 HoldOutcome = Held | StoredResponse | NoRoom | TryAgain | Problem
 ConfirmOutcome = Confirmed | StoredResponse | Overdue | Missing | TryAgain | Problem
-LateConfirmOutcome = LateRefused | StoredResponse | Missing | TryAgain | Problem
+LateConfirmOutcome = EndedInstead | StoredResponse | Missing | TryAgain | Problem
 CancelOutcome = Cancelled | StoredResponse | Missing | TryAgain | Problem
+ConsumeOutcome = Consumed | EndedInstead | StoredResponse | Missing | TryAgain | StaleCatalogue | Problem
 TurnOverOutcome = TurnedOver | StaleCatalogue | Problem

@@ -32,8 +32,8 @@ from orchestrator.problems import OperationInProgress, Overloaded, Problem
 from orchestrator.reservations.outcomes import (
     Confirmed,
     ConfirmOutcome,
+    EndedInstead,
     LateConfirmOutcome,
-    LateRefused,
     Missing,
     Overdue,
 )
@@ -115,7 +115,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | 
         match outcome:
             case Confirmed(body):
                 return Answer(200, body, kept_seconds=confirm.operation.retention_seconds)
-            case LateRefused(status, body):
+            case EndedInstead(status, body):
                 return Answer(status, body, kept_seconds=confirm.operation.retention_seconds)
             case StoredResponse():
                 return replay(confirm.operation, outcome)

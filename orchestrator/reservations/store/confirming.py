@@ -16,8 +16,8 @@ from orchestrator.problems import InvalidState, OperationInProgress
 from orchestrator.reservations.outcomes import (
     Confirmed,
     ConfirmOutcome,
+    EndedInstead,
     LateConfirmOutcome,
-    LateRefused,
     Missing,
     Overdue,
 )
@@ -26,10 +26,7 @@ from orchestrator.reservations.states import ReservationState
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _CONFIRM = "select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)"
-_REFUSE_LATE = """
-select refuse_late_confirm(cast(%(item)s as jsonb), %(actor_kind)s, cast(%(tenant_id)s as uuid), cast(%(refusals)s as jsonb),
-                           %(retention_seconds)s)
-"""
+_REFUSE_LATE = "select refuse_late_confirm(cast(%(item)s as jsonb), cast(%(refusals)s as jsonb))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +76,21 @@ async def confirm_all(call: FunctionCall, confirms: Sequence[Confirm]) -> list[C
 
 
 async def refuse_late_confirm(call: FunctionCall, confirm: Confirm, retention_seconds: float) -> LateConfirmOutcome:
-    """Expire the hold and store the refusal of its confirm. Any outcome but `LateRefused` leaves nothing behind.
+    """Expire the hold and store the refusal of its confirm. Any outcome but `EndedInstead` leaves nothing behind.
 
     The hold's claims end, so its nodes are locked before the reservation, for this call.
     """
-    values = {
-        "item": orjson.dumps(confirm.item()).decode(),
+    item = confirm.item() | {
         "actor_kind": confirm.actor_kind.value,
-        "tenant_id": confirm.caller_tenant_id,
-        "refusals": orjson.dumps({state.value: _too_late(state).document() for state in ReservationState}).decode(),
+        "caller_tenant": confirm.caller_tenant_id,
         "retention_seconds": retention_seconds,
     }
+    refusals = {state.value: _too_late(state).document() for state in ReservationState}
+    values = {"item": orjson.dumps(item).decode(), "refusals": orjson.dumps(refusals).decode()}
     outcome = await call.value(_REFUSE_LATE, values)
     match outcome["outcome"]:
         case "refused":
-            return LateRefused(outcome["status"], outcome["body"])
+            return EndedInstead(outcome["status"], outcome["body"])
         case word:
             decoded = _decode(outcome)
             assert isinstance(decoded, StoredResponse | Missing | TryAgain | OperationInProgress), word
