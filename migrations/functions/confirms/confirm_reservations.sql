@@ -6,7 +6,7 @@
 --   missing, holder, state (with state)
 --   overdue       its deadline has passed, by the clock after the locks; `refuse_late_confirm` is next
 --   again         in a list: another transaction holds its reservation; an item alone waits for it
--- All but `ok` and `noop` leave nothing behind. `p_actor_kind`, `p_actor_id`: who confirms the whole list; the id is an
+-- All but `ok` and `noop` leave nothing behind. `p_actor_kind`, `p_actor_id`: the actor of the whole list; the id is an
 -- operator's, whose confirms are audited, and null for holders.
 -- This function reserves and locks, `judge_confirms` decides, `write_confirms` writes.
 -- Lock order: keys in their order, waited for briefly by a list, then reservations.
