@@ -234,7 +234,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/confirms/judge_confirms.sql",
         "on r.id = i.id and r.tenant_id = i.tenant_id",
         "on r.id = i.id",
-        ("tests/reservations/test_confirm_lists.py::test_a_list_says_what_each_alone_would",),
+        (foreign("POST /api/v1/reservations/{reservation_id}/confirm"),),
     ),
     Mutant(
         "an operator's confirm is not audited",
