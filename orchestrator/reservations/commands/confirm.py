@@ -54,7 +54,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     refused: dict[int, Refused] = {}
     for confirm, outcome in zip(confirms, await _try_batch(context, confirms), strict=True):
         if isinstance(outcome, TryAgain | Overdue):
-            results.append(Deferred(partial(_confirm_alone, context, confirm)))
+            results.append(Deferred(partial(_confirm_alone, context, confirm, outcome)))
             continue
         try:
             results.append(await _settle(context, confirm, outcome))
@@ -74,7 +74,7 @@ async def confirm_for_tenant(
     confirm = Confirm(operation, tenant_id, reservation_id, holder_id, operator)
 
     async def run() -> Answer:
-        answer = await _confirm_alone(context, confirm)
+        answer = await _confirm_alone(context, confirm, TryAgain())
         if isinstance(answer, Problem):
             raise answer
         return answer
@@ -99,9 +99,9 @@ async def _confirm(context: Context, confirms: Sequence[Confirm]) -> list[Confir
     return outcomes
 
 
-async def _confirm_alone(context: Context, confirm: Confirm) -> Result:
+async def _confirm_alone(context: Context, confirm: Confirm, outcome: TryAgain | Overdue) -> Result:
     try:
-        return await _settle(context, confirm, TryAgain())
+        return await _settle(context, confirm, outcome)
     except Problem as refusal:
         try:
             return await remembered(context, confirm.operation, refusal, confirm.caller_tenant_id)
