@@ -70,11 +70,11 @@ ADVICE: dict[str, tuple[str, str]] = {
     "balance_insufficient": ("orchestrator/billing/commands.py", "top up first"),
     "balance_out_of_bounds": ("orchestrator/billing/store/payments.py", "a smaller amount"),
     "holder_mismatch": (
-        "confirm_once; orchestrator/reservations/commands/cancel.py, orchestrator/reservations/commands/consume.py",
+        "confirm_reservations, cancel_once, consume_reservation",
         "send the `holder_id` of the hold",
     ),
     "invalid_state": (
-        "commands of each noun, after their locks; confirm_once",
+        "commands of each noun, after their locks; confirm_reservations, cancel_once, consume_reservation",
         "read the object: `state` allows something else, or nothing more",
     ),
     "image_in_use": (

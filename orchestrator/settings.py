@@ -22,7 +22,10 @@ class Settings(BaseSettings):
 
     database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
     database_pool_size: int = Field(
-        8, ge=1, le=200, description="connections each process may hold, and half as many more for creates"
+        8,
+        ge=1,
+        le=200,
+        description="connections each process may hold; beside these as many for reservations and half as many for creates",
     )
     database_reserve_size: int = Field(
         2,

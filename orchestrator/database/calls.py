@@ -11,20 +11,37 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
 import orjson
 import psycopg
 import sqlalchemy.exc
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 TRUSTED_IDLE_SECONDS = 1.0
 """A connection that was idle for longer is tested before use; a test each time would cost every call a round trip."""
 
 
-class FunctionCall:
+class CallGroup(StrEnum):
+    """What a call is for. Each group has its own connections, so calls that wait for locks take none of another group's."""
+
+    CREATES = "creates"
+    RESERVATIONS = "reservations"
+
+
+class FunctionCall(Protocol):
     """One call: exactly one statement, its own transaction."""
+
+    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+        """The single value that the statement returns. Raises SQLAlchemy's `DBAPIError`."""
+        ...
+
+
+class DirectCall:
+    """A call over a connection of psycopg."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -37,6 +54,17 @@ class FunctionCall:
             raise wrapped(error, lost=self._connection.closed) from error
         assert row is not None, "the statement returns one row"
         return row[0]
+
+
+class ReserveCall:
+    """A call over a connection of SQLAlchemy in autocommit mode: slower, for verbs that take one of the reserve."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+        """The single value that the statement returns."""
+        return (await self._connection.exec_driver_sql(statement, dict(parameters))).scalar_one()
 
 
 def wrapped(error: psycopg.Error, *, lost: bool) -> sqlalchemy.exc.DBAPIError:
@@ -53,8 +81,13 @@ class CallConnections:
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[float, psycopg.AsyncConnection[Any]]] = []
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether a call would wait for a connection."""
+        return self._free.locked()
+
     @asynccontextmanager
-    async def call(self, timeout_seconds: float) -> AsyncIterator[FunctionCall]:
+    async def call(self, timeout_seconds: float) -> AsyncIterator[DirectCall]:
         """A call. Raises SQLAlchemy's `TimeoutError` if no connection is free in time, `DBAPIError` if none can be made."""
         try:
             async with asyncio.timeout(timeout_seconds if self._free.locked() else None):
@@ -64,7 +97,7 @@ class CallConnections:
         try:
             connection = await self._usable()
             try:
-                yield FunctionCall(connection)
+                yield DirectCall(connection)
             finally:
                 # After a cancellation or a loss the session may still be busy; it ends with its connection.
                 if connection.info.transaction_status == TransactionStatus.IDLE:

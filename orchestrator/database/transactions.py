@@ -20,7 +20,7 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from orchestrator.database.calls import TRUSTED_IDLE_SECONDS, CallConnections, FunctionCall
+from orchestrator.database.calls import TRUSTED_IDLE_SECONDS, CallConnections, CallGroup, FunctionCall, ReserveCall
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -100,17 +100,22 @@ class Pools:
     """
 
     def __init__(
-        self, engine: AsyncEngine, reserve: AsyncEngine, calls: CallConnections, pool_size: int, reserve_size: int
+        self,
+        engine: AsyncEngine,
+        reserve: AsyncEngine,
+        calls: Mapping[CallGroup, CallConnections],
+        pool_size: int,
+        reserve_size: int,
     ) -> None:
         self._engine = engine
-        self.calls = calls
+        self._calls = calls
         self._reserve = reserve
         self._pool_size = pool_size
         self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(max(1, reserve_size - 1))
         )
         self._wanted = 0
-        self._lost: list[Callable[[], None]] = [calls.distrust]
+        self._lost: list[Callable[[], None]] = [connections.distrust for connections in calls.values()]
 
     def when_lost(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a connection turns out to be lost: the next server may be another one (a failover)."""
@@ -136,6 +141,18 @@ class Pools:
             self._wanted -= 1
 
     @asynccontextmanager
+    async def call(self, group: CallGroup, ending_verb: str) -> AsyncIterator[FunctionCall]:
+        """A call over the group's connections, or over the reserve for an ending verb while all of them are in use."""
+        calls = self._calls[group]
+        if ending_verb and calls.exhausted:
+            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield ReserveCall(connection)
+            return
+        async with calls.call(POOL_TIMEOUT_SECONDS) as call:
+            yield call
+
+    @asynccontextmanager
     async def _share_of_reserve(self, verb: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
@@ -151,7 +168,8 @@ class Pools:
         """Close every connection."""
         await self._engine.dispose()
         await self._reserve.dispose()
-        await self.calls.close()
+        for calls in self._calls.values():
+            await calls.close()
 
 
 class Database:
@@ -225,15 +243,26 @@ class Database:
             raise self._meaning(error, committing=sent) from error
 
     @asynccontextmanager
-    async def function_call(self) -> AsyncIterator[FunctionCall]:
-        """As `autocommit`, for a statement that returns one value, at a fraction of the cost. Never takes the reserve."""
+    async def function_call(self, group: CallGroup) -> AsyncIterator[FunctionCall]:
+        """As `autocommit`, for a statement that returns one value, at a fraction of the cost."""
+        async with self._call(group, writes=True) as call:
+            yield call
+
+    @asynccontextmanager
+    async def read_call(self, group: CallGroup) -> AsyncIterator[FunctionCall]:
+        """As `function_call`, for a statement that writes nothing: a lost connection is `DatabaseUnavailable`."""
+        async with self._call(group, writes=False) as call:
+            yield call
+
+    @asynccontextmanager
+    async def _call(self, group: CallGroup, *, writes: bool) -> AsyncIterator[FunctionCall]:
         sent = False
         try:
-            async with self._pools.calls.call(POOL_TIMEOUT_SECONDS) as call:
+            async with self._pools.call(group, self.ending_verb) as call:
                 sent = True
                 yield call
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
-            raise self._meaning(error, committing=sent) from error
+            raise self._meaning(error, committing=sent and writes) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Reading]:
@@ -326,11 +355,14 @@ def connect_database(
         return engine
 
     engines = pool(pool_size), pool(reserve_size)
-    calls = CallConnections(
-        url.replace("postgresql+psycopg://", "postgresql://", 1),
-        max(1, pool_size // 2),
-        {"options": options, "application_name": application, **LINK},
-    )
+    calls = {
+        group: CallConnections(
+            url.replace("postgresql+psycopg://", "postgresql://", 1),
+            size,
+            {"options": options, "application_name": application, **LINK},
+        )
+        for group, size in ((CallGroup.CREATES, max(1, pool_size // 2)), (CallGroup.RESERVATIONS, pool_size))
+    }
     pools = Pools(*engines, calls, pool_size, reserve_size)
     for engine in engines:
         _ping_after_idling(engine, pools.note_loss)

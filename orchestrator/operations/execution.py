@@ -106,15 +106,13 @@ class Done:
     """What an effect leaves for its client: status, JSON body, and the object it is about.
 
     `body`: text is stored and sent as it is, so that PostgreSQL can write the same bytes again from the row.
-    `code`: `ok`, or `noop` where there was nothing left to do. `refusal`: what the client gets instead, although the
-    effect commits (a hold that is found past its deadline expires, and its confirm is refused).
+    `code`: `ok`, or `noop` where there was nothing left to do.
     """
 
     status: int
     body: dict[str, Any] | str | None
     subject: UUID | None = None
     code: str = "ok"
-    refusal: Problem | None = None
 
     @property
     def text(self) -> str:
@@ -122,11 +120,6 @@ class Done:
         if self.body is None or isinstance(self.body, str):
             return self.body or ""
         return json.dumps(self.body, default=json_value)
-
-    @classmethod
-    def refusing(cls, refusal: Problem, subject: UUID) -> Done:
-        """The refusal is returned and stored with the effect, in one transaction."""
-        return cls(refusal.status, None, subject, refusal.code, refusal)
 
 
 Effect = Callable[[Transaction], Awaitable[Done]]
@@ -146,7 +139,7 @@ async def run_once(context: Context, operation: Operation, effect: Effect, tenan
 async def _run_through(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
     for _ in range(TRIES_MAX):
         try:
-            return await _attempt(context, operation, effect, tenant_id)
+            return await _attempt(context, operation, effect)
         except TransactionConflict:
             continue
         except Problem as refusal:
@@ -172,18 +165,15 @@ async def transact(context: Context, work: Callable[[Transaction], Awaitable[T]]
     raise Overloaded("concurrent requests for the same objects kept this one from running; retry later")
 
 
-async def _attempt(context: Context, operation: Operation, effect: Effect, tenant_id: UUID | None) -> Answer:
+async def _attempt(context: Context, operation: Operation, effect: Effect) -> Answer:
     async with context.database.transaction() as tx:
         stored = await operations.reserve_key(tx, operation)
         if stored is not None:
             return stored
         done = await effect(tx)
-        if done.refusal is not None:
-            answer = await refusals.conclude_refused(tx, Refused(operation, done.refusal, tenant_id), done.subject)
-        else:
-            answer = await operations.conclude(
-                tx, operation, status=done.status, code=done.code, body=done.text, subject=done.subject
-            )
+        answer = await operations.conclude(
+            tx, operation, status=done.status, code=done.code, body=done.text, subject=done.subject
+        )
         reach_commit(effect, "before_commit")
     reach_commit(effect, "after_commit")
     return answer

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database import outcomes as database
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
@@ -51,7 +52,7 @@ async def _place_batch(context: Context, requests: Sequence[PlacementRequest]) -
     quota_first = False
     for _ in range(TRIES_MAX):
         try:
-            async with context.database.function_call() as call:
+            async with context.database.function_call(CallGroup.CREATES) as call:
                 reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
                 outcomes = await place_all(call, requests, quota_first=quota_first)
             reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
 from orchestrator.operations.refusals import OperationTableFull
@@ -62,7 +63,7 @@ async def _place(context: Context, request: PlacementRequest) -> PlacementOutcom
 
 async def _try(context: Context, request: PlacementRequest) -> PlacementOutcome:
     try:
-        async with context.database.function_call() as call:
+        async with context.database.function_call(CallGroup.CREATES) as call:
             reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
             outcome = await place_picked(call, request, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)

@@ -1,4 +1,4 @@
-"""Outcomes of holding, confirming and turning over. Pure.
+"""Outcomes of holding, confirming, cancelling, consuming and turning over. Pure.
 
 A refusal is the `Problem` that the client receives. `StoredResponse`, `TryAgain`, `NoRoom` and `StaleCatalogue` mean what
 they mean for creates.
@@ -41,6 +41,21 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedInstead:
+    """The request came too late: the reservation has ended, and the refusal is stored. `status` and `body` are the response."""
+
+    status: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """One claim belongs to a new allocation, and the operation is stored. `body` is the 201 response."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """The tenant has no reservation with this id. Nothing was written."""
 
@@ -56,5 +71,7 @@ class TurnedOver:
 
 HoldOutcome = Held | StoredResponse | NoRoom | TryAgain | Problem
 ConfirmOutcome = Confirmed | StoredResponse | Overdue | Missing | TryAgain | Problem
+LateConfirmOutcome = EndedInstead | StoredResponse | Missing | TryAgain | Problem
 CancelOutcome = Cancelled | StoredResponse | Missing | TryAgain | Problem
+ConsumeOutcome = Consumed | EndedInstead | StoredResponse | Missing | TryAgain | StaleCatalogue | Problem
 TurnOverOutcome = TurnedOver | StaleCatalogue | Problem

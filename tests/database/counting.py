@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ _FLUSH = "select pg_stat_force_next_flush()"
 
 
 class Counted:
-    """Work of the one session of `database`, whose pool has a single connection; `watcher` is another one."""
+    """Work of the sessions of `database`, whose pools have a single connection each; `watcher` is another one."""
 
     def __init__(self, database: Database, watcher: psycopg.Connection[Any]) -> None:
         self._database = database
@@ -40,8 +41,11 @@ class Counted:
         return done
 
     async def _so_far(self) -> Counter[str]:
-        # A session flushes its statistics once a second unless forced; this one forces it.
+        # A session flushes its statistics once a second unless forced; these force it.
         self._watcher.execute(_FLUSH)
         async with self._database.read_one() as session:
             await session.execute(_FLUSH)
+        for group in CallGroup:
+            async with self._database.read_call(group) as call:
+                await call.value(_FLUSH, {})
         return Counter(dict(self._watcher.execute(_READ).fetchall()))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -169,6 +169,16 @@ async def confirm_together(stage: Stage) -> None:
     confirms = [confirm_of(stage.desk, one) for one in held]
     results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
     assert [code_of(result) for result in results] == ["200"] * 4
+
+
+@way
+async def confirm_together_what_cannot_be(stage: Stage) -> None:
+    ended, held = await stage.cancelled(), await stage.desk.held(stage.desk.slot(0))
+    confirms = [
+        confirm_of(stage.desk, ended), confirm_of(stage.desk, held, holder="another"), confirm_of(stage.desk, uuid4()),
+    ]  # fmt: skip
+    results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
+    assert [code_of(result) for result in results] == ["invalid_state", "holder_mismatch", "reservation_not_found"]
 
 
 @way

@@ -77,12 +77,12 @@ BUGS = [
         "r.expires_at <= p_now", "r.expires_at <= p_now - interval '1 hour'", "answered resource_busy",
     ),
     Bug(
-        "confirm ignores the deadline", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
-        "found_.expires_at <= stamp", "false", "reservation.confirmed: the model answers invalid_state",
+        "confirm ignores the deadline", "judge_confirms(jsonb, bigint[], jsonb, uuid[], timestamptz)",
+        "r.expires_at <= p_now", "false", "reservation.confirmed: the model answers invalid_state",
     ),
     Bug(
-        "confirm ignores the holder", "confirm_once(uuid, text, bytea, float8, uuid, text, text, boolean)",
-        "found_.holder_id <> p_holder", "false", "asked for by 'another holder'",
+        "confirm ignores the holder", "judge_confirms(jsonb, bigint[], jsonb, uuid[], timestamptz)",
+        "r.holder_id <> i.holder_id", "false", "asked for by 'another holder'",
     ),
     Bug(
         "an expired hold keeps its units", "close_reservation_claims(uuid)",

@@ -256,8 +256,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a confirm names no event",
         "operations",
-        "migrations/functions/reservations/confirm_plain.sql",
-        ", event_id = t.event_id",
+        "migrations/functions/confirms/write_confirms.sql",
+        ", event_id = (d.reservation).confirmed_event",
         "",
         ("tests/operations/test_versions.py::test_each_operation_returns_the_version_of_its_last_event",),
     ),

@@ -83,6 +83,23 @@ def test_a_locked_key_delays_its_own_refusal_alone(database_url: str) -> None:
     assert violations(database_url) == []
 
 
+def test_a_locked_reservation_delays_its_own_confirm_alone(database_url: str) -> None:
+    seeded = seed_with_seats(database_url, seats=2)
+
+    async def scene(desk: Desk) -> None:
+        locked, free = await desk.held("seat-0"), await desk.held("seat-1")
+        with connect(database_url) as rival:
+            rival.execute("begin")
+            rival.execute("select from reservations where id = %s for no key update", (locked,))
+            results = await confirm_reservation(desk.context, [confirm_of(desk, locked), confirm_of(desk, free)])
+            assert [code_of(result) for result in results] == ["deferred", "200"]
+            rival.execute("rollback")
+        assert await told_now(results[0]) == "200"
+
+    at_desk(database_url, seeded, scene)
+    assert violations(database_url) == []
+
+
 def test_near_a_bound_a_list_has_no_room_of_its_own_while_it_waits_for_a_key(database_url: str) -> None:
     """Otherwise the batch and the transaction that holds the key and waits for a free row would deadlock."""
     seeded = seed_with_seats(database_url, seats=2)

@@ -37,7 +37,7 @@ PLANTED_SQL: dict[str, str] = {
     "no_right_constraint": _NO_RIGHT,
     "no_occupant_constraint": _NO_OCCUPANT,
     "no_node_lock": _NO_NODE_LOCK,
-    "deadline_before_lock": rewritten_function("confirm_once", ("stamp := clock_timestamp()", "stamp := now()"))
+    "deadline_before_lock": rewritten_function("confirm_reservations", ("stamp := clock_timestamp()", "stamp := now()"))
     + rewritten_function(
         "lock_reservation",
         ("r.correlation_id, clock_timestamp(), exists", "r.correlation_id, now(), exists"),

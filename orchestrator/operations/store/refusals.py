@@ -54,25 +54,6 @@ with given as materialized (
 )
 select g.n, s.body from given g join stored s using (scope, key)
 """
-_CONCLUDE = """
-with clock as materialized (
-    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text, uuidv7() as event_id
-    from clock_timestamp() now
-), stored as (
-    update operations set status = :status, code = :code, subject_id = :subject, event_id = clock.event_id,
-        body = (cast(:document as jsonb) || jsonb_build_object('server_time', clock.text))::text
-    from clock where scope = :scope and key = :key
-    returning body
-), emitted as (
-    insert into outbox (event_id, event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-    select c.event_id, 'operation.refused', c.now, :correlation_id, cast(:tenant_id as uuid),
-           'operations/' || md5(cast(:scope as uuid) || ' ' || :key), cast(:key as text), cast(:request_id as text),
-           jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer),
-                              'reason', cast(:reason as text), 'judged_at', c.text)
-    from clock c
-)
-select body from stored
-"""
 _READ = """
 select i.n, o.fingerprint, o.status, o.body, extract(epoch from o.retire_after - clock_timestamp())::float8 as kept_seconds
 from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text)
@@ -110,14 +91,6 @@ async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[An
                 answers[row.n] = conflict_or_fence
     vanished = OperationInProgress("the first attempt with this key has just ended without effect; try again")
     return [answers.get(n, vanished) for n in range(len(refused))]
-
-
-async def conclude_refused(tx: Transaction, one: Refused, subject: UUID | None) -> Answer:
-    """Store a refusal under a key that this transaction has taken, beside whatever else it does, with its event."""
-    values = {**_item(0, one), "subject": subject}
-    values["document"] = orjson.dumps(values["document"], default=str).decode()
-    body: str = (await tx.execute(_CONCLUDE, values)).scalar_one()
-    return Answer(one.refusal.status, body, kept_seconds=one.operation.retention_seconds)
 
 
 def _item(n: int, one: Refused) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import assert_never
 from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context, remembered
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
@@ -59,9 +60,9 @@ async def _cancel(context: Context, cancel: Cancel) -> Answer:
 
 async def _try_once(context: Context, cancel: Cancel) -> CancelOutcome:
     try:
-        async with context.database.autocommit() as tx:
+        async with context.database.function_call(CallGroup.RESERVATIONS) as call:
             reach(CrashPoint.CANCEL_RESERVATION_BEFORE_COMMIT)
-            outcome = await cancel_once(tx, cancel, context.limits.reservation_retention_seconds)
+            outcome = await cancel_once(call, cancel, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CANCEL_RESERVATION_AFTER_COMMIT)
         return outcome
     except TransactionConflict:

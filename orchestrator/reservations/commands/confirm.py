@@ -6,37 +6,39 @@ ordinary case. An operator's confirm is audited, and its event contains the oper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import assert_never
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.database.calls import CallGroup
+from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import (
     TRIES_MAX,
     Context,
     Deferred,
-    Done,
     Result,
     remembered,
-    run_once,
     store_refusals_of,
 )
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.queries import with_version
 from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.operations.store.refusals import Refused
-from orchestrator.problems import InvalidState, OperationInProgress, Overloaded, Problem
-from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
-from orchestrator.reservations.overdue import expire_for_confirm, refuse_late_confirm
-from orchestrator.reservations.refusals import HolderMismatch
-from orchestrator.reservations.states import ReservationState, WriteResult
-from orchestrator.reservations.store.confirming import Confirm, confirm_once, confirm_together
-from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
-from orchestrator.reservations.store.rows import read_reservation, why_missing
+from orchestrator.problems import OperationInProgress, Overloaded, Problem
+from orchestrator.reservations.outcomes import (
+    Confirmed,
+    ConfirmOutcome,
+    EndedInstead,
+    LateConfirmOutcome,
+    Missing,
+    Overdue,
+)
+from orchestrator.reservations.store.confirming import Confirm, confirm_all, refuse_late_confirm
+from orchestrator.reservations.store.rows import why_missing
 from orchestrator.tenants.principals import Actor
 
 
@@ -52,7 +54,7 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     refused: dict[int, Refused] = {}
     for confirm, outcome in zip(confirms, await _try_batch(context, confirms), strict=True):
         if isinstance(outcome, TryAgain | Overdue):
-            results.append(Deferred(partial(_confirm_alone, context, confirm)))
+            results.append(Deferred(partial(_confirm_alone, context, confirm, outcome)))
             continue
         try:
             results.append(await _settle(context, confirm, outcome))
@@ -65,42 +67,65 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     return results
 
 
+async def confirm_for_tenant(
+    context: Context, operation: Operation, operator: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
+) -> Answer:
+    """Return 200 with the reservation; refusals are those of the holder's confirm, stored with the operator's key."""
+    confirm = Confirm(operation, tenant_id, reservation_id, holder_id, operator)
+
+    async def run() -> Answer:
+        answer = await _confirm_alone(context, confirm, TryAgain())
+        if isinstance(answer, Problem):
+            raise answer
+        return answer
+
+    if context.gate is None:
+        return await run()
+    return await context.gate.answer(operation, lambda: with_version(context.database, operation, run()))
+
+
 async def _try_batch(context: Context, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
     try:
-        async with context.database.autocommit() as tx:
-            reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
-            outcomes = await confirm_together(tx, confirms)
-        reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
-        return outcomes
+        return await _confirm(context, confirms)
     except (TransactionConflict, OperationInProgress, DBAPIError):
         return [TryAgain()] * len(confirms)  # one item made the batch fail: each is tried alone
 
 
-async def _confirm_alone(context: Context, confirm: Confirm) -> Result:
+async def _confirm(context: Context, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
+    async with context.database.function_call(CallGroup.RESERVATIONS) as call:
+        reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
+        outcomes = await confirm_all(call, confirms)
+    reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
+    return outcomes
+
+
+async def _confirm_alone(context: Context, confirm: Confirm, outcome: TryAgain | Overdue) -> Result:
     try:
-        return await _settle(context, confirm, TryAgain())
+        return await _settle(context, confirm, outcome)
     except Problem as refusal:
         try:
-            return await remembered(context, confirm.operation, refusal, confirm.tenant_id)
+            return await remembered(context, confirm.operation, refusal, confirm.caller_tenant_id)
         except Problem as problem:
             return problem
 
 
-async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -> Answer:
+async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | LateConfirmOutcome) -> Answer:
     """The answer to one confirm; on `TryAgain` it is tried alone, a bounded number of times. Raises its refusal."""
     for _ in range(1 + TRIES_MAX):
         match outcome:
             case Confirmed(body):
                 return Answer(200, body, kept_seconds=confirm.operation.retention_seconds)
+            case EndedInstead(status, body):
+                return Answer(status, body, kept_seconds=confirm.operation.retention_seconds)
             case StoredResponse():
                 return replay(confirm.operation, outcome)
             case Overdue():
-                return await refuse_late_confirm(context, confirm)
+                outcome = await _try(_refuse_late(context, confirm))
             case Missing():
                 async with context.database.read_one() as reading:
                     raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
             case TryAgain():
-                outcome = await _try_once(context, confirm)
+                outcome = await _try(_confirm_one(context, confirm))
             case Problem():
                 raise outcome
             case _:
@@ -108,47 +133,23 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome) -
     raise Overloaded(f"concurrent requests for this reservation rolled this one back {TRIES_MAX} times; retry")
 
 
-async def _try_once(context: Context, confirm: Confirm) -> ConfirmOutcome:
-    """Under the reservation's lock alone, in one call."""
+async def _try(attempt: Awaitable[ConfirmOutcome | LateConfirmOutcome]) -> ConfirmOutcome | LateConfirmOutcome:
     try:
-        async with context.database.autocommit() as tx:
-            reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
-            outcome = await confirm_once(tx, confirm)
-        reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
-        return outcome
+        return await attempt
     except TransactionConflict:
         return TryAgain()
 
 
-async def confirm_for_tenant(
-    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, reservation_id: UUID, holder_id: str
-) -> Answer:
-    """Return 200 with the reservation; refusals are those of the holder's confirm, stored with the operator's key.
+async def _confirm_one(context: Context, confirm: Confirm) -> ConfirmOutcome:
+    """Under the reservation's lock alone, in one call."""
+    (outcome,) = await _confirm(context, [confirm])
+    return outcome
 
-    Takes the locks of all its claims, because an overdue hold expires here.
-    """
 
-    async def effect(tx: Transaction) -> Done:
-        subject = await lock_reservation(tx, reservation_id, tenant_id)
-        if subject is None:
-            raise await why_missing(tx, reservation_id, context.limits.shard)
-        if subject.holder_id != holder_id:
-            raise HolderMismatch.of_reservation()
-        if subject.overdue:
-            return await expire_for_confirm(tx, operation, actor, tenant_id, reservation_id, context.limits)
-        if not subject.live:
-            raise InvalidState(f"the reservation is {subject.state}; only a hold can be confirmed", state=subject.state)
-        result = WriteResult.OK if subject.state is ReservationState.HOLD else WriteResult.NOOP
-        if result is WriteResult.OK:
-            change = ReservationChange(
-                ReservationState.CONFIRMED,
-                context.limits.reservation_retention_seconds,
-                payload={"actor_id": actor.id},
-                operation_key=operation.key,
-                request_id=operation.request_id,
-            )
-            await advance_reservation_if(tx, subject, change, actor)
-        await audit.record(tx, actor, "reservation.confirm", subject.name, {"result": result}, operation.request_id)
-        return Done(200, await read_reservation(tx, reservation_id, None, result), reservation_id, code=result)
-
-    return await run_once(context, operation, effect, None)
+async def _refuse_late(context: Context, confirm: Confirm) -> LateConfirmOutcome:
+    """Under the locks of the hold's claims, in one call."""
+    async with context.database.function_call(CallGroup.RESERVATIONS) as call:
+        reach(CrashPoint.CONFIRM_RESERVATION_BEFORE_COMMIT)
+        outcome = await refuse_late_confirm(call, confirm, context.limits.reservation_retention_seconds)
+    reach(CrashPoint.CONFIRM_RESERVATION_AFTER_COMMIT)
+    return outcome

@@ -1,43 +1,33 @@
-"""Consume: a claim of a reservation becomes an allocation (docs/reference/reservations.md)."""
+"""Consume: a claim of a reservation becomes an allocation (docs/reference/reservations.md).
+
+The catalogue is read and the use of the reserved units admitted without locks; one call then locks, decides and writes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 from uuid import UUID
 
 from orchestrator.catalogue.cache import CatalogueCache
-from orchestrator.database.transactions import Transaction
-from orchestrator.operations.execution import TRIES_MAX, Context, Done, run_once
-from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.calls import CallGroup
+from orchestrator.database.transactions import TransactionConflict
+from orchestrator.operations.execution import TRIES_MAX, Context, remembered
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.queries import with_version
+from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.placement.admission import AdmittedUse, admit_use
 from orchestrator.placement.inventory import Catalogue
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.problems import Invalid, InvalidState, Overloaded, Problem, SkuUnavailable, UnavailableReason
-from orchestrator.reservations.outcomes import TurnedOver
-from orchestrator.reservations.refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
-from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store.reservations import (
-    ReservationChange,
-    ReservationSubject,
-    advance_reservation_if,
-    lock_reservation,
-)
+from orchestrator.problems import Invalid, Overloaded, Problem, SkuUnavailable, UnavailableReason
+from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
+from orchestrator.reservations.store import consuming
+from orchestrator.reservations.store.consuming import Admission, ConsumeRequest, ReservedUnits, find_reserved_units
 from orchestrator.reservations.store.rows import why_missing
-from orchestrator.reservations.store.turn_over import (
-    HeldClaim,
-    Start,
-    StartBounds,
-    consume_with_last_claim,
-    find_held_claim,
-    turn_over_claim,
-)
+from orchestrator.reservations.store.turn_over import Start, StartBounds
 from orchestrator.tenants.principals import Actor
-from orchestrator.times import rfc3339
-
-
-class _CatalogueMoved(Exception):
-    """An operator changed the SKU or the image since it was read; read the catalogue again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,69 +54,75 @@ async def consume_reservation(
     `HolderMismatch`, `InvalidState` (also before its window begins), `ResourceNotAllocatable`, `ResourceOutOfService`,
     `SkuUnavailable`, `ImageUnavailable`, `SshKeyNotFound`. Not stored: `Forbidden`, `Invalid`.
     """
+    request = ConsumeRequest(operation, actor, tenant_id, consume.reservation_id, consume.holder_id, consume.start)
+
+    async def run() -> Answer:
+        try:
+            return await _consume(context, catalogue, request, consume)
+        except Problem as refusal:
+            return await remembered(context, operation, refusal, tenant_id)
+
+    if context.gate is None:
+        return await run()
+    return await context.gate.answer(operation, lambda: with_version(context.database, operation, run()))
+
+
+async def _consume(context: Context, catalogue: CatalogueCache, request: ConsumeRequest, consume: Consume) -> Answer:
+    """Try a bounded number of times. Raises its refusal."""
+    outcome: ConsumeOutcome = TryAgain()
     for _ in range(TRIES_MAX):
         offered = await catalogue.before_refusing()
-
-        async def effect(tx: Transaction, offered: Catalogue = offered) -> Done:
-            subject = await lock_reservation(tx, consume.reservation_id, tenant_id)
-            if subject is None:
-                raise await why_missing(tx, consume.reservation_id, context.limits.shard)
-            if subject.holder_id != consume.holder_id:
-                raise HolderMismatch.of_reservation()
-            if subject.overdue or subject.over:
-                return await _end(context, tx, subject, operation, actor)
-            _require_begun(subject)
-            claim = await find_held_claim(tx, subject.id)
-            if claim is None:
-                raise ResourceNotAllocatable(
-                    "the reservation holds only registered resources, on which no allocation can run"
-                )
-            admitted = _admit(offered, subject, claim, consume)
-            if claim.stopped is not None:
-                raise ResourceOutOfService(
-                    f"the reserved units cannot be used now: {claim.stopped}; retry later", reason=claim.stopped
-                )
-            return await _turn_over(context, tx, subject, claim, admitted, consume, actor)
-
-        try:
-            return await run_once(context, operation, effect, tenant_id)
-        except _CatalogueMoved:
-            catalogue.forget()
-    raise Overloaded(f"the catalogue changed in each of {TRIES_MAX} attempts; retry")
+        async with context.database.read_call(CallGroup.RESERVATIONS) as call:
+            reserved = await find_reserved_units(call, request.reservation_id, request.tenant_id)
+        outcome = await _try_once(context, request, [_admission(offered, one, consume) for one in reserved])
+        match outcome:
+            case Consumed(body):
+                return Answer(201, body, kept_seconds=request.operation.retention_seconds)
+            case EndedInstead(status, body):
+                return Answer(status, body, kept_seconds=request.operation.retention_seconds)
+            case StoredResponse():
+                return replay(request.operation, outcome)
+            case Missing():
+                async with context.database.read_one() as reading:
+                    raise await why_missing(reading, request.reservation_id, context.limits.shard)
+            case TryAgain():
+                continue
+            case StaleCatalogue():
+                catalogue.forget()
+            case Problem():
+                raise outcome
+            case _:
+                assert_never(outcome)
+    if isinstance(outcome, StaleCatalogue):
+        raise Overloaded(f"the catalogue changed in each of {TRIES_MAX} attempts; retry")
+    raise Overloaded("concurrent requests for the same objects kept this one from running; retry with the same key")
 
 
-async def _end(
-    context: Context, tx: Transaction, subject: ReservationSubject, operation: Operation, actor: Actor
-) -> Done:
-    to_state = ReservationState.EXPIRED if subject.overdue else ReservationState.RELEASED
-    change = ReservationChange(
-        to_state,
-        context.limits.reservation_retention_seconds,
-        operation_key=operation.key,
-        request_id=operation.request_id,
-    )
-    await advance_reservation_if(tx, subject, change, actor)
-    why = "the hold's deadline has passed" if subject.overdue else "the window has ended"
-    return Done.refusing(InvalidState(f"{why}; the reservation is {to_state}", state=to_state), subject.id)
+async def _try_once(context: Context, request: ConsumeRequest, admissions: Sequence[Admission]) -> ConsumeOutcome:
+    limits = context.limits
+    bounds = StartBounds(limits.requested_seconds_max, limits.units_seconds_max)
+    try:
+        async with context.database.function_call(CallGroup.RESERVATIONS) as call:
+            reach(CrashPoint.CONSUME_RESERVATION_BEFORE_COMMIT)
+            outcome = await consuming.consume_reservation(
+                call, request, admissions, bounds, limits.reservation_retention_seconds
+            )
+        reach(CrashPoint.CONSUME_RESERVATION_AFTER_COMMIT)
+        return outcome
+    except TransactionConflict:
+        return TryAgain()
 
 
-def _require_begun(subject: ReservationSubject) -> None:
-    if not subject.live:
-        raise InvalidState(
-            f"the reservation is {subject.state}; only a hold or a confirmed window can be consumed",
-            state=subject.state,
-        )
-    if not subject.begun:
-        raise InvalidState(
-            f"the window begins at {rfc3339(subject.starts_at)}; retry then",
-            state=subject.state,
-            starts_at=rfc3339(subject.starts_at),
-        )
+def _admission(offered: Catalogue, reserved: ReservedUnits, consume: Consume) -> Admission:
+    try:
+        return Admission(reserved.units, _admit(offered, reserved, consume))
+    except Problem as refusal:
+        return Admission(reserved.units, refusal)
 
 
-def _admit(offered: Catalogue, subject: ReservationSubject, claim: HeldClaim, consume: Consume) -> AdmittedUse:
-    """SKU and image of the allocation, if the claim can serve them. Pure."""
-    sku = consume.sku if subject.sku is None else subject.sku
+def _admit(offered: Catalogue, reserved: ReservedUnits, consume: Consume) -> AdmittedUse:
+    """SKU and image of the allocation, if the units can serve them. Pure."""
+    sku = consume.sku if reserved.sku is None else reserved.sku
     if sku is None:
         message = "required, because the reservation names resources"
         raise Invalid(f"sku: {message}", errors=[{"field": "sku", "message": message}])
@@ -136,29 +132,4 @@ def _admit(offered: Catalogue, subject: ReservationSubject, claim: HeldClaim, co
             reason=UnavailableReason.NOT_RESERVED,
         )
     # Units reserved as a SKU were sold as it, even if it was retired since; named resources are sold now.
-    return admit_use(offered, sku, claim, consume.image, sold=subject.sku is not None)
-
-
-async def _turn_over(
-    context: Context,
-    tx: Transaction,
-    subject: ReservationSubject,
-    claim: HeldClaim,
-    admitted: AdmittedUse,
-    consume: Consume,
-    actor: Actor,
-) -> Done:
-    limits = context.limits
-    bounds = StartBounds(limits.requested_seconds_max, limits.units_seconds_max)
-    outcome = await turn_over_claim(tx, subject, claim, admitted, consume.start, bounds, actor)
-    match outcome:
-        case TurnedOver(allocation_id, body, last):
-            if last:
-                await consume_with_last_claim(tx, subject, consume.start, limits.reservation_retention_seconds, actor)
-            return Done(201, body, allocation_id)
-        case StaleCatalogue():
-            raise _CatalogueMoved
-        case Problem():
-            raise outcome
-        case _:
-            assert_never(outcome)
+    return admit_use(offered, sku, reserved.units, consume.image, sold=reserved.sku is not None)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import (
     TRIES_MAX,
@@ -116,9 +117,9 @@ async def _try_batch(context: Context, holds: Sequence[tuple[Hold, HoldTarget]])
         if not batch:
             break
         try:
-            async with context.database.autocommit() as tx:
+            async with context.database.function_call(CallGroup.RESERVATIONS) as call:
                 reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-                together = await hold_together(tx, list(batch.values()), bounds_of(context.limits))
+                together = await hold_together(call, list(batch.values()), bounds_of(context.limits))
             reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
         except OperationInProgress:
             async with context.database.autocommit() as tx:
@@ -249,9 +250,9 @@ async def _find_picks(context: Context, hold: Hold, target: AdmittedGpus) -> tup
 
 
 async def _try_once(context: Context, hold: Hold, target: HoldTarget) -> HoldOutcome:
-    async with context.database.autocommit() as tx:
+    async with context.database.function_call(CallGroup.RESERVATIONS) as call:
         reach(CrashPoint.HOLD_RESOURCES_BEFORE_COMMIT)
-        outcome = await hold_once(tx, hold, target, bounds_of(context.limits))
+        outcome = await hold_once(call, hold, target, bounds_of(context.limits))
     reach(CrashPoint.HOLD_RESOURCES_AFTER_COMMIT)
     return outcome
 

@@ -8,7 +8,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.reservations.store.reservations import ReservationEnd, end_reservation, lock_reservation
 from orchestrator.reservations.store.starting import find_stopped_claim, may_wait_for_node, wait_for_node
 from orchestrator.tenants.principals import Actor, ActorKind
 
@@ -55,12 +55,12 @@ async def fail_reservation(context: Context, reservation_id: UUID) -> bool:
         may_wait, _ = await may_wait_for_node(tx, subject, claim)
         if may_wait:
             return False
-        change = ReservationChange(
+        change = ReservationEnd(
             ReservationState.CANCELLED,
             context.limits.reservation_retention_seconds,
             failure=(ResourceOutOfService.code, f"{claim.reason}, and no equal node is free for its window"),
         )
-        await advance_reservation_if(tx, subject, change, Actor(ActorKind.WORKER, "starts_at"))
+        await end_reservation(tx, subject, change, Actor(ActorKind.WORKER, "starts_at"))
         return True
 
     return await transact(context, work)

@@ -17,9 +17,9 @@ from orchestrator.problems import Overloaded, Problem
 from orchestrator.reservations.outcomes import TurnedOver
 from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.reservations import (
-    ReservationChange,
+    ReservationEnd,
     ReservationSubject,
-    advance_reservation_if,
+    end_reservation,
     lock_reservation,
 )
 from orchestrator.reservations.store.turn_over import (
@@ -92,7 +92,7 @@ async def _start(
     outcome = await turn_over_claim(tx, subject, claim, admitted, start, bounds, _ACTOR)
     match outcome:
         case TurnedOver(last=True):
-            await consume_with_last_claim(tx, subject, start, limits.reservation_retention_seconds, _ACTOR)
+            await consume_with_last_claim(tx, subject, limits.reservation_retention_seconds, _ACTOR)
             return Started.LAST
         case TurnedOver():
             return Started.ONE
@@ -121,10 +121,10 @@ def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:
 
 
 async def _fail(context: Context, tx: Transaction, subject: ReservationSubject, refusal: Problem) -> Started:
-    change = ReservationChange(
+    change = ReservationEnd(
         ReservationState.CANCELLED,
         context.limits.reservation_retention_seconds,
         failure=(refusal.code, refusal.detail),
     )
-    await advance_reservation_if(tx, subject, change, Actor(ActorKind.WORKER, "starts_at"))
+    await end_reservation(tx, subject, change, Actor(ActorKind.WORKER, "starts_at"))
     return Started.FAILED

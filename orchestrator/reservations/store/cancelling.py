@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from orchestrator.database.transactions import Transaction
+from orchestrator.database.calls import FunctionCall
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import InvalidState, OperationInProgress
@@ -16,8 +16,8 @@ from orchestrator.reservations.refusals import HolderMismatch
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _CANCEL = """
-select cancel_once(:scope, :key, :fingerprint, :retire_seconds, :tenant_id, :id, :holder_id, :actor_kind,
-                   cast(:actor_id as text), cast(:request_id as text), :retention_seconds)
+select cancel_once(%(scope)s, %(key)s, %(fingerprint)s, %(retire_seconds)s, %(tenant_id)s, %(id)s, %(holder_id)s, %(actor_kind)s,
+                   %(actor_id)s, %(request_id)s, %(retention_seconds)s)
 """
 
 
@@ -32,7 +32,7 @@ class Cancel:
     holder_id: str
 
 
-async def cancel_once(tx: Transaction, cancel: Cancel, retention_seconds: float) -> CancelOutcome:
+async def cancel_once(call: FunctionCall, cancel: Cancel, retention_seconds: float) -> CancelOutcome:
     """Cancel one reservation, evaluated by the clock after its locks. Any outcome but `Cancelled` leaves nothing behind."""
     operation, actor = cancel.operation, cancel.actor
     values = {
@@ -48,7 +48,7 @@ async def cancel_once(tx: Transaction, cancel: Cancel, retention_seconds: float)
         "request_id": operation.request_id,
         "retention_seconds": retention_seconds,
     }
-    return _decode((await tx.execute(_CANCEL, values)).scalar_one())
+    return _decode(await call.value(_CANCEL, values))
 
 
 def _decode(outcome: Mapping[str, Any]) -> CancelOutcome:

@@ -1,4 +1,4 @@
-"""SQL that confirms holds: states, operations and events commit in one call (P2, P5)."""
+"""SQL that confirms holds, and that expires a hold whose confirm comes late; each is one call (P2, P5)."""
 
 from __future__ import annotations
 
@@ -9,70 +9,100 @@ from uuid import UUID
 
 import orjson
 
-from orchestrator.database.transactions import Transaction
+from orchestrator.database.calls import FunctionCall
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import InvalidState, OperationInProgress
-from orchestrator.reservations.outcomes import Confirmed, ConfirmOutcome, Missing, Overdue
+from orchestrator.reservations.outcomes import (
+    Confirmed,
+    ConfirmOutcome,
+    EndedInstead,
+    LateConfirmOutcome,
+    Missing,
+    Overdue,
+)
 from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.reservations.states import ReservationState
+from orchestrator.tenants.principals import Actor, ActorKind
 
-# A `noop` changes no reservation, so its position in the log is an event `operation.committed` (as in `conclude`).
-_ALONE = """
-with done as materialized (
-    select confirm_once(:tenant_id, :key, decode(:fingerprint, 'hex'), :retention_seconds, :id, :holder_id,
-                        cast(:request_id as text), false) as outcome
-)
-select outcome, case when outcome ->> 'outcome' = 'noop' then
-    tell_committed(cast(:tenant_id as uuid), cast(:key as text), 200, 'noop', cast(:request_id as text)) end
-from done
-"""
-_TOGETHER = """
-with briefly as materialized (
-    select shorten_lock_timeout() as waits
-), done as materialized (
-    select confirm_together(cast(:items as jsonb)) as outcomes from briefly
-)
-select outcomes, case when outcomes @> '[{"outcome": "noop"}]' then (
-    select count(tell_committed((item ->> 'tenant_id')::uuid, item ->> 'key', 200, 'noop', item ->> 'request_id'))
-    from jsonb_array_elements(outcomes) with ordinality o(outcome, n)
-    join jsonb_array_elements(cast(:items as jsonb)) with ordinality i(item, n) using (n)
-    where outcome ->> 'outcome' = 'noop'
-) end from done
-"""
+_CONFIRM = "select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)"
+_REFUSE_LATE = "select refuse_late_confirm(cast(%(item)s as jsonb), cast(%(refusals)s as jsonb))"
 
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """A tenant's request to confirm a hold."""
+    """A request to confirm a hold of the tenant: by its holder, or by an operator in the holder's place."""
 
     operation: Operation
     tenant_id: UUID
     reservation_id: UUID
     holder_id: str
+    operator: Actor | None = None
+
+    @property
+    def actor_kind(self) -> ActorKind:
+        """The kind of the actor, for events."""
+        return ActorKind.TENANT if self.operator is None else self.operator.kind
+
+    @property
+    def caller_tenant_id(self) -> UUID | None:
+        """The tenant whose refusal it is; None for an operator's."""
+        return self.tenant_id if self.operator is None else None
 
     def item(self) -> dict[str, Any]:
-        """The parameters of `confirm_once`."""
+        """An item of `confirm_reservations`."""
         return {
-            "tenant_id": str(self.tenant_id), "key": self.operation.key, "fingerprint": self.operation.fingerprint.hex(),
-            "retention_seconds": self.operation.retention_seconds, "id": str(self.reservation_id),
-            "holder_id": self.holder_id, "request_id": self.operation.request_id,
+            "scope": str(self.operation.scope), "key": self.operation.key,
+            "fingerprint": self.operation.fingerprint.hex(), "retire_seconds": self.operation.retention_seconds,
+            "tenant_id": str(self.tenant_id), "id": str(self.reservation_id), "holder_id": self.holder_id,
+            "request_id": self.operation.request_id,
         }  # fmt: skip
 
 
-async def confirm_once(tx: Transaction, confirm: Confirm) -> ConfirmOutcome:
-    """Confirm one hold, judged by the clock after the reservation's lock, which is the only lock that it takes."""
-    return _decode((await tx.execute(_ALONE, confirm.item())).scalar_one())
+async def confirm_all(call: FunctionCall, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
+    """Confirm a list of holders', or of one operator's; return one outcome per confirm, in input order.
+
+    Evaluated by the clock after the reservations' locks. In a list, an item whose reservation is locked is `TryAgain`; one
+    alone waits. Raises `OperationInProgress` if another transaction holds a key, soon for a list.
+    """
+    operator = confirms[0].operator
+    assert all(confirm.operator == operator for confirm in confirms), "one actor confirms the whole list"
+    values = {
+        "items": orjson.dumps([confirm.item() for confirm in confirms]).decode(),
+        "actor_kind": confirms[0].actor_kind.value,
+        "actor_id": None if operator is None else operator.id,
+    }
+    return [_decode(outcome) for outcome in await call.value(_CONFIRM, values)]
 
 
-async def confirm_together(tx: Transaction, confirms: Sequence[Confirm]) -> list[ConfirmOutcome]:
-    """Confirm a batch; return one outcome per confirm, in input order. A locked reservation is `TryAgain`."""
-    items = orjson.dumps([confirm.item() for confirm in confirms]).decode()
-    outcomes = (await tx.execute(_TOGETHER, {"items": items})).scalar_one()
-    return [_decode(outcome) for outcome in outcomes]
+async def refuse_late_confirm(call: FunctionCall, confirm: Confirm, retention_seconds: float) -> LateConfirmOutcome:
+    """Expire the hold and store the refusal of its confirm. Any outcome but `EndedInstead` leaves nothing behind.
+
+    The hold's claims end, so its nodes are locked before the reservation, for this call.
+    """
+    item = confirm.item() | {
+        "actor_kind": confirm.actor_kind.value,
+        "caller_tenant": confirm.caller_tenant_id,
+        "retention_seconds": retention_seconds,
+    }
+    refusals = {state.value: _too_late(state).document() for state in ReservationState}
+    values = {"item": orjson.dumps(item).decode(), "refusals": orjson.dumps(refusals).decode()}
+    outcome = await call.value(_REFUSE_LATE, values)
+    match outcome["outcome"]:
+        case "refused":
+            return EndedInstead(outcome["status"], outcome["body"])
+        case word:
+            decoded = _decode(outcome)
+            assert isinstance(decoded, StoredResponse | Missing | TryAgain | OperationInProgress), word
+            return decoded
+
+
+def _too_late(state: ReservationState) -> InvalidState:
+    return InvalidState(f"the hold's deadline has passed; the reservation is {state}", state=state)
 
 
 def _decode(outcome: Mapping[str, Any]) -> ConfirmOutcome:
-    """One outcome of `confirm_once` or `confirm_together`."""
+    """One outcome of `confirm_reservations`."""
     match outcome["outcome"]:
         case "ok" | "noop":
             return Confirmed(outcome["body"])

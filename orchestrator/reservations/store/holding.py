@@ -16,9 +16,10 @@ import orjson
 import sqlalchemy.exc
 
 from orchestrator.billing.rules import BalanceDepleted
+from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import Bound, BoundReached, ConstraintRefused, RivalCommitted
 from orchestrator.database.sqlstates import decode
-from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
@@ -39,7 +40,7 @@ from orchestrator.reservations.resource_names import NamedResources
 
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that refuse a reservation whose resource names do not fit into its event."""
-_ALONE = "select hold_once(cast(:item as jsonb))"
+_ALONE = "select hold_once(cast(%(item)s as jsonb))"
 # A batch reserves its keys one after another. Near the bound of a table, each insert waits for earlier inserts to commit: the
 # holder of the batch's next key may wait for a row that the batch has reserved, a deadlock. So near a bound each item goes
 # alone; a batch that starts this many rows below the bound cannot reach it.
@@ -48,11 +49,11 @@ _TOGETHER = """
 with room as materialized (
     select shorten_lock_timeout() as waits, least(
         nullif(current_setting('berth.operations_max', true), '')::bigint - sum(number) filter (where kind = 'operations'),
-        :reservations_max - sum(number) filter (where kind = 'reservations'),
-        :holds_max - sum(number) filter (where kind = 'holds')) as left_rows
+        %(reservations_max)s - sum(number) filter (where kind = 'reservations'),
+        %(holds_max)s - sum(number) filter (where kind = 'holds')) as left_rows
     from live_rows where kind in ('operations', 'reservations', 'holds')
 )
-select case when left_rows >= :far_rows then hold_together(cast(:item as jsonb)) end from room
+select case when left_rows >= %(far_rows)s then hold_together(cast(%(item)s as jsonb)) end from room
 """
 
 
@@ -100,17 +101,17 @@ class HoldBounds:
 HoldTarget = NamedResources | AdmittedGpus
 
 
-async def hold_once(tx: Transaction, hold: Hold, target: HoldTarget, bounds: HoldBounds) -> HoldOutcome:
+async def hold_once(call: FunctionCall, hold: Hold, target: HoldTarget, bounds: HoldBounds) -> HoldOutcome:
     """Hold the target, all or nothing. Any outcome but `Held` leaves nothing behind.
 
     Raises `ReservationTableFull`, `ExpirationIndexFull`, `Invalid` for more names than one reservation can list, and
     `TransactionConflict` if a concurrent transaction took the units or the key.
     """
-    return _decode(await _call(tx, _ALONE, _item(hold, target, bounds), bounds))
+    return _decode(await _call(call, _ALONE, _item(hold, target, bounds), bounds))
 
 
 async def hold_together(
-    tx: Transaction, holds: Sequence[tuple[Hold, HoldTarget]], bounds: HoldBounds
+    call: FunctionCall, holds: Sequence[tuple[Hold, HoldTarget]], bounds: HoldBounds
 ) -> list[HoldOutcome]:
     """Hold a batch; return one outcome per hold, in input order. What would wait for a lock is `TryAgain`.
 
@@ -121,7 +122,7 @@ async def hold_together(
     """
     items = [_item(hold, target, bounds) for hold, target in holds]
     room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max, "far_rows": _FAR_ROWS}
-    outcomes = await _call(tx, _TOGETHER, items, bounds, **room)
+    outcomes = await _call(call, _TOGETHER, items, bounds, **room)
     if outcomes is None:
         return [TryAgain()] * len(holds)
     return [_decode(outcome) for outcome in outcomes]
@@ -158,9 +159,9 @@ def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
             raise ValueError(f"{word} is not an outcome of a hold")
 
 
-async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:
+async def _call(call: FunctionCall, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:
     try:
-        result = await tx.execute(statement, {"item": orjson.dumps(item).decode(), **room})
+        return await call.value(statement, {"item": orjson.dumps(item).decode(), **room})
     except sqlalchemy.exc.DBAPIError as error:
         match decode(error):
             case RivalCommitted(sqlstate):
@@ -172,7 +173,6 @@ async def _call(tx: Transaction, statement: str, item: object, bounds: HoldBound
                 raise Invalid(f"resources: {message}", errors=[{"field": "resources", "message": message}]) from error
             case _:
                 raise
-    return result.scalar_one()
 
 
 def _full(reached: Bound, bounds: HoldBounds) -> ReservationTableFull | ExpirationIndexFull:

@@ -7,7 +7,7 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.reservations.refusals import ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store.reservations import ReservationChange, advance_reservation_if, lock_reservation
+from orchestrator.reservations.store.reservations import ReservationEnd, end_reservation, lock_reservation
 from orchestrator.tenants.principals import Actor
 
 # Overdue holds are few, because sweepers end them within seconds, so the index by deadline serves all of these.
@@ -63,7 +63,7 @@ async def expire_if_overdue(tx: Transaction, reservation_id: UUID, retention_sec
     subject = await lock_reservation(tx, reservation_id, None)
     if subject is None or not subject.overdue:
         return False
-    await advance_reservation_if(tx, subject, ReservationChange(ReservationState.EXPIRED, retention_seconds), actor)
+    await end_reservation(tx, subject, ReservationEnd(ReservationState.EXPIRED, retention_seconds), actor)
     return True
 
 
@@ -75,10 +75,10 @@ async def release_if_over(tx: Transaction, reservation_id: UUID, retention_secon
     subject = await lock_reservation(tx, reservation_id, None)
     if subject is None or not subject.over:
         return False
-    change = ReservationChange(ReservationState.RELEASED, retention_seconds)
+    change = ReservationEnd(ReservationState.RELEASED, retention_seconds)
     if (await tx.execute(_WAITED_FOR_NODE, {"id": reservation_id})).scalar_one():
-        change = ReservationChange(ReservationState.CANCELLED, retention_seconds, failure=_NODE_TOO_LATE)
-    await advance_reservation_if(tx, subject, change, actor)
+        change = ReservationEnd(ReservationState.CANCELLED, retention_seconds, failure=_NODE_TOO_LATE)
+    await end_reservation(tx, subject, change, actor)
     return True
 
 

@@ -1,4 +1,4 @@
-"""SQL that locks a reservation, and the only function that changes its state (DESIGN §4, §5).
+"""SQL that locks a reservation and ends it, for commands of several statements (DESIGN §4, §5).
 
 Lock order: nodes by id, resources by id, the reservation, its claims; quota last. A transaction with a `ReservationSubject`
 holds all of these locks (`lock_reservation`).
@@ -7,7 +7,7 @@ holds all of these locks (`lock_reservation`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -65,40 +65,26 @@ class ReservationSubject:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationChange:
-    """A transition, and what its event contains besides the reservation, its holder and the clock.
+class ReservationEnd:
+    """How a reservation ends.
 
-    `retention_seconds`: how long an ended reservation is kept. `turned_over`: its claims and their quota belong to
-    allocations already. `failure`: code and detail; the event is then `reservation.failed`.
+    `retention_seconds`: how long it is kept then. `failure`: code and detail; the event is then `reservation.failed`.
     """
 
     to_state: ReservationState
     retention_seconds: float
-    payload: dict[str, Any] = field(default_factory=dict)
-    operation_key: str | None = None
-    request_id: str | None = None
-    turned_over: bool = False
     failure: tuple[str, str] | None = None
 
 
 _EVENTS = {
-    ReservationState.CONFIRMED: EventType.RESERVATION_CONFIRMED,
     ReservationState.CANCELLED: EventType.RESERVATION_CANCELLED,
     ReservationState.EXPIRED: EventType.RESERVATION_EXPIRED,
-    ReservationState.CONSUMED: EventType.RESERVATION_CONSUMED,
     ReservationState.RELEASED: EventType.RESERVATION_RELEASED,
 }
 _LOCK = "select * from lock_reservation(:id, cast(:tenant_id as uuid))"
-_ADVANCE = """
-select row_version, case cast(:to_state as text) when 'confirmed' then confirmed_event else ended_event end as event_id
-from advance_reservations(array[cast(:id as uuid)], :from_state, array[cast(:row_version as bigint)], :to_state, :event_type,
-                          cast(:payload as jsonb), :judged_at, cast(:retention_seconds as float8),
-                          array[cast(:operation_key as text)], array[cast(:request_id as text)])
-"""
 _END = """
-select row_version, ended_event as event_id
-from end_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
-                     cast(:retention_seconds as float8), cast(:operation_key as text), cast(:request_id as text))
+select from end_reservation(:id, :from_state, :row_version, :to_state, :event_type, cast(:payload as jsonb), :judged_at,
+                            cast(:retention_seconds as float8), null, null)
 """
 _NOTE_FAILURE = "update reservations set failure_code = :code, failure_detail = :detail where id = :id"
 
@@ -117,46 +103,31 @@ async def lock_reservation(tx: Transaction, reservation_id: UUID, tenant_id: UUI
     return ReservationSubject(**{**values, "state": ReservationState(values["state"])})
 
 
-async def advance_reservation_if(
-    tx: Transaction, subject: ReservationSubject, change: ReservationChange, actor: Actor
-) -> int:
-    """Change the state of a locked reservation; return its new row version.
+async def end_reservation(tx: Transaction, subject: ReservationSubject, end: ReservationEnd, actor: Actor) -> None:
+    """End a locked reservation by the subject's clock, with its event.
 
-    State, times and event change together or not at all, by the subject's clock. A final state closes its open claims and
-    returns the tenant's quota, which is locked here, so call this last.
+    Its open claims close, and the tenant's quota returns, which is locked here, so call this last.
     Raises `InvalidState` if there is no such transition, `TransactionConflict` if the row changed.
     """
-    if (subject.state, change.to_state) not in RESERVATION_TRANSITIONS:
-        raise InvalidState(
-            f"the reservation is {subject.state}; it cannot become {change.to_state}", state=subject.state
-        )
-    deadline = {"deadline": rfc3339(subject.expires_at)} if change.to_state is ReservationState.EXPIRED else {}
-    event, failure = _EVENTS[change.to_state], {}
-    if change.failure is not None:
-        event, failure = EventType.RESERVATION_FAILED, dict(zip(("code", "detail"), change.failure, strict=True))
+    if (subject.state, end.to_state) not in RESERVATION_TRANSITIONS:
+        raise InvalidState(f"the reservation is {subject.state}; it cannot become {end.to_state}", state=subject.state)
+    deadline = {"deadline": rfc3339(subject.expires_at)} if end.to_state is ReservationState.EXPIRED else {}
+    event, failure = _EVENTS[end.to_state], {}
+    if end.failure is not None:
+        event, failure = EventType.RESERVATION_FAILED, dict(zip(("code", "detail"), end.failure, strict=True))
         await tx.execute(_NOTE_FAILURE, {"id": subject.id, **failure})
-    ends = change.to_state not in LIVE_RESERVATION_STATES and not change.turned_over
-    moved = await tx.execute(
-        _END if ends else _ADVANCE,
+    ended = await tx.execute(
+        _END,
         {
             "id": subject.id,
             "from_state": subject.state.value,
             "row_version": subject.row_version,
-            "to_state": change.to_state.value,
+            "to_state": end.to_state.value,
             "event_type": event.value,
-            "payload": json.dumps(
-                {"actor_kind": actor.kind.value, **deadline, **failure, **change.payload}, default=str
-            ),
+            "payload": json.dumps({"actor_kind": actor.kind.value, **deadline, **failure}),
             "judged_at": subject.clock,
-            "retention_seconds": change.retention_seconds,
-            "operation_key": change.operation_key,
-            "request_id": change.request_id,
+            "retention_seconds": end.retention_seconds,
         },
     )
-    row = moved.first()
-    if row is None:
+    if ended.first() is None:
         raise TransactionConflict("the reservation changed although it was locked")
-    if change.operation_key is not None:
-        tx.operation_event = row.event_id
-    row_version: int = row.row_version
-    return row_version

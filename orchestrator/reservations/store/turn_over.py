@@ -18,8 +18,7 @@ from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
 from orchestrator.placement.refusals import ssh_key_missing, tenant_not_active
 from orchestrator.reservations.outcomes import TurnedOver, TurnOverOutcome
-from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store.reservations import ReservationChange, ReservationSubject, advance_reservation_if
+from orchestrator.reservations.store.reservations import ReservationSubject
 from orchestrator.tenants.principals import Actor
 
 STARTED_BY_ITSELF = "starts_at:"
@@ -57,28 +56,48 @@ class StartBounds:
     units_seconds: float
 
 
-# Free units first, then occupied units, then units out of service.
-_FIND_CLAIM = """
-select c.id, c.node_id, n.region, n.gpu_model, n.shape, n.slot_count,
-       (select sum(upper(part) - lower(part))::integer from unnest(c.units) part) as gpus,
-       case when n.state <> 'active' then 'the node is ' || n.state
-            when not n.online then 'the node is offline'
-            else (select min(coalesce(s.reason, 'a slot is out of service')) from slots s
-                  where s.node_id = n.id and s.state = 'out_of_service' and c.units @> s.unit) end as stopped
-from claims c join nodes n on n.id = c.node_id
-where c.owner_id = :id and c.owner_kind = 'reservation' and c.closed_at is null
-order by 8 is not null, exists (select from claims o where o.node_id = c.node_id and o.closed_at is null and o.occupied
-                                and o.units && c.units), c.id
-limit 1
-"""
+_FIND_CLAIM = "select * from held_claim_of(:id)"
 _TURN_OVER = "select turn_over_claim(cast(:item as jsonb))"
-_ALLOCATIONS = "select id from allocations where reservation_id = :id order by id"
+_CONSUME_WITH_LAST = """
+select consume_with_last_claim(:id, :state, :row_version, :actor_kind, :judged_at, cast(:retention_seconds as float8), null, null)
+"""
 
 
 async def find_held_claim(reading: Reading, reservation_id: UUID) -> HeldClaim | None:
     """The claim to turn over next; None if no claim on a node is left."""
     row = (await reading.execute(_FIND_CLAIM, {"id": reservation_id})).first()
     return None if row is None else HeldClaim(**row._mapping)
+
+
+def start_item(start: Start, bounds: StartBounds, actor: Actor) -> dict[str, Any]:
+    """The part of an item of `turn_over_claim` that is the same for every claim."""
+    return {
+        "key": start.key,
+        "fingerprint": start.fingerprint.hex(),
+        "correlation_id": str(start.correlation_id),
+        "request_id": start.request_id,
+        "actor_kind": actor.kind.value,
+        "actor_id": actor.id,
+        "name": start.name,
+        "labels": start.labels,
+        "user_data": start.user_data,
+        "ssh_key_ids": [str(key) for key in start.ssh_key_ids],
+        "start_seconds": bounds.start_seconds,
+        "units_seconds": bounds.units_seconds,
+    }
+
+
+def admitted_item(admitted: AdmittedUse) -> dict[str, Any]:
+    """The part of an item of `turn_over_claim` that the catalogue decided, with the row versions that it is still to have."""
+    return {
+        "sku": admitted.sku.name,
+        "sku_row_version": admitted.sku.row_version,
+        "shape": admitted.sku.shape,
+        "gpu_model": admitted.sku.gpu_model,
+        "image": admitted.image.name,
+        "image_row_version": admitted.image.row_version,
+        "price_version": admitted.sku.price_version,
+    }
 
 
 async def turn_over_claim(
@@ -90,39 +109,21 @@ async def turn_over_claim(
     bounds: StartBounds,
     actor: Actor,
 ) -> TurnOverOutcome:
-    """Turn the claim over. Any outcome but `TurnedOver` leaves nothing behind."""
-    item = {
-        "reservation_id": str(subject.id),
-        "claim_id": claim.id,
-        "judged_at": subject.clock.isoformat(),
-        "key": start.key,
-        "own_key": start.key or f"{STARTED_BY_ITSELF}{uuid4()}",
-        "fingerprint": start.fingerprint.hex(),
-        "correlation_id": str(start.correlation_id),
-        "request_id": start.request_id,
-        "actor_kind": actor.kind.value,
-        "actor_id": actor.id,
-        "sku": admitted.sku.name,
-        "sku_row_version": admitted.sku.row_version,
-        "shape": admitted.sku.shape,
-        "gpu_model": admitted.sku.gpu_model,
-        "gpus": claim.gpus,
-        "region": claim.region,
-        "image": admitted.image.name,
-        "image_row_version": admitted.image.row_version,
-        "price_version": admitted.sku.price_version,
-        "name": start.name,
-        "labels": start.labels,
-        "user_data": start.user_data,
-        "ssh_key_ids": [str(key) for key in start.ssh_key_ids],
-        "ends_at": None if subject.ends_at is None else subject.ends_at.isoformat(),
-        "start_seconds": bounds.start_seconds,
-        "units_seconds": bounds.units_seconds,
-    }
-    outcome = (await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one()
-    if start.key is not None and "event_id" in outcome:
-        tx.operation_event = UUID(outcome["event_id"])
-    return _decode(outcome)
+    """Turn the claim over to an allocation that starts at `starts_at`. Any outcome but `TurnedOver` leaves nothing behind."""
+    item = (
+        start_item(start, bounds, actor)
+        | admitted_item(admitted)
+        | {
+            "reservation_id": str(subject.id),
+            "claim_id": claim.id,
+            "judged_at": subject.clock.isoformat(),
+            "own_key": f"{STARTED_BY_ITSELF}{uuid4()}",
+            "gpus": claim.gpus,
+            "region": claim.region,
+            "ends_at": None if subject.ends_at is None else subject.ends_at.isoformat(),
+        }
+    )
+    return _decode((await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one())
 
 
 def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
@@ -143,16 +144,15 @@ def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
 
 
 async def consume_with_last_claim(
-    tx: Transaction, subject: ReservationSubject, start: Start, retention_seconds: float, actor: Actor
+    tx: Transaction, subject: ReservationSubject, retention_seconds: float, actor: Actor
 ) -> None:
     """Make the reservation `consumed`; its last claim was turned over in this transaction."""
-    allocations = list((await tx.execute(_ALLOCATIONS, {"id": subject.id})).scalars())
-    change = ReservationChange(
-        ReservationState.CONSUMED,
-        retention_seconds,
-        {"allocation_ids": [str(one) for one in allocations]},
-        operation_key=start.key,
-        request_id=start.request_id,
-        turned_over=True,
-    )
-    await advance_reservation_if(tx, subject, change, actor)
+    values = {
+        "id": subject.id,
+        "state": subject.state.value,
+        "row_version": subject.row_version,
+        "actor_kind": actor.kind.value,
+        "judged_at": subject.clock,
+        "retention_seconds": retention_seconds,
+    }
+    await tx.execute(_CONSUME_WITH_LAST, values)

@@ -30,7 +30,7 @@ WAITING = (
 def narrow(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
-    """One common connection and two reserved ones; waiting for a lock takes longer than the test."""
+    """One common connection of each kind and two reserved ones; waiting for a lock takes longer than the test."""
     directory: Path = tmp_path_factory.mktemp("authority")
     with copied_database(postgres_server, migrated_template) as url:
         bounds = {"database_pool_size": 1, "database_reserve_size": 2, "lock_timeout_seconds": 120.0}
@@ -68,7 +68,7 @@ def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
         ordinary = pool.submit(narrow.admin.call, "PUT", path, {"gpus_limit": 3})
         until(is_waiting(1))
         confirms = [pool.submit(act, tenant, "confirm", one) for one in locked]
-        until(is_waiting(2))
+        until(is_waiting(3))
         try:
             forged = [pool.submit(act, tenant, "confirm", str(uuid.uuid4())) for _ in range(FORGED)]
             released = tenant.call("POST", f"/allocations/{allocation}/release")

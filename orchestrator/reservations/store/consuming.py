@@ -1,0 +1,172 @@
+"""SQL that turns a claim of a reservation over to an allocation, in one call: its nodes are locked for that call alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from orchestrator.billing.rules import BalanceDepleted
+from orchestrator.database.calls import FunctionCall
+from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.store.operations import Operation
+from orchestrator.placement.admission import AdmittedUse, HeldUnits
+from orchestrator.placement.outcomes import StaleCatalogue
+from orchestrator.placement.refusals import ssh_key_missing, tenant_suspended
+from orchestrator.problems import InvalidState, OperationInProgress, Problem
+from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
+from orchestrator.reservations.refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
+from orchestrator.reservations.states import ReservationState
+from orchestrator.reservations.store.turn_over import Start, StartBounds, admitted_item, start_item
+from orchestrator.tenants.principals import Actor
+
+# Without locks: what the catalogue has to admit. The call evaluates the claims again under its locks.
+_FIND_UNITS = """
+select coalesce(jsonb_agg(distinct jsonb_build_object(
+           'sku', r.sku, 'units', jsonb_build_object(
+               'region', n.region, 'gpu_model', n.gpu_model, 'shape', n.shape, 'slot_count', n.slot_count,
+               'gpus', (select sum(upper(part) - lower(part))::integer from unnest(c.units) part)))), '[]')
+from reservations r
+join claims c on c.owner_id = r.id and c.owner_kind = 'reservation' and c.closed_at is null
+join nodes n on n.id = c.node_id
+where r.id = %(id)s and r.tenant_id = %(tenant_id)s
+"""
+_CONSUME = """
+select consume_reservation(cast(%(item)s as jsonb), cast(%(admissions)s as jsonb), cast(%(refusals)s as jsonb))
+"""
+_WHY_ENDED = {
+    ReservationState.EXPIRED: "the hold's deadline has passed",
+    ReservationState.RELEASED: "the window has ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeRequest:
+    """A tenant's request to turn one claim of its reservation over to an allocation."""
+
+    operation: Operation
+    actor: Actor
+    tenant_id: UUID
+    reservation_id: UUID
+    holder_id: str
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedUnits:
+    """GPUs of a node that a reservation holds, and the SKU that they are reserved as; None if it names resources."""
+
+    units: HeldUnits
+    sku: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the catalogue says to the use of units: SKU and image, or the refusal."""
+
+    units: HeldUnits
+    admitted: AdmittedUse | Problem
+
+
+async def find_reserved_units(call: FunctionCall, reservation_id: UUID, tenant_id: UUID) -> list[ReservedUnits]:
+    """Each kind of units that a reservation of the tenant still holds, read without locks."""
+    found = await call.value(_FIND_UNITS, {"id": reservation_id, "tenant_id": tenant_id})
+    return [ReservedUnits(HeldUnits(**one["units"]), one["sku"]) for one in found]
+
+
+async def consume_reservation(
+    call: FunctionCall,
+    request: ConsumeRequest,
+    admissions: Sequence[Admission],
+    bounds: StartBounds,
+    retention_seconds: float,
+) -> ConsumeOutcome:
+    """Turn over the next claim, evaluated by the clock after the locks. A refusal in `admissions` is the outcome if the
+    claim's units are those that were refused.
+
+    Any outcome but `Consumed` and `EndedInstead` leaves nothing behind.
+    """
+    operation = request.operation
+    item = start_item(request.start, bounds, request.actor) | {
+        "scope": str(operation.scope),
+        "retire_seconds": operation.retention_seconds,
+        "tenant_id": str(request.tenant_id),
+        "caller_tenant": str(request.tenant_id),
+        "reservation_id": str(request.reservation_id),
+        "holder_id": request.holder_id,
+        "retention_seconds": retention_seconds,
+    }
+    refusals = {state.value: _ended(state).document() for state in _WHY_ENDED}
+    values = {"item": item, "admissions": [_packed(n, one) for n, one in enumerate(admissions)], "refusals": refusals}
+    outcome = await call.value(_CONSUME, {name: orjson.dumps(value).decode() for name, value in values.items()})
+    return _decode(outcome, admissions)
+
+
+def _packed(n: int, admission: Admission) -> dict[str, Any]:
+    held, admitted = admission.units, admission.admitted
+    units = {
+        "gpus": held.gpus, "region": held.region, "gpu_model": held.gpu_model, "shape": held.shape,
+        "slot_count": held.slot_count,
+    }  # fmt: skip
+    return {"units": units} | ({"refusal": n} if isinstance(admitted, Problem) else admitted_item(admitted))
+
+
+def _ended(state: ReservationState) -> InvalidState:
+    return InvalidState(f"{_WHY_ENDED[state]}; the reservation is {state}", state=state)
+
+
+def _decode(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> ConsumeOutcome:
+    """The outcome of `consume_reservation`."""
+    match outcome["outcome"]:
+        case "created":
+            return Consumed(outcome["body"])
+        case "refused":
+            return EndedInstead(outcome["status"], outcome["body"])
+        case "existing":
+            return StoredResponse.decode(outcome)
+        case "missing":
+            return Missing()
+        case "again":
+            return TryAgain()
+        case "stale":
+            return StaleCatalogue()
+        case _:
+            return _refusal(outcome, admissions)
+
+
+def _refusal(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> Problem:
+    match outcome["outcome"]:
+        case "holder":
+            return HolderMismatch.of_reservation()
+        case "state":
+            state = outcome["state"]
+            return InvalidState(
+                f"the reservation is {state}; only a hold or a confirmed window can be consumed", state=state
+            )
+        case "early":
+            at = outcome["starts_at"]
+            return InvalidState(f"the window begins at {at}; retry then", state=outcome["state"], starts_at=at)
+        case "no_claim":
+            return ResourceNotAllocatable(
+                "the reservation holds only registered resources, on which no allocation can run"
+            )
+        case "not_admitted":
+            refusal = admissions[outcome["refusal"]].admitted
+            assert isinstance(refusal, Problem), "only refusals are answered"
+            return refusal
+        case "stopped":
+            reason = outcome["reason"]
+            return ResourceOutOfService(f"the reserved units cannot be used now: {reason}; retry later", reason=reason)
+        case "ssh_key":
+            return ssh_key_missing()
+        case "tenant":
+            return tenant_suspended()
+        case "depleted":
+            return BalanceDepleted.of_tenant()
+        case "in_progress":
+            return OperationInProgress("the first attempt with this key has just ended without effect; try again")
+        case word:
+            raise ValueError(f"{word} is not an outcome of a consume")
