@@ -15,7 +15,7 @@ from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.placement.refusals import ssh_key_missing, tenant_suspended
+from orchestrator.placement.refusals import ssh_key_missing, tenant_not_active
 from orchestrator.problems import InvalidState, OperationInProgress, Problem
 from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
 from orchestrator.reservations.refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
@@ -163,7 +163,7 @@ def _refusal(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> Pro
         case "ssh_key":
             return ssh_key_missing()
         case "tenant":
-            return tenant_suspended()
+            return tenant_not_active()
         case "depleted":
             return BalanceDepleted.of_tenant()
         case "in_progress":
