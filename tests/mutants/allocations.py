@@ -167,7 +167,7 @@ MUTANTS: list[Mutant] = [
         "a claim includes its end",
         "placement",
         "migrations/schema/placement.sql",
-        "and not upper_inc(during)",
+        "and not upper_inc(value)",
         "",
         (check("claim_during_half_open"),),
     ),
