@@ -49,14 +49,15 @@ comment on column claims.resource_id is 'Registered resource; null: units of a n
 create index claims_by_owner on claims (owner_id);
 -- Ended rights whose deadline for cleanup has passed (sweeper).
 create index claims_overdue on claims (waits_until) where waits_until is not null;
+-- Units of a node that wait for an operator.
+create index claims_blocked on claims (node_id) where waits_for in ('operator', 'force_release');
 -- Open claims of a registered resource (rivals_for).
 create index claims_open_by_resource on claims (resource_id) where closed_at is null and resource_id is not null;
--- Nodes whose free slots depend on the window (nodes_in_window, pools_in_time); open claims of reservations on a node
--- (find_stranded); units that wait for an operator, whose right has ended (read_nodes, take_census).
+-- Nodes whose free slots depend on the window (nodes_in_window, pools_in_time).
 create index claims_windowed on claims (node_id)
 where closed_at is null and node_id is not null
   and (owner_kind = 'reservation' or not booked or not upper_inf(during) or lower(during) > created_at);
--- Open claims of a node (refresh_node_fit, rivals_for). The predicate on node_id keeps the planner from reading this
+-- Open claims of a node (refresh_node_fit, rivals_for, find_stranded). The predicate on node_id keeps the planner from reading this
 -- index for questions about owners: without statistics it expects one row in every index of open claims.
 create index claims_open_by_node on claims (node_id) where closed_at is null and node_id is not null;
 

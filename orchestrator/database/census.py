@@ -50,7 +50,7 @@ _GPUS = """
 with special as materialized (
     select node_id, sum(blocked) as blocked, sum(held) as held from (
         select c.node_id, upper(part) - lower(part) as blocked, 0 as held from claims c cross join lateral unnest(c.units) part
-        where c.closed_at is null and c.node_id is not null and not c.booked and c.waits_for in ('operator', 'force_release')
+        where c.waits_for in ('operator', 'force_release')
         union all
         select h.node_id, 0, count(distinct unit) from claims h cross join lateral unnest(h.units) part
              cross join lateral generate_series(lower(part), upper(part) - 1) unit

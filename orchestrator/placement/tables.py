@@ -55,6 +55,7 @@ claims = Table(
     ExcludeConstraint(("units", "&&"), where=text("occupied"), using="gist", name="one_occupant"),
     Index("claims_by_owner", "owner_id"),
     Index("claims_overdue", "waits_until", postgresql_where=text("waits_until is not null")),
+    Index("claims_blocked", "node_id", postgresql_where=text("waits_for in ('operator', 'force_release')")),
     Index(
         "claims_open_by_resource", "resource_id", postgresql_where=text("closed_at is null and resource_id is not null")
     ),

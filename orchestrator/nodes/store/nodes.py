@@ -60,8 +60,7 @@ _DERIVED = {
     "free_slots": "bit_count(free_mask::bit(64))::integer",
     "cleanup_blocked_slots": """
         (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
-         where c.node_id = nodes.id and c.closed_at is null and not c.booked
-           and c.waits_for in ('operator', 'force_release'))""",
+         where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release'))""",
     "drained": """
         (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null))""",
 }
