@@ -103,8 +103,8 @@ MUTANTS: list[Mutant] = [
         "deleted operations stay counted",
         "operations",
         "migrations/functions/operations/count_operations.sql",
-        "select -count(*) into changed",
-        "select 0 into changed",
+        "-count(*) from gone",
+        "0 * count(*) from gone",
         ("tests/schema/test_triggers.py::test_operations_count_themselves",),
     ),
     Mutant(
