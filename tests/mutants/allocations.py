@@ -172,6 +172,22 @@ MUTANTS: list[Mutant] = [
         (check("claim_during_half_open"),),
     ),
     Mutant(
+        "a claim has any kind of owner",
+        "placement",
+        "migrations/schema/placement.sql",
+        "check (value in ('allocation', 'reservation'))",
+        "check (true)",
+        (check("claim_owner_kind_check"),),
+    ),
+    Mutant(
+        "claims of an owner have no index",
+        "placement",
+        "migrations/schema/placement.sql",
+        "create index claims_by_owner on claims (owner_id);",
+        "",
+        ("tests/database/test_indexes.py::test_every_index_has_a_guard_or_a_statement",),
+    ),
+    Mutant(
         "a closed claim is occupied",
         "placement",
         "migrations/schema/placement.sql",
