@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Integer, LargeBinary, MetaData, Text, text
 from sqlalchemy.dialects.postgresql import DOMAIN, TIMESTAMP
-from sqlalchemy.sql.type_api import OperatorClass
+from sqlalchemy.sql.operators import OperatorClass
 
 METADATA = MetaData()
 """Every table of Berth. PostgreSQL names the constraints that have no name here, as it does for migrations/schema."""
