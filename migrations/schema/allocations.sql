@@ -1,16 +1,18 @@
 -- Allocations and the timeline of each. The triggers refuse every transition that DESIGN §4 does not list, and every
 -- update of the state that skips the guard.
 
+create domain allocation_state as text check
+    (value in ('requested', 'provisioning', 'active', 'releasing', 'released', 'release_failed', 'failed'));
+
 create table allocations (
     id                    uuid primary key default uuidv7(),
     tenant_id             uuid not null,
-    state                 text not null default 'requested' check (state in
-                          ('requested', 'provisioning', 'active', 'releasing', 'released', 'release_failed', 'failed')),
+    state                 allocation_state not null default 'requested',
     row_version           bigint not null default 1,
     sku                   text not null,
     shape                 text not null,
     gpu_model             text not null,
-    gpus                  integer not null check (gpus > 0),
+    gpus                  gpu_count not null,
     region                text not null,
     image                 text not null,
     price_version         bigint not null,
@@ -38,7 +40,7 @@ create table allocations (
     waits_since           timestamptz,
     waits_until           timestamptz,
     provision_until       timestamptz,
-    ends_at               timestamptz check (isfinite(ends_at)),
+    ends_at               finite_time,
     reservation_id        uuid,
     ending_told_at        timestamptz,
     -- The key comes first, so that no statement about a tenant is planned over this index.
@@ -81,20 +83,25 @@ create index allocations_waiting_for_units on allocations (node_id) where waits_
 -- this index for no other statement, even without statistics (docs/reference/performance.md).
 create index allocations_by_tenant on allocations (tenant_id, id) where id > '00000000-0000-0000-0000-000000000000';
 
+create domain timeline_kind as text check (value in ('transition', 'progress', 'note'));
+create domain actor_kind as text check (value in ('tenant', 'admin', 'billing', 'worker', 'node', 'system'));
+
 create table allocation_timeline (
-    id            bigint primary key generated always as identity,
+    id            bigint generated always as identity,
     allocation_id uuid not null,
     at            timestamptz not null default clock_timestamp(),
-    kind          text not null check (kind in ('transition', 'progress', 'note')),
+    kind          timeline_kind not null,
     from_state    text,
     to_state      text,
     row_version   bigint,
     phase         text,
     code          text,
     detail        text,
-    actor_kind    text not null check (actor_kind in ('tenant', 'admin', 'billing', 'worker', 'node', 'system')),
+    actor_kind    actor_kind not null,
     actor_id      text,
     fence         bigint,
+    -- Also pages through an allocation's timeline.
+    primary key (allocation_id, id),
     constraint transition_names_states check ((kind = 'transition') = (to_state is not null and row_version is not null))
 );
 comment on table allocation_timeline is 'Transitions and progress of an allocation, in order.';
@@ -102,8 +109,6 @@ comment on column allocation_timeline.id is 'Drawn uncached under the allocation
 comment on column allocation_timeline.row_version is 'The allocation''s row_version after this transition.';
 comment on column allocation_timeline.phase is 'Phase of the node''s task that reported progress.';
 comment on column allocation_timeline.fence is 'Fencing token of the task concerned.';
--- Page through an allocation's timeline.
-create index timeline_by_allocation on allocation_timeline (allocation_id, id);
 -- Refuse two transitions with one row_version.
 create unique index timeline_transition_once on allocation_timeline (allocation_id, row_version) where kind = 'transition';
 

@@ -1,5 +1,12 @@
 -- Records of the database itself: the applied functions, and row counts that are read without counting.
 
+-- Types of columns in tables that every create writes. A domain's constraint is parsed once a session, that of a table by
+-- each statement, so a CHECK of one column of these tables is a domain (docs/explanation/decisions/0022-domains-on-hot-tables.md).
+create domain finite_time as timestamptz check (isfinite(value));
+create domain gpu_count as integer check (value > 0);
+create domain idempotency_key as text check (length(value) between 1 and 255);
+create domain sha256_digest as bytea check (octet_length(value) = 32);
+
 create table sql_functions (
     name          text primary key,
     arguments     text not null,

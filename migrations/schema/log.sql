@@ -1,17 +1,22 @@
 -- The log (DESIGN §7). A transaction writes its events to outbox; sequencing moves them to log in one gapless order,
 -- under the lock of the head row and in id order, so that an event never precedes its cause and no row is skipped.
 
+create domain event_type as text check (length(value) between 1 and 100);
+create domain event_subject as text check (length(value) <= 200);
+create domain event_reference as text check (length(value) <= 255);
+create domain event_payload as jsonb constraint payload_bounded check (octet_length(value::text) <= 262144);
+
 create table outbox (
     id             bigint primary key generated always as identity (cache 1),
     event_id       uuid not null default uuidv7(),
-    event_type     text not null check (length(event_type) between 1 and 100),
+    event_type     event_type not null,
     occurred_at    timestamptz not null default clock_timestamp(),
     correlation_id uuid not null,
     tenant_id      uuid,
-    subject        text not null check (length(subject) <= 200),
-    operation_key  text check (length(operation_key) <= 255),
-    request_id     text check (length(request_id) <= 255),
-    payload        jsonb not null constraint payload_bounded check (octet_length(payload::text) <= 262144)
+    subject        event_subject not null,
+    operation_key  event_reference,
+    request_id     event_reference,
+    payload        event_payload not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_threshold = 100000);
 comment on table outbox is 'Events that have no version yet.';
 comment on column outbox.id is 'Drawn uncached after the subject''s lock; sequencing keeps this order.';

@@ -15,18 +15,21 @@ create table pools (
 );
 comment on table pools is 'Sets of nodes that serve the same SKUs.';
 
+create domain node_name as text check (value ~ '^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$');
+create domain node_slots as smallint check (value between 1 and 62);
+create domain node_state as text check (value in ('registered', 'active', 'cordoned', 'draining', 'retired'));
+
 create table nodes (
     id             uuid primary key default uuidv7(),
-    name           text not null constraint node_name_unique unique check (name ~ '^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$'),
+    name           node_name not null constraint node_name_unique unique,
     pool_id        integer not null references pools,
     region         text not null,
     gpu_model      text not null,
     shape          text not null,
-    slot_count     smallint not null check (slot_count between 1 and 62),
-    half_slots     smallint not null check (half_slots between 1 and 62),
+    slot_count     node_slots not null,
+    half_slots     node_slots not null,
     unit_base      bigint not null constraint node_units_unique unique,
-    state          text not null default 'registered'
-                   check (state in ('registered', 'active', 'cordoned', 'draining', 'retired')),
+    state          node_state not null default 'registered',
     online         boolean not null default false,
     free_mask      bigint not null,
     fit_class      smallint not null,
@@ -44,7 +47,7 @@ create table nodes (
     inventory      jsonb,
     inventory_after timestamptz,
     constraint half_within_node check (half_slots <= slot_count),
-    constraint free_mask_within_node check (free_mask >= 0 and free_mask < (1::bigint << slot_count)),
+    constraint free_mask_within_node check (free_mask >> slot_count = 0),
     constraint inventory_has_time check ((inventory is null) = (inventory_after is null))
 ) with (fillfactor = 70);
 comment on table nodes is 'Machines with GPUs. The row''s lock protects all claims on its units.';

@@ -2,8 +2,8 @@
 
 create table operations (
     scope        uuid not null,
-    key          text not null check (length(key) between 1 and 255),
-    fingerprint  bytea check (octet_length(fingerprint) = 32),
+    key          idempotency_key not null,
+    fingerprint  sha256_digest,
     status       smallint,
     code         text,
     body         text,
@@ -16,7 +16,7 @@ create table operations (
     ending       boolean not null default false,
     constraint operation_runs_once primary key (scope, key),
     constraint tombstone_is_fenced
-        check (fingerprint is not null or (status = 409 and code is not null and code = 'operation_fenced'))
+        check (fingerprint is not null or (status = 409 and code = 'operation_fenced') is true)
 ) with (fillfactor = 60);
 comment on table operations is 'Idempotency keys with their stored responses.';
 comment on column operations.scope is 'The tenant, or for operators the principal.';

@@ -1,14 +1,22 @@
 -- Claims: rectangles of units x time with one owner each. Two exclusion constraints refuse overlaps (DESIGN §5): of two
 -- rights to a unit at one time, and of two occupants of a unit. Closed claims leave both indexes.
 
+create domain claim_owner_kind as text check (value in ('allocation', 'reservation'));
+create domain claim_units as int8multirange constraint claim_units_not_empty check (not isempty(value));
+create domain claim_time as tstzrange constraint claim_during_half_open check (
+    not isempty(value) and lower_inc(value) and not upper_inc(value)
+    and not lower_inf(value) and isfinite(lower(value))
+    and (upper_inf(value) or isfinite(upper(value)))
+);
+
 create table claims (
     id             bigint primary key generated always as identity,
     node_id        uuid,
     tenant_id      uuid not null,
-    owner_kind     text not null check (owner_kind in ('allocation', 'reservation')),
+    owner_kind     claim_owner_kind not null,
     owner_id       uuid not null,
-    units          int8multirange not null constraint claim_units_not_empty check (not isempty(units)),
-    during         tstzrange not null,
+    units          claim_units not null,
+    during         claim_time not null,
     booked         boolean not null default true,
     occupied       boolean not null default false,
     fence          bigint not null,
@@ -20,11 +28,6 @@ create table claims (
     waits_since    timestamptz,
     waits_until    timestamptz,
     resource_id    text,
-    constraint claim_during_half_open check (
-        not isempty(during) and lower_inc(during) and not upper_inc(during)
-        and not lower_inf(during) and isfinite(lower(during))
-        and (upper_inf(during) or isfinite(upper(during)))
-    ),
     constraint claim_closed_is_over check ((closed_at is not null) = not (booked or occupied)),
     constraint claim_occupied_since check (not occupied or occupied_from is not null),
     constraint claim_occupied_until check (occupied_until is null or (not occupied and occupied_from is not null)),
@@ -54,11 +57,9 @@ create index claims_open_by_resource on claims (resource_id) where closed_at is 
 create index claims_windowed on claims (node_id)
 where closed_at is null and node_id is not null
   and (owner_kind = 'reservation' or not booked or not upper_inf(during) or lower(during) > created_at);
--- Open claims of a node (refresh_node_fit, rivals_for). The predicate on node_id keeps the planner from reading this
+-- Open claims of a node (refresh_node_fit, rivals_for, find_stranded). The predicate on node_id keeps the planner from reading this
 -- index for questions about owners: without statistics it expects one row in every index of open claims.
 create index claims_open_by_node on claims (node_id) where closed_at is null and node_id is not null;
--- Open claims of reservations on a node.
-create index claims_held on claims (node_id) where closed_at is null and owner_kind = 'reservation' and node_id is not null;
 
 -- An ended right that starts or stops waiting for an operator changes its units' state, so the node's version rises.
 create trigger claim_blocked after update of waits_for on claims for each row

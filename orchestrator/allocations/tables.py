@@ -13,6 +13,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    PrimaryKeyConstraint,
     Table,
     Text,
     UniqueConstraint,
@@ -21,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import FINITE_TIME, GPU_COUNT, METADATA, NOW, TIMESTAMPTZ, Domain
 
 allocations = Table(
     "allocations",
@@ -30,9 +31,10 @@ allocations = Table(
     Column("tenant_id", Uuid, nullable=False),
     Column(
         "state",
-        Text,
-        CheckConstraint(
-            "state in ('requested', 'provisioning', 'active', 'releasing', 'released', 'release_failed', 'failed')"
+        Domain(
+            "allocation_state",
+            Text,
+            check="value in ('requested', 'provisioning', 'active', 'releasing', 'released', 'release_failed', 'failed')",
         ),
         nullable=False,
         server_default="requested",
@@ -41,7 +43,7 @@ allocations = Table(
     Column("sku", Text, nullable=False),
     Column("shape", Text, nullable=False),
     Column("gpu_model", Text, nullable=False),
-    Column("gpus", Integer, CheckConstraint("gpus > 0"), nullable=False),
+    Column("gpus", GPU_COUNT, nullable=False),
     Column("region", Text, nullable=False),
     Column("image", Text, nullable=False),
     Column("price_version", BigInteger, nullable=False),
@@ -69,7 +71,7 @@ allocations = Table(
     Column("waits_since", TIMESTAMPTZ),
     Column("waits_until", TIMESTAMPTZ),
     Column("provision_until", TIMESTAMPTZ),
-    Column("ends_at", TIMESTAMPTZ, CheckConstraint("isfinite(ends_at)")),
+    Column("ends_at", FINITE_TIME),
     Column("reservation_id", Uuid),
     Column("ending_told_at", TIMESTAMPTZ),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
@@ -107,10 +109,10 @@ allocations = Table(
 allocation_timeline = Table(
     "allocation_timeline",
     METADATA,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
     Column("allocation_id", Uuid, nullable=False),
     Column("at", TIMESTAMPTZ, nullable=False, server_default=NOW),
-    Column("kind", Text, CheckConstraint("kind in ('transition', 'progress', 'note')"), nullable=False),
+    Column("kind", Domain("timeline_kind", Text, check="value in ('transition', 'progress', 'note')"), nullable=False),
     Column("from_state", Text),
     Column("to_state", Text),
     Column("row_version", BigInteger),
@@ -119,8 +121,7 @@ allocation_timeline = Table(
     Column("detail", Text),
     Column(
         "actor_kind",
-        Text,
-        CheckConstraint("actor_kind in ('tenant', 'admin', 'billing', 'worker', 'node', 'system')"),
+        Domain("actor_kind", Text, check="value in ('tenant', 'admin', 'billing', 'worker', 'node', 'system')"),
         nullable=False,
     ),
     Column("actor_id", Text),
@@ -128,7 +129,7 @@ allocation_timeline = Table(
     CheckConstraint(
         "(kind = 'transition') = (to_state is not null and row_version is not null)", name="transition_names_states"
     ),
-    Index("timeline_by_allocation", "allocation_id", "id"),
+    PrimaryKeyConstraint("allocation_id", "id"),
     Index(
         "timeline_transition_once",
         "allocation_id",

@@ -22,24 +22,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ, Domain
+
+_REFERENCE = Domain("event_reference", Text, check="length(value) <= 255")
 
 outbox = Table(
     "outbox",
     METADATA,
     Column("id", BigInteger, Identity(always=True, cache=1), primary_key=True),
     Column("event_id", Uuid, nullable=False, server_default=text("uuidv7()")),
-    Column("event_type", Text, CheckConstraint("length(event_type) between 1 and 100"), nullable=False),
+    Column("event_type", Domain("event_type", Text, check="length(value) between 1 and 100"), nullable=False),
     Column("occurred_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("correlation_id", Uuid, nullable=False),
     Column("tenant_id", Uuid),
-    Column("subject", Text, CheckConstraint("length(subject) <= 200"), nullable=False),
-    Column("operation_key", Text, CheckConstraint("length(operation_key) <= 255")),
-    Column("request_id", Text, CheckConstraint("length(request_id) <= 255")),
+    Column("subject", Domain("event_subject", Text, check="length(value) <= 200"), nullable=False),
+    Column("operation_key", _REFERENCE),
+    Column("request_id", _REFERENCE),
     Column(
         "payload",
-        JSONB,
-        CheckConstraint("octet_length(payload::text) <= 262144", name="payload_bounded"),
+        Domain("event_payload", JSONB, constraint_name="payload_bounded", check="octet_length(value::text) <= 262144"),
         nullable=False,
     ),
     postgresql_with={

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ, Domain
 
 fences = Sequence("fences", data_type=BigInteger, cache=1, metadata=METADATA)
 unit_numbers = Sequence("unit_numbers", data_type=BigInteger, cache=1, metadata=METADATA)
@@ -40,22 +40,23 @@ pools = Table(
     UniqueConstraint("region", "gpu_model", "shape", name="pool_unique"),
 )
 
+_SLOTS = Domain("node_slots", SmallInteger, check="value between 1 and 62")
+
 nodes = Table(
     "nodes",
     METADATA,
     Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
-    Column("name", Text, CheckConstraint("name ~ '^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$'"), nullable=False),
+    Column("name", Domain("node_name", Text, check="value ~ '^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$'"), nullable=False),
     Column("pool_id", Integer, ForeignKey("pools.id"), nullable=False),
     Column("region", Text, nullable=False),
     Column("gpu_model", Text, nullable=False),
     Column("shape", Text, nullable=False),
-    Column("slot_count", SmallInteger, CheckConstraint("slot_count between 1 and 62"), nullable=False),
-    Column("half_slots", SmallInteger, CheckConstraint("half_slots between 1 and 62"), nullable=False),
+    Column("slot_count", _SLOTS, nullable=False),
+    Column("half_slots", _SLOTS, nullable=False),
     Column("unit_base", BigInteger, nullable=False),
     Column(
         "state",
-        Text,
-        CheckConstraint("state in ('registered', 'active', 'cordoned', 'draining', 'retired')"),
+        Domain("node_state", Text, check="value in ('registered', 'active', 'cordoned', 'draining', 'retired')"),
         nullable=False,
         server_default="registered",
     ),
@@ -76,7 +77,7 @@ nodes = Table(
     Column("inventory", JSONB),
     Column("inventory_after", TIMESTAMPTZ),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
-    CheckConstraint("free_mask >= 0 and free_mask < (1::bigint << slot_count)", name="free_mask_within_node"),
+    CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),
     CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
     UniqueConstraint("name", name="node_name_unique"),
     UniqueConstraint("unit_base", name="node_units_unique"),

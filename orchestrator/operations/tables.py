@@ -11,7 +11,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Index,
-    LargeBinary,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
@@ -20,14 +19,14 @@ from sqlalchemy import (
     text,
 )
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import IDEMPOTENCY_KEY, METADATA, NOW, SHA256_DIGEST, TIMESTAMPTZ
 
 operations = Table(
     "operations",
     METADATA,
     Column("scope", Uuid, nullable=False),
-    Column("key", Text, CheckConstraint("length(key) between 1 and 255"), nullable=False),
-    Column("fingerprint", LargeBinary, CheckConstraint("octet_length(fingerprint) = 32")),
+    Column("key", IDEMPOTENCY_KEY, nullable=False),
+    Column("fingerprint", SHA256_DIGEST),
     Column("status", SmallInteger),
     Column("code", Text),
     Column("body", Text),
@@ -40,7 +39,7 @@ operations = Table(
     Column("ending", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("scope", "key", name="operation_runs_once"),
     CheckConstraint(
-        "fingerprint is not null or (status = 409 and code is not null and code = 'operation_fenced')",
+        "fingerprint is not null or (status = 409 and code = 'operation_fenced') is true",
         name="tombstone_is_fenced",
     ),
     Index("operations_retiring", "retire_after"),

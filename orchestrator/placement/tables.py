@@ -8,7 +8,15 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Identity, Index, Table, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, TSTZRANGE, ExcludeConstraint
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ, Domain
+
+_TIME = Domain(
+    "claim_time",
+    TSTZRANGE,
+    constraint_name="claim_during_half_open",
+    check="not isempty(value) and lower_inc(value) and not upper_inc(value) and not lower_inf(value) "
+    "and isfinite(lower(value)) and (upper_inf(value) or isfinite(upper(value)))",
+)
 
 claims = Table(
     "claims",
@@ -16,12 +24,16 @@ claims = Table(
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("node_id", Uuid),
     Column("tenant_id", Uuid, nullable=False),
-    Column("owner_kind", Text, CheckConstraint("owner_kind in ('allocation', 'reservation')"), nullable=False),
+    Column(
+        "owner_kind", Domain("claim_owner_kind", Text, check="value in ('allocation', 'reservation')"), nullable=False
+    ),
     Column("owner_id", Uuid, nullable=False),
     Column(
-        "units", INT8MULTIRANGE, CheckConstraint("not isempty(units)", name="claim_units_not_empty"), nullable=False
+        "units",
+        Domain("claim_units", INT8MULTIRANGE, constraint_name="claim_units_not_empty", check="not isempty(value)"),
+        nullable=False,
     ),
-    Column("during", TSTZRANGE, nullable=False),
+    Column("during", _TIME, nullable=False),
     Column("booked", Boolean, nullable=False, server_default=text("true")),
     Column("occupied", Boolean, nullable=False, server_default=text("false")),
     Column("fence", BigInteger, nullable=False),
@@ -34,12 +46,6 @@ claims = Table(
     Column("waits_until", TIMESTAMPTZ),
     Column("resource_id", Text),
     Column("inherited_fence", BigInteger),
-    CheckConstraint(
-        "not isempty(during) and lower_inc(during) and not upper_inc(during) "
-        "and not lower_inf(during) and isfinite(lower(during)) and (upper_inf(during) "
-        "or isfinite(upper(during)))",
-        name="claim_during_half_open",
-    ),
     CheckConstraint("(closed_at is not null) = not (booked or occupied)", name="claim_closed_is_over"),
     CheckConstraint("not occupied or occupied_from is not null", name="claim_occupied_since"),
     CheckConstraint(
@@ -63,11 +69,6 @@ claims = Table(
         ),
     ),
     Index("claims_open_by_node", "node_id", postgresql_where=text("closed_at is null and node_id is not null")),
-    Index(
-        "claims_held",
-        "node_id",
-        postgresql_where=text("closed_at is null and owner_kind = 'reservation' and node_id is not null"),
-    ),
     postgresql_with={
         "fillfactor": 80,
         "autovacuum_vacuum_scale_factor": 0.02,

@@ -30,7 +30,7 @@ LONG_TRANSACTIONS_MIN = 3
 
 LEAVE = """
     insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, payload)
-    values (%(event)s, 'subject.counted', uuidv7(), %(tenant)s, %(subject)s,
+    values (%(event)s, 'subject.counted', uuidv7(), %(tenant)s, %(subject)s::text,
             jsonb_build_object('subject', %(subject)s::text, 'count', %(count)s::bigint))"""
 
 

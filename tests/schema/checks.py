@@ -22,6 +22,11 @@ def length(table: str, column: str, least: int, most: int) -> Check:
     return Check(table, tuple(refused), ({column: "x" * least}, {column: "x" * most}))
 
 
+def both(one: Check, other: Check) -> Check:
+    """Two columns of a table that have the same domain."""
+    return Check(one.table, one.refused + other.refused, one.accepted + other.accepted)
+
+
 def least(table: str, column: str, smallest: int, **others: object) -> Check:
     """A number of at least `smallest`."""
     return Check(table, ({column: smallest - 1, **others},), ({column: smallest, **others},))

@@ -15,10 +15,10 @@ _CLOSED = {"booked": False, "closed_at": NOW}
 
 CHECKS = {
     "allocation_absences_inventories_check": least("allocation_absences", "inventories", 1),
-    "allocation_timeline_actor_kind_check": one_of(
+    "actor_kind_check": one_of(
         "allocation_timeline", "actor_kind", "tenant", "admin", "billing", "worker", "node", "system"
     ),
-    "allocation_timeline_kind_check": Check(
+    "timeline_kind_check": Check(
         "allocation_timeline",
         ({"kind": "unknown", "to_state": None},),
         ({}, {"kind": "progress", "to_state": None}, {"kind": "note", "to_state": None}),
@@ -27,9 +27,9 @@ CHECKS = {
         "allocation_timeline", ({"to_state": None}, {"row_version": None}, {"kind": "note"}, {"kind": "progress"})
     ),
     "active_has_time": Check("allocations", ({**_ACTIVE, "active_at": None},), (_ACTIVE,)),
-    "allocations_ends_at_check": finite("allocations", "ends_at"),
-    "allocations_gpus_check": least("allocations", "gpus", 1),
-    "allocations_state_check": one_of_states("allocations", ALLOCATION_STATES),
+    "finite_time_check": finite("allocations", "ends_at"),
+    "gpu_count_check": least("allocations", "gpus", 1),
+    "allocation_state_check": one_of_states("allocations", ALLOCATION_STATES),
     "failed_has_reason": Check(
         "allocations", ({**_FAILED, "failed_at": None}, {**_FAILED, "failure_code": None}, {"failed_at": NOW}), (_FAILED,)
     ),
@@ -74,7 +74,7 @@ CHECKS = {
         ({**_CLOSED, "occupied_from": NOW, "occupied_until": LATER},),
     ),
     "claim_units_not_empty": Check("claims", ({"units": "{}"},)),
-    "claims_owner_kind_check": one_of("claims", "owner_kind", "allocation", "reservation"),
+    "claim_owner_kind_check": one_of("claims", "owner_kind", "allocation", "reservation"),
     "confirmed_has_no_deadline": Check(
         "reservations", ({**_CONFIRMED, "expires_at": LATER}, {**_CONFIRMED, "confirmed_at": None}), (_CONFIRMED,)
     ),
@@ -121,10 +121,10 @@ CHECKS = {
         ({"sku": "s", "gpus": 1, "region": "r"},),
     ),
     "window_not_empty": Check("reservations", ({"ends_at": NOW},), ({"ends_at": LATER},)),
-    "operations_fingerprint_check": Check(
+    "sha256_digest_check": Check(
         "operations", ({"fingerprint": b"\x01" * 31}, {"fingerprint": b"\x01" * 33}), ({"fingerprint": HASH},)
     ),
-    "operations_key_check": length("operations", "key", 1, 255),
+    "idempotency_key_check": length("operations", "key", 1, 255),
     "tombstone_is_fenced": Check(
         "operations",
         (

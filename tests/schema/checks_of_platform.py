@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.schema.checks import Check, digest, least, length, one_of, one_of_states, only_row
+from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row
 from tests.support.rows import LATER, NOW, OTHER, TENANT
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
@@ -144,21 +144,21 @@ CHECKS = {
     "inventory_has_time": Check(
         "nodes", ({"inventory": "[]"}, {"inventory_after": NOW}), ({"inventory": "[]", "inventory_after": NOW},)
     ),
-    "nodes_half_slots_check": Check("nodes", ({"half_slots": 0},), ({"half_slots": 1},)),
-    "nodes_name_check": Check("nodes", _NAMES, ({"name": "a"}, {"name": "x" * 63}, {"name": "a.b-9"})),
-    "nodes_slot_count_check": Check(
+    "node_name_check": Check("nodes", _NAMES, ({"name": "a"}, {"name": "x" * 63}, {"name": "a.b-9"})),
+    "node_slots_check": Check(
         "nodes",
-        ({"slot_count": 64, "free_mask": 0},),
-        ({"slot_count": 62}, {"slot_count": 1, "half_slots": 1, "free_mask": 1}),
+        ({"slot_count": 63, "free_mask": 0}, {"half_slots": 0}),
+        ({"slot_count": 62}, {"slot_count": 1, "half_slots": 1, "free_mask": 1}, {"half_slots": 1}),
     ),
-    "nodes_state_check": one_of("nodes", "state", "registered", "active", "cordoned", "draining", "retired"),
+    "node_state_check": one_of("nodes", "state", "registered", "active", "cordoned", "draining", "retired"),
     "notification_subscriptions_name_check": length("notification_subscriptions", "name", 1, 64),
     "notification_subscriptions_version_check": least("notification_subscriptions", "version", 0),
     "notification_subscriptions_versions_max_check": least("notification_subscriptions", "versions_max", 1),
-    "outbox_event_type_check": length("outbox", "event_type", 1, 100),
-    "outbox_operation_key_check": length("outbox", "operation_key", 0, 255),
-    "outbox_request_id_check": length("outbox", "request_id", 0, 255),
-    "outbox_subject_check": length("outbox", "subject", 0, 200),
+    "event_type_check": length("outbox", "event_type", 1, 100),
+    "event_reference_check": both(
+        length("outbox", "operation_key", 0, 255), length("outbox", "request_id", 0, 255)
+    ),
+    "event_subject_check": length("outbox", "subject", 0, 200),
     "payload_bounded": Check("outbox", ({"payload": f'"{"x" * 262143}"'},), ({"payload": f'"{"x" * 262142}"'},)),
     "pools_shape_check": one_of("pools", "shape", "baremetal", "gpu_slice"),
     "regions_name_check": Check("regions", (*_NAMES, {"name": "a.b"}), ({"name": "a"}, {"name": "x" * 63})),

@@ -36,6 +36,9 @@ DEFINITIONS = {
         where attnum > 0 and not attisdropped and relkind in ('r', 'p')""",
     "constraints": """
         select c.relname, k.conname, pg_get_constraintdef(k.oid) from pg_constraint k join pg_class c on c.oid = k.conrelid""",
+    "domains": """
+        select c.typname, k.conname, format_type(c.typbasetype, c.typtypmod) || ' ' || pg_get_constraintdef(k.oid)
+        from pg_type c join pg_constraint k on k.contypid = c.oid""",
     "indexes": """
         select c.relname, i.relname, pg_get_indexdef(x.indexrelid)
         from pg_index x join pg_class c on c.oid = x.indrelid join pg_class i on i.oid = x.indexrelid""",
@@ -47,12 +50,14 @@ DEFINITIONS = {
         from pg_sequence s join pg_class c on c.oid = s.seqrelid""",
 }
 OWN = " {} c.relnamespace = 'public'::regnamespace and not c.relispartition and c.relname <> 'alembic_version'"
+OWN_TYPES = " {} c.typnamespace = 'public'::regnamespace"
 
 
 def definitions(url: str, kind: str) -> dict[tuple[str, str], str]:
     """Definitions of one kind in a database."""
     query = DEFINITIONS[kind]
-    query += OWN.format("and" if "where" in query.rpartition("from")[2] else "where")
+    own = OWN_TYPES if kind == "domains" else OWN
+    query += own.format("and" if "where" in query.rpartition("from")[2] else "where")
     with psycopg.connect(url) as connection:
         return {(table, name): text for table, name, text in connection.execute(query.encode())}
 

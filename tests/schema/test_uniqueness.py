@@ -12,7 +12,7 @@ from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, insert
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
 UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
-    "allocation_timeline_pkey": ("allocation_timeline", ("id",)),
+    "allocation_timeline_pkey": ("allocation_timeline", ("allocation_id", "id")),
     "timeline_transition_once": ("allocation_timeline", ("allocation_id", "row_version")),
     "allocations_pkey": ("allocations", ("id",)),
     "creation_runs_once": ("allocations", ("tenant_id", "operation_key")),

@@ -24,7 +24,7 @@ begin
                  <> cardinality(i.ssh_key_ids) then 'ssh_key'
                when i.ends_at <= clock_timestamp() then 'window_over'
                when i.ends_at > clock_timestamp() + make_interval(secs => i.window_seconds_max) then 'window_too_long'
-           end, o.status, o.body, o.fingerprint
+           end, o.status, o.body, o.fingerprint::bytea
     from jsonb_to_recordset(p_items) as i(
         n integer, tenant_id uuid, key text, sku text, sku_row_version bigint, shape text, gpus integer,
         pool_id integer, image text, image_row_version bigint, ssh_key_ids uuid[], classes smallint[],

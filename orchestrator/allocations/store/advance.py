@@ -123,7 +123,7 @@ moved as (
     from moved m, at
 ), sent as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-    select :event_type, at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, :operation_key, :request_id,
+    select cast(:event_type as text), at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, :operation_key, :request_id,
            cast(:payload as jsonb) || jsonb_build_object(
                cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     from moved m, at

@@ -1,0 +1,34 @@
+"""Each index of the tables that a create writes guards rows, or serves a statement whose plan in a filled fleet uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from benchmarks.seeding import seed_fleet, seed_tenants
+from tests.allocations.seeding import connect
+from tests.database.index_queries import GUARDS, QUERIES, TABLES, explain, fill
+
+_INDEXES = """
+select i.relname from pg_index x join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid
+where t.relname = any (%s) and t.relnamespace = 'public'::regnamespace
+"""
+
+
+def _indexes(connection: psycopg.Connection[Any]) -> set[str]:
+    return {name for (name,) in connection.execute(_INDEXES, (list(TABLES),))}
+
+
+def test_every_index_is_used(database_url: str) -> None:
+    seed_fleet(database_url, 500)
+    seed_tenants(database_url, 1)
+    with connect(database_url) as connection:
+        fill(connection, filled=4)
+        unused = {name: plan for name in QUERIES if name not in (plan := explain(connection, name))}
+    assert unused == {}
+
+
+def test_every_index_has_a_guard_or_a_statement(database_url: str) -> None:
+    with connect(database_url) as connection:
+        assert _indexes(connection) == GUARDS | QUERIES.keys()
