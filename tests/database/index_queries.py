@@ -16,7 +16,7 @@ from orchestrator.allocations.store import due, rows
 from orchestrator.catalogue import inventory_store
 from orchestrator.database import census
 from orchestrator.operations.store import retirement
-from orchestrator.reservations.store import starting, turn_over
+from orchestrator.reservations.store import starting
 
 TABLES = ("allocations", "allocation_timeline", "claims", "nodes", "operations", "slots")
 GUARDS = {
@@ -35,7 +35,10 @@ select * from allocations a where (a.tenant_id, a.id) > (:tenant_id, cast(:id as
 """
 QUERIES = {
     "allocation_timeline_pkey": ("read_timeline", rows._TIMELINE),
-    "allocations_by_reservation": ("allocations_of_reservation", turn_over._ALLOCATIONS),
+    "allocations_by_reservation": (
+        "consume_with_last_claim",
+        "select a.id from allocations a where a.reservation_id = :id order by a.id",
+    ),
     "allocations_by_tenant": ("list_allocations", _PAGE_OF_TENANT),
     "allocations_ending": ("find_ending", due._ENDING),
     "allocations_live_by_node": ("take_census", census._ALLOCATIONS),
