@@ -99,8 +99,8 @@ ADVICE: dict[str, tuple[str, str]] = {
     "quota_exceeded": (
         "place_together (a create), refuse_quota (a hold); for SSH keys orchestrator/tenants/store/ssh_keys.py",
         (
-            "its row of `tenant_quotas` is used up: release allocations, cancel holds, or ask the operator for more "
-            "(`PUT /api/v1/admin/tenants/{id}/quota`); then send a new key"
+            "GPUs (the tenant's row of `tenant_quotas`): release allocations and wait for `released`, cancel holds, or ask the "
+            "operator for more (`PUT /api/v1/admin/tenants/{id}/quota`); SSH keys: remove one; then send a new key"
         ),
     ),
     "resource_busy": (
