@@ -108,11 +108,11 @@ class Settings(BaseSettings):
         0.5, ge=0, description="least time between writes of one socket's position"
     )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
-    connections_max: int = Field(8_192, ge=1, description="connections of each listener; beyond it new ones get 503")
+    connections_max: int = Field(16_384, ge=1, description="connections of each listener; beyond it new ones get 503")
     connections_per_source_max: int = Field(
         4_096,
         ge=0,
-        description="connections of each listener from one address; 0: no bound, for listeners behind proxies",
+        description="connections of the public listener from one address; 0: no bound, as behind a proxy",
     )
     credential_cache_seconds: float = Field(
         1.0, ge=0, description="how long a checked API key, or a token's tenant, is trusted without asking"

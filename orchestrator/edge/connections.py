@@ -85,6 +85,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unread_timer: asyncio.TimerHandle | None = None
         self._refusal: Problem = Malformed(UNREADABLE)
         self._deaf = False  # whether what the client sends is discarded
+        self._upgraded = False  # whether another protocol has the connection now
         self._lingers = False  # whether it ends soon, whatever the client does
         self._discarded = 0
         self._head_done = False
@@ -98,7 +99,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._response_transport: Any = _ResponseTransport(self)
         self._uncount = self._counts.add(self.client[0] if self.client else "")
         if self._uncount is None:
-            self._refuse(Overloaded("too many connections are open here; close some, or retry later"))
+            self._deaf = self._lingers = True
+            self._write_refusal(Overloaded("too many connections are open here; close some, or retry later"))
+            self.transport.close()
+            self.loop.call_soon(self.transport.abort)  # lingering would hold what the bound is for
             return
         self._expect_head()
 
@@ -119,6 +123,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         self._progress = False
         super().data_received(data)
+        if self._upgraded:
+            return
         self._unparsed = 0 if self._progress else self._unparsed + len(data)
         if self._unparsed > HEAD_BYTES_MAX and not self._deaf:
             self._refusal = too_large_head()
@@ -152,6 +158,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._forget_head()
         self._progress = self._head_done = True
         if len(self.pipeline) >= PIPELINED_MAX:
+            self._refusal = Overloaded(f"at most {PIPELINED_MAX} requests may wait for the responses before theirs")
             raise ValueError("too many requests wait for their responses")
         before = self.cycle
         super().on_headers_complete()
@@ -177,7 +184,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request with a problem document, after the responses that earlier requests still wait for."""
+        """Refuse what is no request with a problem document, after the responses that earlier requests still wait for.
+
+        The name is uvicorn's; the status is that of the refusal.
+        """
         if self._deaf or self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:
@@ -194,7 +204,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._linger()
             return
         self.transport.close()
-        self.loop.call_later(UNREAD_SECONDS_MAX, self.transport.abort)
+        self._expect_reading()
 
     def timeout_keep_alive_handler(self) -> None:
         """End an idle connection, whatever it has not read."""
@@ -204,8 +214,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read: it has a deadline."""
         super().pause_writing()
-        if self._unread_timer is None:
-            self._unread_timer = self.loop.call_later(UNREAD_SECONDS_MAX, self.transport.abort)
+        self._expect_reading()
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -216,6 +225,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """The connection goes on as a WebSocket, and counts until that ends."""
+        self._upgraded = True
         self._forget_timers()
         uncount, self._uncount = self._uncount, None
         self.app_state = {**self.app_state, "uncount": uncount or (lambda: None)}
@@ -229,10 +239,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Answer before there is a request, and end the connection."""
+        self._write_refusal(problem)
+        self._linger()
+
+    def _write_refusal(self, problem: Problem) -> None:
         body = bytes(problem_response(problem).body)
         head = b"%b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINES[problem.status], MEDIA_TYPE.encode(), len(body)) + body)
-        self._linger()
 
     def _linger(self) -> None:
         """Send no more, and discard what still comes, for a moment."""
@@ -242,8 +255,28 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        seconds = UNREAD_SECONDS_MAX if self.transport.get_write_buffer_size() else LINGER_SECONDS
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
+        self._timer = self.loop.call_later(LINGER_SECONDS, self._end_lingering)
+
+    def _end_lingering(self) -> None:
+        self._timer = None
+        if self.transport.get_write_buffer_size():
+            self.transport.close()
+            self._expect_reading()
+        else:
+            self.transport.abort()
+
+    def _expect_reading(self) -> None:
+        """The client has to read something of what is written, again and again."""
+        if self._unread_timer is None:
+            unread = self.transport.get_write_buffer_size()
+            self._unread_timer = self.loop.call_later(UNREAD_SECONDS_MAX, self._judge_reading, unread)
+
+    def _judge_reading(self, unread_before: int) -> None:
+        self._unread_timer = None
+        if self.transport.get_write_buffer_size() >= unread_before:
+            self.transport.abort()
+        else:
+            self._expect_reading()
 
     def _is_idle(self) -> bool:
         """Whether no request is being served or read."""

@@ -38,6 +38,34 @@ LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_i
 """What endpoints leave in the request's state for its line in the log."""
 
 
+class _Place:
+    """A request's place among those in flight: 1, or 0 for a long-lived response."""
+
+    def __init__(self, edge: Edge, size: int) -> None:
+        self._edge = edge
+        self._size = size
+        self._paused = False
+        edge.count(size)
+
+    def pause(self) -> None:
+        """Leave the place until `resume`."""
+        if not self._paused:
+            self._paused = True
+            self._edge.count(-self._size)
+
+    def resume(self) -> None:
+        """Take it again, if it was not given up for good."""
+        if self._paused:
+            self._paused = False
+            self._edge.count(self._size)
+
+    def leave(self) -> None:
+        """Give it up for good."""
+        if not self._paused:
+            self._edge.count(-self._size)
+        self._size = 0
+
+
 class Edge:
     """Wraps an ASGI application of one trust zone."""
 
@@ -69,16 +97,15 @@ class Edge:
         request_id = headers.get("x-request-id") or uuid.uuid4().hex
         status = 500
         measured = scope["path"] not in LASTING
-        counted = 0
+        place = _Place(self, 0)
 
         async def send_on(message: Message) -> None:
-            nonlocal status, counted
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 state["end_if_unread"]()
                 # The request is done; its client may take long to read the response.
-                self._count(-counted)
-                counted = 0
+                place.leave()
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 if asked is not None and asked.version is not None:
                     message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
@@ -98,22 +125,22 @@ class Edge:
         state = {"end_if_unread": _nothing, **scope.get("state", {})}
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
         scope["state"] = state
-        counted = int(measured)
-        self._count(counted)
+        place = _Place(self, int(measured))
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)
             else:
-                await self._serve(scope, receive, send_on)
+                await self._serve(scope, receive, send_on, place)
         finally:
-            self._count(-counted)
+            place.leave()
             elapsed = time.perf_counter() - started if measured else 0.0
             if measured:
                 self._seconds.observe(elapsed)
             metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
             self._write_log(scope, status, elapsed)
 
-    def _count(self, change: int) -> None:
+    def count(self, change: int) -> None:
+        """Count so many requests in flight more."""
         self._in_flight += change
         self._gauge.inc(change)
 
@@ -138,7 +165,7 @@ class Edge:
         if self._in_flight >= self._in_flight_max and not _ending(scope):
             raise _overloaded()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, place: _Place) -> None:
         received = 0
         head = b""
         complete = False
@@ -150,7 +177,7 @@ class Edge:
             nonlocal received, head, complete
             if complete:
                 return await receive()
-            self._count(-1)  # waiting for a client is no work
+            place.pause()  # waiting for a client is no work
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -158,7 +185,7 @@ class Edge:
                 detail = f"the body did not arrive whole within {self._body_seconds_max:g} s; send it again"
                 raise RequestTimeout(detail) from error
             finally:
-                self._count(1)
+                place.resume()
             if message["type"] == "http.request":
                 complete = not message.get("more_body", False)
                 body = message.get("body", b"")

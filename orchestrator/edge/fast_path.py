@@ -89,20 +89,27 @@ class FastPath:
         try:
             credential = headers.get(b"authorization", "")
             caller = await principal_behind(services.credentials, services.context.database, credential)
-            route = _route(scope)
-            if route is None or caller.tenant_id is None:
-                await self._app(scope, receive, send)
-                return
-            received = await _receive_all(receive)
-            body = _body_in_order(route, headers, received)
-            if body is None:
-                await self._app(scope, _again(received, receive), send)
-                return
+        except Problem:
+            raise
+        except Exception as error:
+            log.error("unforeseen", path=scope["path"], method=scope["method"], exc_info=error)
+            await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
+            return
+        route = _route(scope)
+        if route is None or caller.tenant_id is None:
+            await self._app(scope, receive, send)
+            return
+        received = await _receive_all(receive)
+        body = _body_in_order(route, headers, received)
+        if body is None:
+            await self._app(scope, _again(received, receive), send)
+            return
+        try:
             answer = await route.serve(services, scope, caller, body, headers.get(b"idempotency-key"))
         except Problem:
             raise
         except Exception as error:
-            log.error("unforeseen", path=scope["path"], method="POST", exc_info=error)
+            log.error("unforeseen", path=scope["path"], method=scope["method"], exc_info=error)
             await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
             return
         await answer_response(answer)(scope, receive, send)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 
@@ -31,7 +31,10 @@ class NodeProtocol(BoundedHttpProtocol):
 
 def public_server(app: App, settings: Settings) -> uvicorn.Server:
     """The public listener, which speaks WebSocket as well."""
-    config = _config(app, settings, settings.public_host, settings.public_port)
+    counts = ConnectionCounts(settings.connections_max, settings.connections_per_source_max or None)
+    config = _config(
+        app, settings, settings.public_host, settings.public_port, partial(BoundedHttpProtocol, counts=counts)
+    )
     config.ws = config.ws_protocol_class = BoundedWebSocketProtocol
     config.ws_max_size = settings.notifications_message_bytes_max
     config.ws_ping_interval = settings.feed_keepalive_seconds
@@ -42,7 +45,8 @@ def public_server(app: App, settings: Settings) -> uvicorn.Server:
 
 def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:
     """The metrics and health listener."""
-    return uvicorn.Server(_config(app, settings, settings.metrics_host, port))
+    protocol = partial(BoundedHttpProtocol, counts=ConnectionCounts(settings.connections_max, None))
+    return uvicorn.Server(_config(app, settings, settings.metrics_host, port, protocol))
 
 
 def node_server(app: App, settings: Settings) -> uvicorn.Server:
@@ -52,20 +56,17 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
         raise ValueError(
             "the node listener needs BERTH_NODE_TLS_CERTIFICATE_FILE, BERTH_NODE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
         )
-    config = _config(app, settings, settings.node_host, settings.node_port, NodeProtocol)
+    protocol = partial(NodeProtocol, counts=ConnectionCounts(settings.connections_max, None))
+    config = _config(app, settings, settings.node_host, settings.node_port, protocol)
     config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs = (str(file) for file in files)
     config.ssl_cert_reqs = ssl.CERT_REQUIRED
     config.timeout_keep_alive = 90
     return uvicorn.Server(config)
 
 
-def _config(
-    app: App, settings: Settings, host: str, port: int, protocol: type[BoundedHttpProtocol] = BoundedHttpProtocol
-) -> uvicorn.Config:
-    counts = ConnectionCounts(settings.connections_max, settings.connections_per_source_max or None)
-    http = partial(protocol, counts=counts)
+def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=True,
-        loop="uvloop", http=cast(Any, http), lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
+        loop="uvloop", http=protocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
         backlog=4096, timeout_keep_alive=30, proxy_headers=False, ws="none",
     )  # fmt: skip

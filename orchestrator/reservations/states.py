@@ -46,13 +46,6 @@ RESERVATION_TRANSITIONS = frozenset(
 )
 
 
-class WriteResult(StrEnum):
-    """The result of a successful write: it changed something, or there was nothing to change."""
-
-    OK = "ok"
-    NOOP = "noop"
-
-
 class ResourceState(StrEnum):
     """The state of a resource, derived from its claims and its service."""
 

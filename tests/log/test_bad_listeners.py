@@ -126,7 +126,7 @@ def upgrade(listener: Listener, path: str = "/api/v1/notifications", method: str
         ("/api/v1/notifications", "POST", "", b"405"),
         ("/api/v1/notifications", "GET", "content-length: 100000000\r\n", b"400"),
         ("/api/v1/notifications", "GET", "sec-websocket-version: 12\r\n", b"400"),
-        ("/api/v1/notifications", "GET", "x-long: " + "x" * 60_000 + "\r\n", b"400"),
+        ("/api/v1/notifications", "GET", "x-long: " + "x" * 60_000 + "\r\n", b"431"),
         ("/api/v1/allocations", "GET", "", b"404"),
         ("/v1/subscribe", "GET", "", b"404"),
         ("/nothing", "GET", "", b"404"),

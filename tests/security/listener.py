@@ -29,6 +29,7 @@ class Listener:
     server: uvicorn.Server
     port: int
     release: threading.Event = field(default_factory=threading.Event)
+    waiting: int = 0
 
     def connect(self) -> socket.socket:
         """A new connection."""
@@ -39,21 +40,32 @@ class Listener:
         wait_for(lambda: not self.server.server_state.connections, "the connections to end")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/waits`, `/big`, `/reads` (the body), anything else: an empty response at once."""
+        """`/waits`, `/big`, `/reads` and `/v1/subscribe` (the body), anything else: an empty response at once."""
+        if scope["type"] == "websocket":
+            await self._talk(receive, send)
         if scope["type"] != "http":
             return
         body = b""
         if scope["path"] == "/waits":
+            self.waiting += 1
             while not self.release.is_set():
                 await asyncio.sleep(0.01)
         elif scope["path"] == "/big":
             body = bytes(BIG_BYTES)
-        elif scope["path"] == "/reads":
+        elif scope["path"] in ("/reads", "/v1/subscribe"):
             while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
                 pass
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _talk(self, receive: Receive, send: Send) -> None:
+        """A socket that says one word and stays open."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "here"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
 
 
 @contextmanager

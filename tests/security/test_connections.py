@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from orchestrator.edge import connections
 from orchestrator.edge.connection_counts import ConnectionCounts
-from tests.security.listener import Listener, get, listening, received_until_closed
+from tests.api.processes import wait_for
+from tests.security.listener import BIG_BYTES, Listener, get, listening, received_until_closed
 
 SOON_SECONDS = 0.3
 
@@ -205,3 +208,64 @@ def test_clients_that_keep_others_waiting_are_not_in_flight(monkeypatch: pytest.
             assert received_until_closed(connection).startswith(b"HTTP/1.1 200")
         for connection in hostile:
             connection.close()
+
+
+def test_a_refused_connection_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LINGER_SECONDS", 60.0)
+    with listening(connections_per_source_max=1) as listener, listener.connect() as held:
+        held.sendall(get("/waits"))
+        refused = [listener.connect() for _ in range(20)]
+        for connection in refused:
+            assert received_until_closed(connection).startswith(b"HTTP/1.1 503 ")
+        wait_for(lambda: len(listener.server.server_state.connections) == 1, "the refused connections to end")
+        for connection in refused:
+            connection.close()
+
+
+def test_a_slow_client_reads_the_whole_response(listener: Listener) -> None:
+    received = 0
+    with listener.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.sendall(get("/big", "connection: close"))
+        began = time.monotonic()
+        while chunk := connection.recv(262_144):
+            received += len(chunk)
+            if time.monotonic() - began < 5 * SOON_SECONDS:
+                time.sleep(SOON_SECONDS / 30)  # the pace of the client itself: it reads all the time
+    assert received > BIG_BYTES
+
+
+def test_a_long_lived_response_counts_nothing_while_its_body_is_awaited() -> None:
+    """A request that holds no place gives none back either."""
+    with listening(in_flight_max=1) as listener:
+        streams = [listener.connect() for _ in range(3)]
+        for connection in streams:
+            connection.sendall(b"POST /v1/subscribe HTTP/1.1\r\nhost: here\r\ncontent-length: 9\r\n\r\nhalf")
+        with listener.connect() as first, listener.connect() as second:
+            first.sendall(get("/waits"))
+            wait_for(lambda: listener.waiting == 1, "the first request")
+            second.sendall(get("/", "connection: close"))
+            assert received_until_closed(second).startswith(b"HTTP/1.1 503 "), "the bound is one"
+        listener.release.set()
+        for connection in streams:
+            connection.close()
+
+
+def test_a_websocket_lives_longer_than_a_head_may_take(listener: Listener) -> None:
+    fields = (
+        "upgrade: websocket",
+        "connection: upgrade",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    with listener.connect() as connection:
+        connection.sendall(get("/api/v1/notifications", *fields))
+        received = b""
+        while b"\x81" not in received:
+            received += connection.recv(1_000) or pytest.fail(f"the socket ended: {received!r}")
+        assert received.startswith(b"HTTP/1.1 101 ")
+        ends = time.monotonic() + 3 * SOON_SECONDS
+        connection.settimeout(SOON_SECONDS)
+        while time.monotonic() < ends:
+            with suppress(TimeoutError):
+                assert connection.recv(1_000) != b"", "the socket ended"

@@ -114,7 +114,9 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             "ended reservations past their retention",
         ),
         Sweeper("operations", every, partial(sweep_operations, context), "operation records past their retention"),
-        Sweeper("deleted_keys", every, partial(sweep_deleted_keys, context), "tombstones of deleted keys"),
+        Sweeper(
+            "deleted_keys", every, partial(sweep_deleted_keys, context), "tombstones of deleted keys, keys of deleted tenants"
+        ),
         Sweeper("log", settings.log_truncation_seconds, truncate, "log partitions that no cursor needs"),
         Sweeper("webhook_deliveries", INTERVAL_SECONDS, delete_deliveries, "finished webhook deliveries past their retention"),
     ]  # fmt: skip

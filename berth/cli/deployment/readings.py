@@ -149,7 +149,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             "select (select count(*) from outbox), "
             "(select coalesce(extract(epoch from clock_timestamp() - min(occurred_at)), 0)::float8 from outbox), "
             "(select version from log_head), (select count(*) from nodes where state <> 'retired'), "
-            "(select coalesce(array_agg(name order by name), '{}') from nodes "
+            "(select coalesce(array_agg(name::text order by name), '{}') from nodes "
             " where not online and state not in ('registered', 'retired')), "
             "(select extract(epoch from min(newest) - clock_timestamp())::float8 / 3600 from "
             " (select max(c.not_after) as newest from node_certificates c join nodes n on n.id = c.node_id "
@@ -157,7 +157,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select coalesce(sum(upper(part) - lower(part)), 0)::bigint from claims c, unnest(c.units) part "
             " where c.waits_for in ('operator', 'force_release')), "
             "(select coalesce(sum(cardinality(slots)), 0)::bigint from node_orphans where state <> 'destroyed'), "
-            "(select coalesce(array_agg(name order by name), '{}') from nodes "
+            "(select coalesce(array_agg(name::text order by name), '{}') from nodes "
             " where id in (select node_id from node_orphans where state <> 'destroyed')), "
             "(select count(*) from dead_letters where state = 'dead')"
         ).fetchone()

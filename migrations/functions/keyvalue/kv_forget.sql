@@ -28,7 +28,8 @@ begin
         where t.state = 'deleted' and n.keys > 0 order by n.id
     loop
         exit when removed >= p_limit;
-        perform from kv_namespaces n where n.id = one.namespace for no key update;
+        perform from kv_namespaces n where n.id = one.namespace for no key update skip locked;
+        continue when not found;                             -- the loop above may hold one with a higher id
         with gone as (
             delete from kv_keys k where k.namespace = one.namespace and k.key in (
                 select o.key from kv_keys o where o.namespace = one.namespace order by o.key limit p_limit - removed)

@@ -5,7 +5,7 @@
 -- The row of `tenants` stays as a tombstone; the row of `tenant_quotas` goes. Every transaction that creates or holds for the
 -- tenant changes that row (`change_quotas`) or locks it (`keep_tenant`) before it commits, and fails if the row is gone. A
 -- commit of keys and values holds the lock of the namespace and reads the tombstone (`kv_commit`).
--- Lock order: quota, tenant, namespace. No transaction that holds one of the others waits for a quota.
+-- Lock order: quota, namespace, tenant: `deleted_at` is after every commit of the namespace. No transaction that holds one of the others waits for a quota.
 create or replace function delete_tenant(p_tenant uuid) returns jsonb language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_custom_plan as $$
 declare
@@ -31,13 +31,13 @@ begin
         return jsonb_build_object('outcome', 'in_use', 'users', users);
     end if;
 
+    insert into kv_namespaces (id) values (p_tenant) on conflict do nothing;
+    perform from kv_namespaces n where n.id = p_tenant for no key update;
     delete from tenant_quotas q where q.tenant_id = p_tenant returning q.row_version into gone;
     -- The version that readers see is the sum of both rows' and never falls.
     update tenants t set state = 'deleted', deleted_at = clock_timestamp(), row_version = t.row_version + gone.row_version
     where t.id = p_tenant
     returning jsonb_build_object('outcome', 'deleted', 'name', t.name, 'deleted_at', rfc3339(t.deleted_at)) into answer;
-    insert into kv_namespaces (id) values (p_tenant) on conflict do nothing;
-    perform from kv_namespaces n where n.id = p_tenant for no key update;
     with keys as (
         update api_keys set revoked_at = clock_timestamp() where tenant_id = p_tenant and revoked_at is null returning 1
     ), ssh as (

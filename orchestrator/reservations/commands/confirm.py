@@ -111,7 +111,8 @@ async def _confirm_alone(context: Context, confirm: Confirm, outcome: TryAgain |
 
 async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | LateConfirmOutcome) -> Answer:
     """The answer to one confirm; on `TryAgain` it is tried alone, a bounded number of times. Raises its refusal."""
-    for _ in range(1 + TRIES_MAX):
+    tries = 0
+    while True:
         match outcome:
             case Confirmed(body):
                 return Answer(200, body, kept_seconds=confirm.operation.retention_seconds)
@@ -119,6 +120,8 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | 
                 return Answer(status, body, kept_seconds=confirm.operation.retention_seconds)
             case StoredResponse():
                 return replay(confirm.operation, outcome)
+            case Overdue() | TryAgain() if tries > TRIES_MAX:
+                raise Overloaded(f"concurrent requests for this reservation rolled this one back {tries} times; retry")
             case Overdue():
                 outcome = await _try(_refuse_late(context, confirm))
             case Missing():
@@ -130,7 +133,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | 
                 raise outcome
             case _:
                 assert_never(outcome)
-    raise Overloaded(f"concurrent requests for this reservation rolled this one back {TRIES_MAX} times; retry")
+        tries += 1
 
 
 async def _try(attempt: Awaitable[ConfirmOutcome | LateConfirmOutcome]) -> ConfirmOutcome | LateConfirmOutcome:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError
 
 from berth.client import Reservation
 from orchestrator.allocations.commands.release import release_at_end
@@ -122,7 +122,7 @@ def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
         await scene.provision(context, running)
         await _until_then(scene.url, change)
         coming = None
-        with suppress(IntegrityError):
+        with suppress(DBAPIError):
             coming = await _take(scene, context, seeded, later)
         if coming is not None:
             await scene.provision(context, coming)
