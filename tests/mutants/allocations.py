@@ -212,6 +212,14 @@ MUTANTS: list[Mutant] = [
         ("tests/placement/test_lock_order.py::test_a_create_passes_a_locked_node",),
     ),
     Mutant(
+        "a create that waited for a node wants its class of before",
+        "placement",
+        "migrations/functions/placement/lock_best_node.sql",
+        "if place is null then",
+        "if place is distinct from 1 then",
+        ("tests/placement/test_lock_order.py::test_a_create_that_waited_for_a_node_takes_it_in_its_new_class",),
+    ),
+    Mutant(
         "a create is committed after its end when it waited for a quota",
         "placement",
         "migrations/functions/placement/settle_creates.sql",

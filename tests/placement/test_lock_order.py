@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from orchestrator.allocations.commands import create
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
@@ -49,6 +50,31 @@ def test_a_create_passes_a_locked_node(database_url: str) -> None:
     asyncio.run(scene())
     assert fleet.one("select array_agg(distinct node_id) from allocations") == [expected]
     assert deadlocks(database_url) == 0
+
+
+def test_a_create_that_waited_for_a_node_takes_it_in_its_new_class(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rival that held the only node has placed on it meanwhile: it fits still, and the first wait is enough."""
+    monkeypatch.setattr(create, "TRIES_MAX", 2)  # the first try passes the locked node, the second waits for it
+    fleet = Fleet(database_url, slice_nodes=1)
+    tenant = fleet.tenant()
+
+    async def scene() -> None:
+        async with working(database_url) as (context, catalogue):
+            fleet.connection.execute("begin")
+            fleet.connection.execute(
+                "update nodes set free_mask = free_mask & ~1, fit_class = class_of_mask(free_mask & ~1, half_slots)"
+            )
+            creating = asyncio.create_task(create_allocations(context, catalogue, [create_of(tenant)]))
+            await until_waiting(database_url)
+            fleet.connection.execute("commit")
+            (result,) = await creating
+            assert isinstance(result, Answer), result
+            assert result.status == 201
+
+    asyncio.run(scene())
+    assert fleet.one("select free_mask & 3 from nodes") == 0, "the second slot is its own"
 
 
 Requests = Coroutine[Any, Any, Sequence[Any]]

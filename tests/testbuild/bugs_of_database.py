@@ -7,7 +7,7 @@ from tests.testbuild.planting import rewritten_function
 _NO_NODE_LOCK = rewritten_function(
     "lock_best_node",
     ("limit 1 for no key update skip locked", "limit 1"),
-    ("limit 1 for no key update", "limit 1"),
+    ("limit 1)\n        for no key update", "limit 1)"),
 )
 _NO_RIGHT = "alter table claims drop constraint one_right;"
 _NO_OCCUPANT = "alter table claims drop constraint one_occupant;"

@@ -20,14 +20,21 @@ begin
             order by placement_rank, id limit 1 for no key update skip locked
         ) n order by c.place limit 1;
     elsif p_lock = 'wait' then
-        select n.*, c.place into id, unit_base, free_mask, half_slots, place
-        from unnest(p_classes) with ordinality as c(class, place)
-        cross join lateral (
-            select id, unit_base, free_mask, half_slots from nodes
-            where pool_id = p_pool and fit_class = c.class and state = 'active' and online
-              and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (p_held)
-            order by placement_rank, id limit 1 for no key update
-        ) n order by c.place limit 1;
+        -- Its class may change while this waits for its lock, so it is locked whatever its class, which is evaluated after the lock.
+        select n.id, n.unit_base, n.free_mask, n.half_slots, array_position(p_classes, n.fit_class::smallint)
+        into id, unit_base, free_mask, half_slots, place
+        from nodes n where n.state = 'active' and n.online and n.id = (
+            select best.id from unnest(p_classes) with ordinality as c(class, place)
+            cross join lateral (
+                select id from nodes
+                where pool_id = p_pool and fit_class = c.class and state = 'active' and online
+                  and (p_shape = 'gpu_slice' or slot_count = p_gpus) and id <> all (p_held)
+                order by placement_rank, id limit 1
+            ) best order by c.place limit 1)
+        for no key update;
+        if place is null then
+            id := null;
+        end if;
     else
         select n.*, c.place into id, unit_base, free_mask, half_slots, place
         from unnest(p_classes) with ordinality as c(class, place)
