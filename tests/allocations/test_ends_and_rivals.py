@@ -137,11 +137,12 @@ def test_a_stranger_locks_nothing(database_url: str) -> None:
 
 
 def test_ends_holds_and_sweepers_over_two_nodes_never_deadlock(database_url: str) -> None:
+    """Four times the rounds: a sweeper that closed a hold between its discovery and its lock met one in twenty of them."""
     seeded = seed_with_seats(database_url, slice_nodes=2, seats=1)
 
     async def way(desk: Desk) -> None:
         made = [create_allocation(database_url, seeded, gpus=8, ends_at=at(600)) for _ in range(2)]
-        for step in range(ROUNDS):
+        for step in range(4 * ROUNDS):
             held = await desk.held(desk.slot(0, 0), desk.slot(0, 1), "seat-0", starts_at=at(900 + 60 * step))
             desk.set_deadline(held, -1)
             rival = desk.hold(desk.slot(0, step % 2), "seat-0", starts_at=at(7_200), ends_at=at(7_300))

@@ -17,16 +17,14 @@ begin
     if not found then
         return;
     end if;
-    select coalesce(array_agg(r.owner_id order by r.owner_id), '{}') into due
-    from rivals_for(array[own.node_id], '{}', own.units, tstzrange(own.ends_at, p_until), clock_timestamp()) r
-    where r.overdue;
-    if cardinality(due) = 0 then
-        return;
-    end if;
-    select array_agg(distinct c.node_id) filter (where c.node_id is not null),
+    -- One statement: of a hold that a sweeper closes meanwhile, what is found is locked with its nodes, or nothing of it.
+    select coalesce(array_agg(distinct r.owner_id), '{}'),
+           coalesce(array_agg(distinct c.node_id) filter (where c.node_id is not null), '{}'),
            coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')
-    into nodes, resources
-    from claims c where c.owner_id = any (due) and c.closed_at is null;
+    into due, nodes, resources
+    from rivals_for(array[own.node_id], '{}', own.units, tstzrange(own.ends_at, p_until), clock_timestamp()) r
+    join claims c on c.owner_id = r.owner_id and c.closed_at is null
+    where r.overdue;
     perform from nodes n where n.id = any (lock_overdue_rivals.nodes) order by n.id for no key update;
     perform from resources r where r.id = any (lock_overdue_rivals.resources) order by r.id for no key update;
     perform from reservations r where r.id = any (due) order by r.id for no key update;
