@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TypeVar
 
+from tests.support.waiting import pause
+
 DELAY_SECONDS = 0.15
 CONNECT_SECONDS_MAX = 5.0
 CHUNK_BYTES = 65_536
@@ -116,7 +118,7 @@ class Proxy:
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 if self._mode is Mode.DELAY:
-                    await asyncio.sleep(DELAY_SECONDS)
+                    await pause(DELAY_SECONDS, self._changed)
                 while self._mode in holding:
                     await self._changed.wait()
                 writer.write(data)

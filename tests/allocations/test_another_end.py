@@ -27,8 +27,9 @@ from tests.allocations.ending import at, broken, claims_of, ends, outcome, refus
 from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_allocation
 from tests.consumers.metered import meter_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, soon, until, violations
+from tests.reservations.turning_over.desk import consumed, soon, violations
 from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import wait_past
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 
 LAST_UPDATE = "select payload from outbox where event_type = 'allocation.updated' order by id desc limit 1"
@@ -181,7 +182,7 @@ def test_an_end_that_passed_while_the_request_waited_for_its_lock_stays(database
             rival.execute("select from nodes for no key update")
             extending = asyncio.ensure_future(set_end(desk, made, at(600)))
             await until_waiting(database_url)
-            await until(end)
+            await wait_past(end)
             rival.execute("rollback")
         refused = await extending
         assert refusal(refused) == (409, "invalid_state")
@@ -203,7 +204,7 @@ def test_a_new_end_that_passes_while_the_request_waits_is_refused(database_url: 
             rival.execute("select from nodes for no key update")
             shortening = asyncio.ensure_future(set_end(desk, made, end))
             await until_waiting(database_url)
-            await until(end)
+            await wait_past(end)
             rival.execute("rollback")
         assert refusal(await shortening) == (422, "window_invalid")
         assert len(claims_of(database_url, made)) == 1
@@ -232,7 +233,7 @@ def test_the_notice_is_repeated_for_the_new_end_and_the_release_waits_for_it(dat
                 await announce_ends(desk.context, 10)
             assert rows_of(database_url, notices)[-1] == (body["ends_at"],)
         assert len(rows_of(database_url, notices)) == 3
-        await until(last)
+        await wait_past(last)
         await release_ended(desk.context, 10)
         assert allocation_of(database_url, made)["state"] == "releasing"
 

@@ -19,8 +19,9 @@ from tests.allocations.driving import allocation_of, claim_of, clean_up, provisi
 from tests.allocations.ending import at, broken, claims_of, ends, outcome, refusal, set_end, slot_of, traces
 from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_allocation
 from tests.reservations.holding import HOLDER, Desk, at_desk, confirm_alone, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, events_of, soon, until, violations
+from tests.reservations.turning_over.desk import consumed, events_of, soon, violations
 from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import wait_past
 
 ROUNDS = 6
 LONGEST_WAIT = timedelta(seconds=Limits().units_seconds_max)
@@ -96,7 +97,7 @@ def test_an_overdue_hold_in_the_way_expires_in_the_same_transaction(database_url
         assert refusal(await set_end(desk, made, None)) == (409, "resource_busy")
         used = "select gpus_used from tenant_quotas where tenant_id = %s"
         assert row_of(database_url, used, other)["gpus_used"] == 2
-        await until(row_of(database_url, "select hold_until from reservations where id = %s", held)["hold_until"])
+        await wait_past(row_of(database_url, "select hold_until from reservations where id = %s", held)["hold_until"])
         await ends(desk, made, None)
         assert desk.state(held) == "expired"
         assert events_of(database_url, f"reservations/{held}") == ["reservation.held", "reservation.expired"]
@@ -190,7 +191,7 @@ def test_a_hold_that_becomes_overdue_during_the_wait_for_the_lock_is_no_failure(
             rival.execute("select from nodes for no key update")
             extending = asyncio.ensure_future(set_end(desk, made, None))
             await until_waiting(database_url)
-            await until(deadline)
+            await wait_past(deadline)
             rival.execute("rollback")
         assert (await extending).status == 200
         assert desk.state(held) == "expired"
@@ -319,7 +320,7 @@ def test_an_allocation_that_waits_for_its_units_keeps_waiting_with_its_new_end(d
             await desk.confirm(one)
         running = await consumed(desk, first, sku=SLICE_SKU)
         await provision(desk.context, database_url, running)
-        await until(change)
+        await wait_past(change)
         waiting = await consumed(desk, second, sku=SLICE_SKU)
         for end in (at(600), at(86_400), at(30)):
             await ends(desk, waiting, end)
@@ -351,7 +352,7 @@ def test_one_that_waits_and_is_released_after_another_end_leaves_nothing(databas
             await desk.confirm(one)
         running = await consumed(desk, first, sku=SLICE_SKU)
         await provision(desk.context, database_url, running)
-        await until(change)
+        await wait_past(change)
         waiting = await consumed(desk, second, sku=SLICE_SKU)
         await ends(desk, waiting, at(600))
         await release(desk.context, seeded, waiting)

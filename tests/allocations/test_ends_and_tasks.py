@@ -34,7 +34,8 @@ from tests.allocations.ending import at, broken, ends
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.reservations.turning_over.desk import soon, starting, until
+from tests.reservations.turning_over.desk import soon, starting
+from tests.support.waiting import wait_past
 from worker.sweepers.lost_workflows import FIRST_POSITION
 from worker.sweepers.reservation_starter import ReservationStarter
 
@@ -241,7 +242,7 @@ def test_what_was_moved_has_the_right_from_the_move_on_also_after_another_end(da
         left = row_of(database_url, "select node_id from claims where owner_id = %s", held)["node_id"]
         with connect(database_url) as connection:
             connection.execute("update nodes set state = 'cordoned' where id = %s", (left,))
-        await until(starts_at)
+        await wait_past(starts_at)
         before = create_allocation(database_url, seeded, gpus=8)
         await provision(desk.context, database_url, before)
         await release(desk.context, seeded, before)

@@ -40,6 +40,7 @@ from tests.allocations.driving import (
 )
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import add_tenant, connect, create_allocation, create_many, seed
+from tests.support.rival_sessions import until_waiting
 
 ROUNDS = 8
 
@@ -83,9 +84,9 @@ def test_who_waits_for_the_lock_sees_what_the_other_did(database_url: str, first
         in_order = (releasing, finishing) if first == "release" else (finishing, releasing)
         await holder.execute("select from nodes for no key update")
         ahead = asyncio.create_task(in_order[0])
-        await _until_waiting(database_url, 1)
+        await until_waiting(database_url, 1)
         behind = asyncio.create_task(in_order[1])
-        await _until_waiting(database_url, 2)
+        await until_waiting(database_url, 2)
         await holder.rollback()
         return [await ahead, await behind]
 
@@ -111,7 +112,7 @@ def test_the_time_of_a_task_begins_when_its_locks_were_had(database_url: str) ->
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.execute("select from nodes for no key update")
             beginning = asyncio.create_task(begin_provisioning(context, allocation_id, "wf"))
-            await _until_waiting(database_url, 1)
+            await until_waiting(database_url, 1)
             row = await (await holder.execute("select clock_timestamp()")).fetchone()
             assert row is not None
             let_go: datetime = row[0]
@@ -122,12 +123,6 @@ def test_the_time_of_a_task_begins_when_its_locks_were_had(database_url: str) ->
     full_time = run_with(database_url, main)
     assert task_of(database_url, allocation_id)["expires_at"] >= full_time
     assert allocation_of(database_url, allocation_id)["waits_until"] >= full_time
-
-
-async def _until_waiting(url: str, count: int) -> None:
-    async with asyncio.timeout(60):
-        while len(rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'")) < count:
-            await asyncio.sleep(0.01)
 
 
 def test_concurrent_releases_make_one_transition_and_one_event(database_url: str) -> None:

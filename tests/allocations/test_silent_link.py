@@ -11,6 +11,7 @@ from orchestrator.database.transactions import Database, connect_database
 from orchestrator.problems import DatabaseUnavailable
 from tests.allocations.seeding import connect
 from tests.proxy import Proxies
+from tests.support.waiting import async_wait_for
 
 WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name like 'link-%'"
 
@@ -37,9 +38,8 @@ def test_a_lost_link_is_noticed_and_a_wait_for_a_lock_is_not_taken_for_one(datab
         with connect(database_url) as holder:
             holder.execute("select pg_advisory_lock(1)")
             over_lost, over_whole = asyncio.create_task(take_lock(lost)), asyncio.create_task(take_lock(whole))
-            while holder.execute(WAITING).fetchone() != (2,):
-                assert not over_lost.done(), over_lost.result()
-                await asyncio.sleep(0.01)
+            await async_wait_for(lambda: holder.execute(WAITING).fetchone() == (2,), "both to wait for the lock")
+            assert not over_lost.done()
             proxy.vanish()
             async with asyncio.timeout(60):  # left alone, TCP asks after two hours for the first time
                 with pytest.raises(DatabaseUnavailable):

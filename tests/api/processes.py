@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,17 +11,7 @@ import httpx
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
-
-WAIT_SECONDS_MAX = 90.0
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Return when the condition holds; fail after a while."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.02)
-
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false"}
 """What a local stack would let through."""

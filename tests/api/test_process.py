@@ -17,7 +17,8 @@ import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from orchestrator.database.schema_revision import REVISION_NEEDED
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
-from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
+from tests.api.processes import public_process
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 
 def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: str, tmp_path: Path) -> None:

@@ -8,23 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from berth.local.servers import free_port
-
-WAIT_SECONDS_MAX = 90.0
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    """Return when `holds`; fail naming `what` after a while."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.02)
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -33,8 +33,7 @@ def test_each_attempt_carries_the_key_that_the_function_returns_then() -> None:
 
 def test_the_asynchronous_client_takes_both_kinds_of_function() -> None:
     async def coroutine() -> str:
-        await asyncio.sleep(0)
-        return "awaited"
+        return await asyncio.to_thread(lambda: "awaited")
 
     async def ask(server: ScriptedServer, key: Any) -> None:
         async with AsyncClient(server.address, key) as client:

@@ -20,7 +20,8 @@ import pytest
 
 from berth.cli.known_stack import read_stack
 from berth.client import Client
-from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run, wait_for
+from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run
+from tests.support.waiting import wait_for
 
 OUTSIDE = {"BERTH_NATS_URL": "nats://127.0.0.1:1", "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1"}
 

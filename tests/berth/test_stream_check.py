@@ -13,7 +13,8 @@ from nats.aio.client import Client
 from berth.cli.deployment import stream_check, stream_headers
 from berth.cli.deployment.stream_check import STREAM, StreamUnreachable, check_stream
 from berth.local.servers import LocalNats, free_port
-from tests.outbox_relay.relays import RelayProcess, asked, head_version, leave_events, outbox_is_empty, wait_for
+from tests.outbox_relay.relays import RelayProcess, asked, head_version, leave_events, outbox_is_empty
+from tests.support.waiting import wait_for
 
 EVENTS = 30
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from berth.local.servers import LocalPostgres, ServerProblem, free_port, new_password
 from berth.local.supervision import Change, RestartPolicy, SupervisedServer, Supervisor, Watched
-from tests.berth.commands import wait_for
+from tests.support.waiting import wait_for
 
 
 class Program:

@@ -34,6 +34,7 @@ from tests.billing.desk import balance_events, cost, make_due, make_prepaid, run
 from tests.consumers.metered import meter_all
 from tests.databases import copied_database
 from tests.event_payloads import unpromised
+from tests.support.rival_sessions import until_waiting
 from worker.sweepers.balances import sweep_balances
 
 HOUR = timedelta(hours=1)
@@ -274,8 +275,7 @@ def test_the_lock_of_the_balance_decides(url: str, tenant: Seeded) -> None:
         async with await psycopg.AsyncConnection.connect(url) as paying_:
             await paying_.execute("select from balances where tenant_id = %s for update", (tenant.tenant_id,))
             releasing = asyncio.create_task(release_for_billing(context, allocation_id))
-            while not (releasing.done() or await _waiting(url)):
-                await asyncio.sleep(0.01)
+            await until_waiting(url)
             await paying_.execute("update tenants set depleted_at = null where id = %s", (tenant.tenant_id,))
             await paying_.commit()
             return await releasing
@@ -286,12 +286,6 @@ def test_the_lock_of_the_balance_decides(url: str, tenant: Seeded) -> None:
     make_due(url, tenant.tenant_id)
     sweep(url)
     assert allocation_of(url, allocation_id)["state"] == "releasing"
-
-
-async def _waiting(url: str) -> bool:
-    async with await psycopg.AsyncConnection.connect(url) as looking:
-        row = await (await looking.execute("select count(*) from pg_locks where not granted")).fetchone()
-    return row is not None and row[0] > 0
 
 
 def test_the_tenants_release_and_billings_are_one(url: str, tenant: Seeded) -> None:

@@ -11,6 +11,7 @@ from tests.campaign.history import History, Injury
 from tests.campaign.schedule import Fault, FaultKind
 from tests.campaign.stage import Stage
 from tests.proxy import Mode
+from tests.support.waiting import wait_for
 
 AT_ONCE_MAX = 8
 RETRY_SECONDS_MAX = 60.0
@@ -88,16 +89,20 @@ class Injurer:
 
     @staticmethod
     def _surely(act: Callable[[Fault], None], fault: Fault) -> None:
-        deadline = time.monotonic() + RETRY_SECONDS_MAX
-        while True:
+        errors: list[Exception] = []
+
+        def done() -> bool:
             try:
                 act(fault)
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.3)  # between two attempts
-            else:
-                return
+            except Exception as error:  # noqa: BLE001 - the last one is the cause if no attempt succeeds
+                errors.append(error)
+                return False
+            return True
+
+        try:
+            wait_for(done, f"{act.__name__} of {fault.target}", RETRY_SECONDS_MAX)
+        except AssertionError:
+            raise errors[-1] from None
 
     def _end(self, fault: Fault) -> None:
         match fault.kind:

@@ -30,6 +30,7 @@ from tests.campaign.subscriber import Subscriber
 from tests.model.log import read_log, sequence
 from tests.model.replaying import replay
 from tests.model.tables import beginning, differences, read_tables
+from tests.support.waiting import pause, read_until
 
 CALM_SECONDS = 4.0
 """Load goes on for so long after the last fault, so that its recovery is seen."""
@@ -88,7 +89,7 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
         await asyncio.to_thread(hurting.join)
         await heal(stage)
         # The load goes on for the chosen duration.
-        await asyncio.sleep(max(CALM_SECONDS, history.began + options.seconds - time.monotonic()))
+        await pause(max(CALM_SECONDS, history.began + options.seconds - time.monotonic()), stopping)
         stopping.set()
         for client in clients:
             client.give_up_at(time.monotonic() + 60)
@@ -103,20 +104,19 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
 async def _look_at_nodes(watch: NodeWatch) -> None:
     while True:
         await to_thread_whole(watch.look)
-        await asyncio.sleep(NODE_LOOK_SECONDS)  # the pace of the observations
+        await pause(NODE_LOOK_SECONDS)
 
 
 async def _judge_workflows(stage: Stage, history: History) -> list[Violation]:
     """The worker may still be taking the last events; what it has not taken after a while is lost."""
-    until = time.monotonic() + WORKER_SECONDS_MAX
-    while True:
+
+    async def judge() -> list[Violation]:
         try:
-            found = await judge_workflows(stage.endpoints.temporal_address, history)
+            return await judge_workflows(stage.endpoints.temporal_address, history)
         except RPCError as error:
-            found = [Violation("event led on", f"Temporal cannot be asked: {error}")]
-        if not found or time.monotonic() > until:
-            return found
-        await asyncio.sleep(0.5)  # between two questions to Temporal
+            return [Violation("event led on", f"Temporal cannot be asked: {error}")]
+
+    return await read_until(judge, lambda found: not found, WORKER_SECONDS_MAX)
 
 
 def _judge_servers(stage: Stage) -> list[Violation]:

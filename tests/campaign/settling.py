@@ -17,6 +17,7 @@ from tests.campaign.history import History
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
 from tests.proxy import Mode
+from tests.support.waiting import pause, read_until
 
 LOOK_SECONDS = 0.5
 FORCE_AGAIN_SECONDS = 5.0
@@ -65,7 +66,7 @@ class Settler:
                 stuck = [f"{a.allocation_id} is {a.status}, waits for {a.waits and a.waits.for_}" for a in waiting]
                 return stuck + live
             await asyncio.gather(*(self._give_back(allocation) for allocation in waiting))
-            await asyncio.sleep(LOOK_SECONDS)  # between two rounds of reads and releases
+            await pause(LOOK_SECONDS)  # the pace of reads and releases
 
     async def _cancel_live(self, tenant: AsyncClient) -> list[str]:
         """Cancel what the tenant holds; a sentence for each, or for not knowing."""
@@ -100,13 +101,13 @@ def _ended(allocation: Allocation) -> bool:
 
 async def catch_up(database_url: str, subscriber: Subscriber, seconds: float = 20.0) -> str | None:
     """Wait until every event has a version and the subscriber has seen the last; a sentence if that does not come."""
-    until = time.monotonic() + seconds
-    while True:
+
+    async def behind() -> str | None:
         with psycopg.connect(database_url) as connection:
             row = connection.execute("select version, (select count(*) from outbox) from log_head").fetchone()
         head, waiting = row or (0, 0)
         if not waiting and subscriber.cursor >= head:
             return None
-        if time.monotonic() > until:
-            return f"{waiting} events wait for a version, the log ends at {head}, the subscriber at {subscriber.cursor}"
-        await asyncio.sleep(0.2)  # between two reads of the log's head and the cursor
+        return f"{waiting} events wait for a version, the log ends at {head}, the subscriber at {subscriber.cursor}"
+
+    return await read_until(behind, lambda sentence: sentence is None, seconds)

@@ -13,10 +13,12 @@ from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tests.campaign.history import Delivery, History
+from tests.support.waiting import pause
 
 STREAM = "BERTH_LOG"
 LOST = (NatsError, OSError, TimeoutError)
 BATCH_MAX = 200
+CONNECT_PACE_SECONDS = 0.2
 OVERLAP = 10
 """After a lost connection so many messages are read again on purpose: a consumer must be able to absorb them."""
 
@@ -34,7 +36,7 @@ class Subscriber:
         while True:
             with suppress(*LOST):
                 await self._session()
-            await asyncio.sleep(0.2)  # between two attempts to connect
+            await pause(CONNECT_PACE_SECONDS)
 
     async def _session(self) -> None:
         async def quiet(_: Exception) -> None:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.campaign.beside import WatcherEnded, beside, to_thread_whole
+from tests.support.waiting import let_others_run
 
 SECONDS_MAX = 10.0
 
@@ -41,7 +42,7 @@ def test_what_the_block_raises_comes_out_and_what_it_does_is_done() -> None:
     async def play(error: Exception | None) -> list[str]:
         done = []
         async with beside(watcher=for_ever):
-            await asyncio.sleep(0)
+            await let_others_run()
             done.append("the block")
             if error is not None:
                 raise error
@@ -65,7 +66,8 @@ def test_a_thread_is_over_when_its_watcher_is_cancelled() -> None:
         working = asyncio.create_task(to_thread_whole(work))
         await asyncio.to_thread(begun.wait, SECONDS_MAX)
         working.cancel()
-        await asyncio.sleep(0)
+        await asyncio.wait([working], timeout=0.1)
+        assert not working.done()
         may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await working

@@ -10,11 +10,11 @@ import pytest
 
 from berth.client import AsyncClient, Client, Event, Invalid, LogTruncated, SubscriptionsFull, Unauthenticated
 from tests.api.calling import Caller, new_tenant
-from tests.api.processes import wait_for
 from tests.log.listening import Listener
 from tests.log.streaming import leave
 from tests.support.listeners import listener
 from tests.support.log_versions import version
+from tests.support.waiting import async_wait_for, wait_for
 
 __all__ = ["listener"]
 
@@ -73,8 +73,9 @@ def test_finished_events_are_acknowledged_while_no_event_arrives(listener: Liste
                 told.append(await anext(listening))
                 told.append(await anext(listening))
                 waiting = asyncio.ensure_future(anext(listening))
-                while listener.position(tenant, "quiet") != told[1].version:
-                    await asyncio.sleep(0.02)
+                await async_wait_for(
+                    lambda: listener.position(tenant, "quiet") == told[1].version, "the position to be kept"
+                )
                 await asyncio.to_thread(_end, listener, tenant)
                 told.append(await waiting)
         return told

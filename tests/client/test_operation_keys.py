@@ -26,6 +26,7 @@ from berth.client.requests.operation_keys import (
     encoded_client_id,
     parse_key,
 )
+from tests.support.waiting import let_others_run
 
 numbers = st.integers(0, 10**NUMBER_DIGITS_MAX - 1)
 nonces = st.text("0123456789abcdef", min_size=16, max_size=16)
@@ -81,7 +82,7 @@ def test_threads_and_tasks_draw_each_number_once() -> None:
 
     async def tasks() -> list[int]:
         async def one() -> int:
-            await asyncio.sleep(0)
+            await let_others_run()
             return keys.draw().sequence
 
         return await asyncio.gather(*(one() for _ in range(500)))

@@ -15,6 +15,7 @@ from berth.client import AsyncClient, Client, Unavailable
 from berth.client.calls.call import Call
 from berth.client.requests.conversation import Done, Join, Send, converse, draw_key, step_after
 from berth.client.requests.exchange import Exchange
+from tests.support.waiting import async_wait_for, wait_for
 
 WRITES = 20
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
@@ -27,6 +28,7 @@ class Server:
     def __init__(self) -> None:
         self.time_questions = 0
         self.writes = 0
+        self.joined = 0
         self._lock = threading.Lock()
 
     def handle(self, request: httpx.Request) -> httpx.Response:
@@ -39,8 +41,20 @@ class Server:
 
     async def handle_async(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/ok":
-            await asyncio.sleep(0.05)  # every call has started when the first answer arrives
+            await async_wait_for(lambda: self.joined == WRITES, "every call to start", 10)
         return self.handle(request)
+
+    def count_joined(self, exchange: Exchange) -> None:
+        """Count in `joined` the calls that have asked for the open question."""
+        join = exchange.join_time_question
+
+        def counted() -> tuple[Future[bool], bool]:
+            found = join()
+            with self._lock:
+                self.joined += 1
+            return found
+
+        exchange.join_time_question = counted  # type: ignore[method-assign]
 
 
 def test_calls_of_an_asynchronous_client_share_one_question() -> None:
@@ -48,6 +62,7 @@ def test_calls_of_an_asynchronous_client_share_one_question() -> None:
 
     async def write_at_once() -> None:
         async with AsyncClient("http://berth.invalid", "k", client_id="c") as client:
+            server.count_joined(client.exchange)
             client._http = httpx.AsyncClient(
                 base_url="http://berth.invalid", transport=httpx.MockTransport(server.handle_async)
             )
@@ -63,10 +78,11 @@ def test_threads_that_use_one_client_share_one_question() -> None:
 
     def handle(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/ok":
-            threading.Event().wait(0.2)
+            wait_for(lambda: server.joined == WRITES, "every call to start", 10)
         return server.handle(request)
 
     with Client("http://berth.invalid", "k", client_id="c") as client, ThreadPoolExecutor(WRITES) as threads:
+        server.count_joined(client.exchange)
         client._http = httpx.Client(base_url="http://berth.invalid", transport=httpx.MockTransport(handle))
 
         def write() -> None:

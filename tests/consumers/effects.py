@@ -11,6 +11,7 @@ import psycopg
 from berth.client.consumer import Consumer, Source
 from berth.client.consumer_positions import Connection, create_positions_table
 from berth.client.feed.events import Event
+from tests.support.waiting import async_wait_for
 
 WAIT_SECONDS_MAX = 60.0
 
@@ -70,8 +71,7 @@ async def run_until(consumer: Consumer, done: Callable[[], bool]) -> None:
     stop = asyncio.Event()
 
     async def watch() -> None:
-        while not done():
-            await asyncio.sleep(0.005)
+        await async_wait_for(done, "the consumer to be done")
         stop.set()
 
     watching = asyncio.create_task(watch())

@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.consumers.effects import WAIT_SECONDS_MAX, position
+from tests.consumers.effects import position
 from tests.support.log_sources import Telling, telling
+from tests.support.waiting import async_wait_for
 
 __all__ = ["telling"]
 
@@ -48,11 +49,13 @@ def test_the_example_of_the_page(telling: Telling, monkeypatch: pytest.MonkeyPat
         async def run(begin: Any, until: int = until) -> None:
             stop = asyncio.Event()
             going = asyncio.create_task(begin(stop))
-            async with asyncio.timeout(WAIT_SECONDS_MAX):
-                while not going.done() and not await asyncio.to_thread(_is_there, telling, until):
-                    await asyncio.sleep(0.02)
-                stop.set()
-                await going
+
+            async def over() -> bool:
+                return going.done() or await asyncio.to_thread(_is_there, telling, until)
+
+            await async_wait_for(over, "the consumer to have read everything")
+            stop.set()
+            await going
 
         asyncio.run(run(example[start]))
     rows = telling.database.execute("select allocation_id::text, until - since from active order by 1").fetchall()

@@ -17,6 +17,7 @@ from tests.consumers.effects import consumer_of, effects, position, run_until
 from tests.log.streaming import leave
 from tests.proxy import Mode, Proxies
 from tests.support.log_sources import Telling, telling
+from tests.support.waiting import async_wait_for
 
 __all__ = ["telling"]
 
@@ -51,8 +52,10 @@ def test_a_connection_that_is_cut_again_and_again_loses_nothing(telling: Telling
             consumer = consumer_of(telling.url, "cut", source, batch_max=100)
             done = asyncio.create_task(run_until(consumer, lambda: position(telling.database, "cut") == until))
             for reached in (1, 500, 1_500):
-                while len(effects(telling.database, "cut")) < reached:
-                    await asyncio.sleep(0.01)
+                await async_wait_for(
+                    lambda reached=reached: len(effects(telling.database, "cut")) >= reached,  # type: ignore[misc]
+                    f"{reached} effects",
+                )
                 proxy.set_mode(Mode.RESET)
                 proxy.set_mode(Mode.PASS)
             await done
@@ -82,8 +85,7 @@ def test_a_stream_made_anew_gives_nothing_twice(telling: Telling) -> None:
             until = 0
             consumer = consumer_of(telling.url, "rebuilt", source)
             going = asyncio.create_task(run_until(consumer, lambda: 0 < until == position(telling.database, "rebuilt")))
-            while consumer.position is None:
-                await asyncio.sleep(0.01)
+            await async_wait_for(lambda: consumer.position is not None, "the consumer to begin")
             await delete()
             until = leave_more()
             await going
@@ -154,8 +156,11 @@ def test_behind_what_is_kept_is_a_named_end(telling: Telling) -> None:
     async def purge() -> None:
         connection = await nats.connect(telling.nats_url)
         stream = connection.jetstream()
-        while (await stream.stream_info("BERTH_LOG")).state.last_seq < first:
-            await asyncio.sleep(0.01)
+
+        async def published() -> bool:
+            return (await stream.stream_info("BERTH_LOG")).state.last_seq >= first
+
+        await async_wait_for(published, f"NATS to have version {first}")
         await stream.purge_stream("BERTH_LOG", seq=first)
         await connection.close()
 

@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook
 from berth.client.calls.keyvalue import write_key
 from tests.crashes.plays import new_key
 from tests.crashes.stage import Stage
-from tests.support.whole_stack import eventually
+from tests.support.waiting import wait_for
 from tests.webhooks.receivers import receiving
 
 MESSAGES = 4
@@ -36,7 +36,7 @@ def messages_to_a_webhook(stage: Stage) -> Iterator[None]:
             states = stage.execute("select state from webhook_deliveries where webhook_id = %s", made.id)
             return states == [("succeeded",)] * MESSAGES
 
-        eventually(come, "every message is delivered")
+        wait_for(come, "every message is delivered")
         assert {message.document["version"] for message in receiver.received} == told
         assert made.secret is not None
         for message in receiver.received:

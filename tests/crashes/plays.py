@@ -14,7 +14,8 @@ from psycopg.types.json import Jsonb
 from berth.client import SkuUnavailable, TenantInUse, Unauthenticated
 from berth.client.models import CreatedAllocation
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT, Stage
-from tests.support.whole_stack import Tenant, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant
 
 SHORT_LIFE_SECONDS = 20
 
@@ -117,10 +118,10 @@ def an_event_nobody_can_read(stage: Stage) -> Iterator[None]:
            values ('task.finished', uuidv7(), 'tasks/unreadable', '{}') returning event_id"""
     )
     standing = "select id, state, retry_asked_at is null from dead_letters where event_id = %s"
-    eventually(lambda: len(stage.execute(standing, event_id)) == 1, "the event is buried")
+    wait_for(lambda: len(stage.execute(standing, event_id)) == 1, "the event is buried")
     ((letter, _, _),) = stage.execute(standing, event_id)
     stage.admin.retry_dead_letter(uuid.UUID(str(letter)), idempotency_key=new_key())
-    eventually(lambda: stage.execute(standing, event_id) == [(letter, "dead", True)], "the retry is settled")
+    wait_for(lambda: stage.execute(standing, event_id) == [(letter, "dead", True)], "the retry is settled")
     stage.admin.discard_dead_letter(uuid.UUID(str(letter)), reason="crash test", idempotency_key=new_key())
 
 
@@ -177,7 +178,7 @@ def a_workflow_that_vanished(stage: Stage) -> Iterator[None]:
     yield
     stage.terminate_workflow(workflow_id)
     taken_over = "select count(*) from node_tasks where allocation_id = %s and notify like 'releasing-overdue-%%'"
-    eventually(lambda: stage.execute(taken_over, made.allocation_id) != [(0,)], "another workflow takes over")
+    wait_for(lambda: stage.execute(taken_over, made.allocation_id) != [(0,)], "another workflow takes over")
     stage.start(FIRST_AGENT)
     tenant.wait(made, "released")
 
@@ -190,7 +191,7 @@ def a_task_that_nobody_ended(stage: Stage) -> Iterator[None]:
     stage.terminate_workflow(workflow_id)
     stage.execute("update node_tasks set expires_at = expires_at - interval '1 day' where id = %s", task_id)
     ended = "select state from node_tasks where id = %s"
-    eventually(lambda: stage.execute(ended, task_id) == [("expired",)], "the task is ended")
+    wait_for(lambda: stage.execute(ended, task_id) == [("expired",)], "the task is ended")
     stage.start(FIRST_AGENT)
     tenant.wait(made, "released")
 
@@ -202,7 +203,7 @@ def waiting_for_its_node(stage: Stage, tenant: Tenant) -> tuple[CreatedAllocatio
     stage.kill(FIRST_AGENT)
     release(tenant, made)
     issued = "select id, notify from node_tasks where allocation_id = %s and type = 'slice.vm_release'"
-    eventually(lambda: stage.execute(issued, made.allocation_id) != [], "the release's task is issued")
+    wait_for(lambda: stage.execute(issued, made.allocation_id) != [], "the release's task is issued")
     ((task_id, notify),) = stage.execute(issued, made.allocation_id)
     return made, task_id, str(notify)
 
@@ -218,14 +219,14 @@ def an_orphan(stage: Stage) -> Iterator[None]:
     node_id = stage.admin.get_node(stage.node(FIRST_AGENT).name).id
     yield
     stage.start(FIRST_AGENT)
-    eventually(lambda: len(list(stage.admin.iterate_orphans(node_id))) == 1, "the orphan is found")
+    wait_for(lambda: len(list(stage.admin.iterate_orphans(node_id))) == 1, "the orphan is found")
     (orphan,) = stage.admin.iterate_orphans(node_id)
     assert orphan.allocation_id == made.allocation_id
     stage.admin.destroy_orphan(node_id, orphan.id, reason="crash test", idempotency_key=new_key())
-    eventually(lambda: list(stage.admin.iterate_orphans(node_id)) == [], "the orphan is destroyed")
+    wait_for(lambda: list(stage.admin.iterate_orphans(node_id)) == [], "the orphan is destroyed")
     found = "select count(*) from log where event_type = 'node.orphan_found' and subject = %s and payload @> %s"
     told = Jsonb({"allocation_id": str(made.allocation_id)})
-    eventually(lambda: stage.execute(found, f"nodes/{node_id}", told) == [(1,)], "one event exists")
+    wait_for(lambda: stage.execute(found, f"nodes/{node_id}", told) == [(1,)], "one event exists")
 
 
 def a_node_falls_silent(stage: Stage) -> Iterator[None]:
@@ -234,9 +235,9 @@ def a_node_falls_silent(stage: Stage) -> Iterator[None]:
     stage.kill(FIRST_AGENT)
     yield
     stage.execute("update nodes set last_seen_at = last_seen_at - interval '1 day' where name = %s", node)
-    eventually(lambda: not stage.admin.get_node(node).online, "the node is offline")
+    wait_for(lambda: not stage.admin.get_node(node).online, "the node is offline")
     stage.start(FIRST_AGENT)
-    eventually(lambda: stage.admin.get_node(node).online, "the node is online again")
+    wait_for(lambda: stage.admin.get_node(node).online, "the node is online again")
     tenant = stage.tenant()
     made = create(stage, tenant)
     tenant.wait(made, "active")
@@ -267,7 +268,7 @@ def a_renewal(stage: Stage) -> Iterator[None]:
     stage.forget_identity(SECOND_AGENT)
     yield
     stage.come_online(SECOND_AGENT)
-    eventually(lambda: stage.certificate_seconds(SECOND_AGENT) > SHORT_LIFE_SECONDS, "the certificate is renewed")
+    wait_for(lambda: stage.certificate_seconds(SECOND_AGENT) > SHORT_LIFE_SECONDS, "the certificate is renewed")
     stage.kill("api")
     stage.start("api")
 

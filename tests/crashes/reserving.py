@@ -11,7 +11,8 @@ from berth.client import ReservationRetired
 from berth.client.reservation_models import Reservation
 from tests.crashes.plays import new_key
 from tests.crashes.stage import FIRST_AGENT, Stage
-from tests.support.whole_stack import Tenant, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant
 
 HOLDER = "crash test"
 
@@ -48,7 +49,7 @@ def ends_by_themselves(stage: Stage) -> Iterator[None]:
     require_story(stage, confirmed.reservation_id, "held", "confirmed", "released")
     ids = [held.reservation_id, confirmed.reservation_id]
     stage.execute("update reservations set retire_after = clock_timestamp() where id = any(%s)", ids)
-    eventually(lambda: stage.execute("select id from reservations where id = any(%s)", ids) == [], "they are forgotten")
+    wait_for(lambda: stage.execute("select id from reservations where id = any(%s)", ids) == [], "they are forgotten")
     for reservation_id in ids:
         with pytest.raises(ReservationRetired):
             tenant.client.get_reservation(reservation_id)
@@ -72,11 +73,11 @@ def hold(stage: Stage, tenant: Tenant, ttl_seconds: int = 300) -> Reservation:
 def require_state(stage: Stage, made: Reservation, state: str) -> None:
     """It reaches that state without a request."""
     found = "select state from reservations where id = %s"
-    eventually(lambda: stage.execute(found, made.reservation_id) == [(state,)], f"the reservation is {state}")
+    wait_for(lambda: stage.execute(found, made.reservation_id) == [(state,)], f"the reservation is {state}")
 
 
 def require_story(stage: Stage, reservation_id: UUID, *steps: str) -> None:
     """Exactly these events are in the log, in this order."""
     told = "select event_type from log where subject = %s order by version"
     wanted = [(f"reservation.{step}",) for step in steps]
-    eventually(lambda: stage.execute(told, f"reservations/{reservation_id}") == wanted, "its events are in the log")
+    wait_for(lambda: stage.execute(told, f"reservations/{reservation_id}") == wanted, "its events are in the log")

@@ -21,7 +21,8 @@ from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
 from berth.local.stack import Stack, StackOptions
 from berth.local.state import write_whole
-from tests.support.whole_stack import NODE_API, WAIT_SECONDS, Tenant, Whole, eventually
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
+from tests.support.whole_stack import NODE_API, Tenant, Whole
 from tests.testbuild.killing import REACHED
 
 AGENTS = 2
@@ -79,7 +80,7 @@ class Stage(Whole):
     def tenant(self) -> Tenant:
         """A new tenant whose client does not lose patience while a process comes back."""
         tenant = super().tenant()
-        tenant.client.exchange.retry_seconds = self.admin.exchange.retry_seconds = WAIT_SECONDS
+        tenant.client.exchange.retry_seconds = self.admin.exchange.retry_seconds = WAIT_SECONDS_MAX
         return tenant
 
     def child(self, name: str) -> ChildProcess:
@@ -121,7 +122,7 @@ class Stage(Whole):
         child = self.child(name)
         assert child.process is not None
         try:
-            status = child.process.wait(WAIT_SECONDS)
+            status = child.process.wait(WAIT_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{name} never reached {crash_at}") from None
         assert status == -signal.SIGKILL, f"{name} {child.how_it_ended()}"
@@ -179,9 +180,7 @@ class Stage(Whole):
             self.start(agent)
         query = "select last_seen_at > enrolled_at and enrolled_at > %s from nodes where name = %s"
         heard = [(True,)]
-        eventually(
-            lambda: self.execute(query, self.forgotten_at, self.node(agent).name) == heard, "the node is heard of"
-        )
+        wait_for(lambda: self.execute(query, self.forgotten_at, self.node(agent).name) == heard, "the node is heard of")
 
     def certificate_seconds(self, agent: str) -> float:
         """How long the longest-lived certificate of the agent's node counts from now on."""
@@ -191,8 +190,8 @@ class Stage(Whole):
 
     def require_all_well(self) -> None:
         """Every promise is kept, everything has come to its end, and nothing is left on any node."""
-        eventually(lambda: self.waiting_events() == 0, "every event has its place in the log")
-        eventually(self._fleet_is_free, "the fleet is free again")
+        wait_for(lambda: self.waiting_events() == 0, "every event has its place in the log")
+        wait_for(self._fleet_is_free, "the fleet is free again")
         assert self._unfinished() == []
         assert self.violations() == []
         verdict = check_stream(self.stack.endpoints.database_url, self.stack.endpoints.nats_url)

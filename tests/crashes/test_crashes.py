@@ -15,9 +15,9 @@ import pytest
 from berth.local.stack import Stack
 from tests.crashes.scenarios import SCENARIOS, Scenario
 from tests.crashes.stage import Stage, options
-from tests.support.whole_stack import WAIT_SECONDS
+from tests.support.waiting import WAIT_SECONDS_MAX
 
-ACTED_SECONDS_MAX = 2 * WAIT_SECONDS
+ACTED_SECONDS_MAX = 2 * WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import psycopg
 
 from tests.crashes.stage import LOG_VERSIONS_MIN, Stage
 from tests.log.retention.partitions import append, cut_log, first
-from tests.support.whole_stack import eventually
+from tests.support.waiting import wait_for
 
 PARTITION = 100
 
@@ -21,8 +21,8 @@ def the_log_is_truncated(stage: Stage) -> Iterator[None]:
         stage.admin.put_retention_policy("crash-test", prevent_truncate=begin)
         end = append(database, LOG_VERSIONS_MIN + 2 * PARTITION)
         held = begin // PARTITION * PARTITION
-        eventually(lambda: first(database) == max(1, held), "everything before the policy is dropped")
+        wait_for(lambda: first(database) == max(1, held), "everything before the policy is dropped")
         yield
         stage.admin.delete_retention_policy("crash-test")
         least = (end - LOG_VERSIONS_MIN) // PARTITION * PARTITION
-        eventually(lambda: first(database) >= least, "what it held is dropped too")
+        wait_for(lambda: first(database) >= least, "what it held is dropped too")

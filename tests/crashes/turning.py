@@ -11,7 +11,8 @@ from berth.client.reservation_models import Reservation
 from tests.crashes.plays import create, new_key, release
 from tests.crashes.reserving import HOLDER, require_state, require_story
 from tests.crashes.stage import FIRST_AGENT, Stage
-from tests.support.whole_stack import Tenant, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant
 
 
 def a_reservation_used(stage: Stage) -> Iterator[None]:
@@ -40,7 +41,7 @@ def begins_and_ends_by_itself(stage: Stage) -> Iterator[None]:
     stage.execute(sooner, 60, made.allocation_id)
     subject = f"allocations/{made.allocation_id}"
     warned = "select count(*) from log where event_type = 'reservation.ending' and subject = %s"
-    eventually(lambda: stage.execute(warned, subject) == [(1,)], "its tenant is warned")
+    wait_for(lambda: stage.execute(warned, subject) == [(1,)], "its tenant is warned")
     stage.execute(sooner, 0, made.allocation_id)
     tenant.wait(made, "released")
     assert stage.execute(warned, subject) == [(1,)]

@@ -11,7 +11,6 @@ from psycopg.types.json import Jsonb
 from starlette.testclient import TestClient
 
 from tests.api.calling import new_tenant, problem
-from tests.api.processes import wait_for
 from tests.keyvalue.committing import (
     Keys,
     b64,
@@ -24,6 +23,7 @@ from tests.keyvalue.committing import (
     unchanged_range,
 )
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
 from worker.sweepers.retention import sweep_deleted_keys
 
 

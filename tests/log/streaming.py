@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import psycopg
+from httpx_sse import EventSource
 
 from tests.api.calling import Caller
 
@@ -84,3 +85,16 @@ def leave(database: psycopg.Connection[Any], tenant: Caller | None, number: int 
         "select %s, uuidv7(), %s, 'things/' || n, jsonb_build_object('n', n, 'text', E'ä\\n:\"x') from generate_series(1, %s) n",
         (kind, None if tenant is None else tenant.tenant_id, number),
     )
+
+
+def call_after_keepalives(source: EventSource, calls: list[Callable[[], object]]) -> None:
+    """Make the next of `calls` whenever a keepalive has come."""
+    texts = source.response.iter_text
+
+    def watched(chunk_size: int | None = None) -> Iterator[str]:
+        for text in texts(chunk_size):
+            if text.startswith(":") and calls:
+                calls.pop()()
+            yield text
+
+    source.response.iter_text = watched  # type: ignore[method-assign]

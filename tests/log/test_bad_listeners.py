@@ -12,7 +12,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.api.calling import Caller, new_tenant, problem
-from tests.api.processes import wait_for
 from tests.log.listening import Listener
 from tests.log.notified import (
     as_browser,
@@ -25,6 +24,7 @@ from tests.log.notified import (
 )
 from tests.log.streaming import leave
 from tests.support.log_versions import version
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.api.processes import wait_for
 from tests.log.browsing import page
 from tests.log.listening import SETTINGS, Listener
 from tests.log.notified import (
@@ -34,6 +33,7 @@ from tests.log.notified import (
 )
 from tests.log.streaming import leave
 from tests.support.log_versions import version
+from tests.support.waiting import wait_for
 
 NODE_LISTENER = """
 const socket = new WebSocket(process.argv[1], ["berth.notifications.v1", "berth.bearer." + process.argv[2]]);

@@ -6,11 +6,10 @@ import contextlib
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import httpx
@@ -20,11 +19,12 @@ from httpx_sse import connect_sse
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.log.browsing import page
-from tests.log.streaming import Told, events_of, leave, parsed, refused, subscribed
+from tests.log.streaming import Told, call_after_keepalives, events_of, leave, parsed, refused, subscribed
 from tests.support.log_versions import version
+from tests.support.waiting import wait_for
 
 NODE_READER = """
 const source = new EventSource(process.argv[1]);
@@ -206,12 +206,14 @@ def test_httpx_sse_dispatches_no_empty_event(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     sent = {"authorization": f"Bearer {tenant.key}"}
     with connect_sse(tenant.http, "GET", "/v1/subscribe", headers=sent, timeout=30) as source:
+        leaving: list[Callable[[], object]] = []
+        call_after_keepalives(source, leaving)
         events = source.iter_sse()
         found = []
         for _ in range(2):
-            sleep(2.5)  # at least one keepalive comes before the event
-            leave(feed.database, tenant, 1)
+            leaving.append(lambda: leave(feed.database, tenant, 1))
             found.append(next(events))
+    assert leaving == [], "a keepalive came before each event"
     assert [event.json()["version"] for event in found] == [int(event.id) for event in found]
     assert [event.retry for event in found] == [1000, None]
 

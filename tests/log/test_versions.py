@@ -7,9 +7,9 @@ import threading
 import psycopg
 
 from tests.api.calling import Caller, at_once, new_tenant, problem
-from tests.api.processes import wait_for
 from tests.support.log_versions import registered, version
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
 
 
 def version_of(api: PublicApi, subject: str) -> int | None:

@@ -39,6 +39,7 @@ from tests.model.log import read_log, sequence
 from tests.model.replaying import Replay, replay
 from tests.model.tables import beginning, differences, read_tables
 from tests.reservations.holding import confirm_alone, hold_alone
+from tests.support.waiting import wait_past
 
 Step = tuple[str, int, int, int]
 """A verb and three numbers that choose among what there is."""
@@ -47,7 +48,6 @@ Story = Sequence[Sequence[Step]]
 SEATS = ("seat-1", "seat-2")
 HOLDERS = ("h1", "h2")
 TENANT = Actor(ActorKind.TENANT, "tenant-key")
-WAIT_SECONDS_MAX = 5.0
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Run:
             return [held]
         id_ = self.reservations[-1]
         until = await asyncio.to_thread(self._deadline_of, id_)
-        await self._wait_until(until - timedelta(milliseconds=1))
+        await wait_past(until - timedelta(milliseconds=1))
         rival = Wish("hold", "h2", "", (name,), None, None, 60.0)
         verbs = [Wish("confirm", "h1", id_), rival, Wish("cancel", "h1", id_)][: 2 + which % 2]
         sweep = asyncio.create_task(expire_reservation(self.context, uuid.UUID(id_)))
@@ -176,7 +176,7 @@ class Run:
             return [held]
         id_ = self.reservations[-1]
         confirmed = await self._ask(Wish("confirm", "h1", id_))
-        await self._wait_until(ends_at - timedelta(milliseconds=1))
+        await wait_past(ends_at - timedelta(milliseconds=1))
         sweep = asyncio.create_task(end_window(self.context, uuid.UUID(id_)))
         wishes = [Wish("hold", "h2", "", (name,), None, None, 60.0), Wish("cancel", "h1", id_)][: 1 + which % 2]
         told = await asyncio.gather(*map(self._ask, wishes))
@@ -190,11 +190,6 @@ class Run:
             assert row is not None
             until: datetime = row[0]
             return until
-
-    async def _wait_until(self, instant: datetime) -> None:
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while datetime.now(instant.tzinfo) < instant:
-                await asyncio.sleep(0.001)
 
     async def _other(self, verb: str, which: int, two: int) -> None:
         known = self.reservations
@@ -255,7 +250,7 @@ class Run:
 
         deadline = await asyncio.to_thread(next_one)
         if deadline is not None:
-            await self._wait_until(deadline + timedelta(milliseconds=1))
+            await wait_past(deadline + timedelta(milliseconds=1))
 
     def _create(self, which: int) -> None:
         made = None

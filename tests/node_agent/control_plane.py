@@ -40,6 +40,7 @@ from node_agent.protocol import (
     sign_task,
 )
 from tests.node_agent.authority import Authority
+from tests.support.waiting import async_wait_for
 
 KEY_ID = "key-1"
 
@@ -165,9 +166,8 @@ class ControlPlane:
     async def _listener(self, config: uvicorn.Config) -> AsyncIterator[None]:
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve())
-        while not server.started:
-            assert not serving.done(), "the scripted control plane cannot listen"
-            await asyncio.sleep(0.005)
+        await async_wait_for(lambda: server.started or serving.done(), "the listener")
+        assert not serving.done(), "the scripted control plane cannot listen"
         try:
             yield
         finally:

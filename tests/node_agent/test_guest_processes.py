@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
+from tests.support.waiting import async_wait_for
 
 DAEMON = "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!"
 
@@ -70,9 +70,7 @@ def test_a_shell_on_a_terminal_and_exit_codes_and_streams(play: Play) -> None:
             assert killed.exit_signal[0] == "KILL"
             longest = await login.create_process("echo $$; exec sleep 1000")
             pid = int(await longest.stdout.readline())
-        async with asyncio.timeout(60):
-            while start_ticks(pid) is not None:
-                await asyncio.sleep(0.01)
+        await async_wait_for(lambda: start_ticks(pid) is None, "the guest's process to end")
 
     play(scenario)
 
@@ -86,9 +84,7 @@ def test_a_guest_whose_directory_is_taken_away_ends_by_itself(play: Play) -> Non
         assert guest is not None
         agent.kill()
         shutil.rmtree(agent.state_dir)
-        async with asyncio.timeout(60):
-            while start_ticks(guest.pid) is not None:
-                await asyncio.sleep(0.01)
+        await async_wait_for(lambda: start_ticks(guest.pid) is None, "the guest to end")
 
     play(scenario)
 

@@ -13,6 +13,7 @@ from orchestrator.edge.gate import BODY_LENGTH_MAX, Gate
 from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import OperationConflict, OperationInProgress, OutcomeUnknown
+from tests.support.waiting import let_others_run
 
 ONE = Operation(uuid.uuid4(), "k", b"a" * 32, 86_400.0)
 DONE = Answer(201, '{"a": 1}', kept_seconds=86_400.0)
@@ -61,8 +62,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
 
 async def settled(*tasks: asyncio.Task[Answer]) -> None:
     """Let every task go on as far as it can."""
-    for _ in range(10 + len(tasks)):
-        await asyncio.sleep(0)
+    await let_others_run(10 + len(tasks))
 
 
 @pytest.mark.parametrize("status", [201, 409])

@@ -24,6 +24,8 @@ from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import NotFound, Problem, SlotOverflow
 from tests.placement.fleet import Fleet, create_all, create_of
+from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import wait_for
 
 TENANT = uuid.uuid4()
 COUNTED = """
@@ -212,9 +214,7 @@ def test_room_that_was_found_stays_until_the_commit(database_url: str) -> None:
             first = asyncio.create_task(register(context, "a", go_on))
             await looked.wait()
             second = asyncio.create_task(register(context, "b", at_once))
-            waiting = "select count(*) from pg_stat_activity where wait_event = 'advisory'"
-            while rows(database_url, waiting) == [(0,)]:
-                await asyncio.sleep(0.01)
+            await until_waiting(database_url)
             go_on.set()
             await first
             with pytest.raises(Problem, match="1 resources are registered"):
@@ -255,8 +255,8 @@ def test_what_sessions_that_are_gone_have_counted_is_gathered(database_url: str)
     for _ in range(3):
         asyncio.run(write(16))
     stripes = "select count(*) from live_rows where kind = 'operations'"
-    while rows(database_url, "select count(*) from pg_stat_activity where application_name = 'test'") != [(0,)]:
-        pass
+    sessions = "select from pg_stat_activity where application_name = 'test'"
+    wait_for(lambda: not rows(database_url, sessions), "the sessions to end")
     assert rows(database_url, stripes)[0][0] > 1
     assert asyncio.run(gather()) > 1
     require_right_counts(database_url)

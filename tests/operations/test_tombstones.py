@@ -23,6 +23,8 @@ from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Invalid, NotFound, OperationConflict, OperationFenced, Problem
 from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, working
+from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import async_wait_for
 
 Scene = Callable[[Context, CatalogueCache], Awaitable[Any]]
 
@@ -145,14 +147,13 @@ def test_asking_waits_for_a_create_in_flight_and_tells_its_end(database_url: str
     """The create comes first: its transaction is held at the quota's lock while the question waits for its key."""
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant())
-    watcher = Fleet.watcher(database_url)
     fleet.connection.execute("begin; select from tenant_quotas for update")
 
     async def scene(context: Context, catalogue: CatalogueCache) -> tuple[Result, OperationOutcome]:
         creating = asyncio.create_task(create_all(context, catalogue, [create]))
-        await _waiting(watcher, 1)
+        await until_waiting(database_url, 1)
         asking = asyncio.create_task(ask_operation(context, question(create.operation)))
-        await _waiting(watcher, 2)
+        await until_waiting(database_url, 2)
         assert not asking.done()
         fleet.connection.execute("rollback")
         return (await creating)[0], await asking
@@ -175,10 +176,9 @@ def test_asking_waits_for_a_write_in_flight_that_comes_to_nothing(database_url: 
             raise NotFound("nothing here")
 
         writing = asyncio.create_task(run_once(context, own, effect, own.scope))
-        while not _held(watcher):
-            await asyncio.sleep(0.01)
+        await async_wait_for(lambda: _held(watcher), "the effect to begin")
         asking = asyncio.create_task(ask_operation(context, question(own)))
-        await _waiting(watcher, 1)
+        await until_waiting(database_url, 1)
         going.set()
         told, written = await asyncio.gather(asking, writing, return_exceptions=True)
         assert isinstance(told, OperationOutcome)
@@ -357,13 +357,6 @@ def test_refusals_are_kept_as_long_as_successes(database_url: str) -> None:
         ).fetchall()
     assert [key for key, _ in rows] == ["done", "fenced", "refused"]
     assert all(abs(kept - 5_000.0) < 5.0 for _, kept in rows), rows
-
-
-async def _waiting(watcher: psycopg.Connection[Any], sessions: int) -> None:
-    """Return when so many sessions wait for a lock."""
-    statement = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'test'"
-    while (row := watcher.execute(statement).fetchone()) is not None and row[0] < sessions:
-        await asyncio.sleep(0.01)
 
 
 def _held(watcher: psycopg.Connection[Any]) -> bool:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -23,17 +22,9 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from psycopg.rows import dict_row
 
 from berth.local.servers import free_port
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 STREAM = "BERTH_LOG"
-WAIT_SECONDS_MAX = 90.0
-
-
-def wait_for(holds: Callable[[], bool], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> None:
-    """Return when `holds`; fail naming `what` if that takes too long."""
-    deadline = time.monotonic() + seconds_max
-    while not holds():
-        assert time.monotonic() < deadline, f"still not after {seconds_max} s: {what}"
-        time.sleep(0.02)
 
 
 class RelayProcess:

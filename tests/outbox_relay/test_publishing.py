@@ -11,14 +11,8 @@ import psycopg
 
 from berth.local.servers import LocalNats
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import (
-    RelayProcess,
-    head_version,
-    leave_events,
-    require_stream_is_log,
-    stream_end,
-    wait_for,
-)
+from tests.outbox_relay.relays import RelayProcess, head_version, leave_events, require_stream_is_log, stream_end
+from tests.support.waiting import wait_for
 
 
 @contextmanager

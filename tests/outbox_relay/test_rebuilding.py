@@ -18,16 +18,9 @@ from outbox_relay.problems import RelayProblem
 from outbox_relay.rebuilding import NothingToDo, Order
 from tests.berth.commands import assert_one_sentence, berth, environment
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import (
-    STREAM,
-    head_version,
-    leave_events,
-    log_rows,
-    require_stream_is_log,
-    stream_end,
-    wait_for,
-)
+from tests.outbox_relay.relays import STREAM, head_version, leave_events, log_rows, require_stream_is_log, stream_end
 from tests.support.rebuilding import CONFIGURATION, ask, first_sequence, leave_log, run
+from tests.support.waiting import wait_for
 
 
 def test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough(

@@ -10,7 +10,8 @@ import pytest
 
 from berth.local.servers import LocalNats
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import head_version, leave_events, require_stream_is_log, stream_end, wait_for
+from tests.outbox_relay.relays import head_version, leave_events, require_stream_is_log, stream_end
+from tests.support.waiting import wait_for
 
 # Each event is a batch, and the position is saved at every opportunity.
 EAGER = {"BERTH_RELAY_PUBLISH_BATCH_MAX": "1", "BERTH_RELAY_OBSERVE_SECONDS": "0.00001"}

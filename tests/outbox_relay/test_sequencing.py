@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ from outbox_relay.metrics import Metrics
 from outbox_relay.sequencing import Sequencer
 from outbox_relay.settings import Settings
 from outbox_relay.state import RelayState
-from tests.outbox_relay.relays import head_version, leave_events, log_rows, outbox_is_empty, wait_for
+from tests.outbox_relay.relays import head_version, leave_events, log_rows, outbox_is_empty
+from tests.support.waiting import wait_for
 
 WRITERS = 10
 SUBJECTS = 40
@@ -65,7 +65,7 @@ class Writers:
                 hot = choose.random() < 0.5
                 event = self.count_up(connection, choose.randint(1, HOT_SUBJECTS if hot else SUBJECTS))
                 if choose.random() < 0.1:
-                    time.sleep(choose.random() * 0.02)
+                    self.enough.wait(choose.random() * 0.02)
                 if choose.random() < 0.1:
                     connection.rollback()
                     self.rollbacks += 1
@@ -81,8 +81,10 @@ class Writers:
             while not self.enough.is_set():
                 event = self.count_up(connection, subject)
                 before = len(self.committed)
-                while len(self.committed) < before + 250 and not self.enough.is_set():
-                    time.sleep(0.01)
+                wait_for(
+                    lambda before=before: len(self.committed) >= before + 250 or self.enough.is_set(),  # type: ignore[misc]
+                    "others to commit",
+                )
                 connection.commit()
                 with self.lock:
                     self.committed.add(event)
@@ -148,7 +150,7 @@ def test_every_committed_event_once_gapless_and_after_its_cause(
 
         def enough() -> bool:
             nonlocal kills
-            time.sleep(0.05)
+            writers.enough.wait(0.05)
             kills += terminate_one(database)
             long_ones = writers.long_transactions
             return len(writers.committed) >= COMMITS_MIN and kills >= KILLS_MIN and long_ones >= LONG_TRANSACTIONS_MIN

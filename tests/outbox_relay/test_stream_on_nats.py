@@ -22,8 +22,9 @@ from outbox_relay.rebuilding import Order
 from outbox_relay.settings import Settings
 from outbox_relay.stream import dangers_of, require_safe_configuration
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import STREAM, log_rows, require_stream_is_log, stream_end, wait_for
+from tests.outbox_relay.relays import STREAM, log_rows, require_stream_is_log, stream_end
 from tests.support.rebuilding import CONFIGURATION, ask, leave_log, run
+from tests.support.waiting import wait_for
 
 SETTINGS = Settings(database_url="postgresql://none", nats_url="nats://none")
 WRONG: list[tuple[str, Any]] = [

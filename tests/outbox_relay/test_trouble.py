@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,8 +35,8 @@ from tests.outbox_relay.relays import (
     require_stream_is_log,
     stream_end,
     stream_messages,
-    wait_for,
 )
+from tests.support.waiting import wait_for
 
 CONFIGURATION = wanted_configuration(Settings(database_url="postgresql://none", nats_url="nats://none"), 1)
 
@@ -291,7 +290,6 @@ def test_stream_that_vanishes_is_made_anew(
 
     async def delete(client: Client) -> None:
         await client.jetstream().delete_stream(STREAM)
-        await asyncio.sleep(0)
 
     asked(nats_url, delete)
     leave_events(database, [{"number": 6}])

@@ -10,8 +10,9 @@ from outbox_relay.problems import RelayProblem
 from outbox_relay.rebuilding import NothingToDo, Order
 from tests.log.retention.partitions import cut_log, first, forget_others, number_of, truncate
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import STREAM, require_stream_is_log, stream_end, wait_for
+from tests.outbox_relay.relays import STREAM, require_stream_is_log, stream_end
 from tests.support.rebuilding import ask, first_sequence, leave_log, run
+from tests.support.waiting import wait_for
 
 QUICK = {"BERTH_RELAY_OBSERVE_SECONDS": "0.05"}
 POSITION = "select version from consumer_positions where consumer = 'berth-relay'"

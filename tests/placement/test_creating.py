@@ -15,6 +15,7 @@ from orchestrator.placement.store.placing import Create
 from orchestrator.problems import OperationConflict
 from tests.placement.fleet import Fleet, create_all, create_of, fresh_fingerprint, with_image, working
 from tests.support.creating import body_of, run, word_of
+from tests.support.waiting import async_wait_for
 
 
 def test_a_create_leaves_claim_allocation_operation_timeline_and_event_together(database_url: str) -> None:
@@ -199,9 +200,8 @@ def test_a_node_that_is_only_busy_is_not_reported_full(database_url: str) -> Non
             await blocker.execute("select from nodes for no key update")
             creating = asyncio.create_task(create_all(context, catalogue, [create]))
             waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%place_allocations%'"
-            while fleet.one(waits) == 0:
-                assert not creating.done(), creating.result()
-                await asyncio.sleep(0.01)
+            await async_wait_for(lambda: fleet.one(waits) != 0 or creating.done(), "the create to wait for the node")
+            assert not creating.done()
             await blocker.rollback()
             await blocker.close()
             return (await creating)[0]

@@ -10,6 +10,8 @@ from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
 from tests.placement.cutting import CuttingProxy
 from tests.placement.fleet import Fleet, create_all, create_of, working
+from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import async_wait_for
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -18,8 +20,7 @@ def test_a_retry_with_the_same_key_resolves_it(database_url: str, when: str) -> 
     create = create_of(fleet.tenant(), gpus=4)
 
     async def committed() -> None:
-        while fleet.one("select count(*) from allocations") == 0:
-            await asyncio.sleep(0.01)
+        await async_wait_for(lambda: fleet.one("select count(*) from allocations") != 0, "the allocation")
 
     async def scene() -> Answer:
         async with CuttingProxy(database_url).running() as proxy, working(proxy.url) as (context, catalogue):
@@ -52,10 +53,9 @@ def test_a_session_that_the_server_ends_may_have_committed_or_not(database_url: 
             await catalogue.current()
             fleet.connection.execute("begin; select from tenant_quotas for update")
             creating = asyncio.create_task(create_all(context, catalogue, [create]))
-            while (row := watcher.execute(waiting).fetchone()) is None:
-                assert not creating.done(), creating.result()
-                await asyncio.sleep(0.01)
-            watcher.execute("select pg_terminate_backend(%s)", row)
+            await until_waiting(database_url)
+            (session,) = watcher.execute(waiting).fetchall()
+            watcher.execute("select pg_terminate_backend(%s)", session)
             with pytest.raises(OutcomeUnknown):
                 await creating
             fleet.connection.execute("rollback")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from orchestrator.tenants.principals import Actor, ActorKind
 from tests.allocations.driving import run_with
 from tests.allocations.seeding import REGION, SLICE_SKU, Seeded, connect, seed
 from tests.event_payloads import unpromised
+from tests.support.waiting import wait_for
 
 HOLDER = "holder"
 TENANT = Actor(ActorKind.TENANT, "tenant-key")
@@ -80,9 +80,7 @@ def violations(url: str) -> list[tuple[str, list[Any]]]:
 def deadlocks(url: str) -> int:
     """How many deadlocks PostgreSQL has broken in this database so far. A session reports its own when it ends."""
     with connect(url) as connection:
-        deadline = time.monotonic() + 30
-        while connection.execute(_OF_POOLS).fetchone() is not None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(lambda: connection.execute(_OF_POOLS).fetchone() is None, "the sessions of the pools to end")
         row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None
     return int(row[0])

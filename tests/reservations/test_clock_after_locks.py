@@ -17,6 +17,7 @@ from tests.allocations.driving import rows_of
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
 from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import WAIT_SECONDS_MAX, read_until
 from tests.support.window_creates import create, status_of
 
 T = TypeVar("T")
@@ -29,15 +30,16 @@ async def after_a_lock(desk: Desk, lock: str, work: Awaitable[T], until: datetim
         await rival.execute(lock.encode())
         waiting = asyncio.ensure_future(work)
         await until_waiting(desk.url)
-        while True:
+
+        async def clock() -> datetime:
             row = await (await rival.execute("select clock_timestamp()")).fetchone()
             assert row is not None
             now: datetime = row[0]
-            if until is None or now > until:
-                break
-            await asyncio.sleep(0.05)
+            return now
+
+        released = await read_until(clock, lambda now: until is None or now > until, WAIT_SECONDS_MAX)
         await rival.rollback()
-        return await waiting, now
+        return await waiting, released
 
 
 NODES = "select from nodes order by id for update"

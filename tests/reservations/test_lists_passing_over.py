@@ -112,7 +112,7 @@ def test_near_a_bound_a_list_has_no_room_of_its_own_while_it_waits_for_a_key(dat
             trying = asyncio.create_task(hold_all(desk, asked))
             while not trying.done():
                 assert rows_of(database_url, waiting_with_room) == []
-                await asyncio.sleep(0.01)
+                await asyncio.wait([trying], timeout=0.01)
             results = await trying
             assert [code_of(result) for result in results] == ["deferred", "deferred"]
             assert await told_now(results[0]) == "201"

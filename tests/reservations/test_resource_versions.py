@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +13,8 @@ from orchestrator.reservations.store.resources import Resource
 from tests.allocations.driving import provision
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, soon, until
+from tests.reservations.turning_over.desk import consumed, soon
+from tests.support.waiting import async_wait_for, wait_past
 from worker.sweepers.reservations import sweep_windows_over
 
 
@@ -39,11 +39,11 @@ class Watcher:
             self._seen[name] = now
 
     async def until(self, name: str, state: str) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                await self.look()
-                if self.states[name][-1] == state:
-                    return
+        async def reached() -> bool:
+            await self.look()
+            return self.states[name][-1] == state
+
+        await async_wait_for(reached, f"{name} to be {state}")
 
 
 def test_every_transition_is_seen_in_the_version(database_url: str) -> None:
@@ -103,7 +103,7 @@ def test_a_window_that_passes_while_its_units_are_waited_for_is_seen_in_the_vers
         for one in (first, second):
             await desk.confirm(one)
         await provision(desk.context, desk.url, await consumed(desk, first, sku=SLICE_SKU))
-        await until(change)
+        await wait_past(change)
         watcher = Watcher(desk, desk.slot(1), desk.slot(2))
         waiting = await consumed(desk, second, sku=SLICE_SKU)
         await watcher.until(desk.slot(2), "available")

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from migrations.functions import FunctionProblem, apply_functions, digest_of, generation, read_functions
 from migrations.functions.files import FOLDER, GENERATIONS
+from tests.support.waiting import wait_for
 
 DEFINITIONS = """
 select proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace order by proname
@@ -219,8 +220,7 @@ def test_no_call_fails_while_the_loader_upgrades(database_url: str, folder: Path
         (folder / "database" / "serving.sql").unlink()
         next_generation(folder)
         upgrade(database_url, folder)
-        while len(results) < 100 and not failures:
-            stop.wait(0.01)
+        wait_for(lambda: len(results) >= 100 or failures, "100 calls")
     finally:
         stop.set()
         process.join()

@@ -29,8 +29,9 @@ from berth.local.servers import LocalPostgres
 from migrations.functions import apply_functions, digest_of, generation, read_functions
 from migrations.functions.files import FOLDER, GENERATIONS
 from tests.api.calling import Caller, Place, fresh, insert_admin_key, new_place, new_tenant, one_gpu
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
+from tests.support.waiting import wait_for
 
 ARCHIVE = Path(__file__).parent / "recorded" / "baseline.tar.xz"
 ROUNDS = 5

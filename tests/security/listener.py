@@ -16,7 +16,7 @@ from orchestrator.edge import listeners
 from orchestrator.edge.edge import Edge
 from orchestrator.http.asgi import Receive, Scope, Send
 from orchestrator.settings import Settings
-from tests.api.processes import WAIT_SECONDS_MAX, wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 BIG_BYTES = 32 * 1024 * 1024
 """More than the buffers between a server and a client that does not read."""
@@ -48,8 +48,7 @@ class Listener:
         body = b""
         if scope["path"] == "/waits":
             self.waiting += 1
-            while not self.release.is_set():
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(self.release.wait)
         elif scope["path"] == "/big":
             body = bytes(BIG_BYTES)
         elif scope["path"] in ("/reads", "/v1/subscribe"):
@@ -72,7 +71,7 @@ class Listener:
 def listening(in_flight_max: int = 1_000, connections_per_source_max: int = 0) -> Iterator[Listener]:
     """A public listener behind the edge, with these bounds."""
     settings = Settings(
-        database_url="postgresql://nobody@127.0.0.1:1/none",
+        database_url="postgresql://absent@127.0.0.1:1/none",
         public_port=free_port(),
         connections_per_source_max=connections_per_source_max,
     )

@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.edge import connections
 from orchestrator.edge.connection_counts import ConnectionCounts
-from tests.api.processes import wait_for
 from tests.security.listener import BIG_BYTES, Listener, get, listening, received_until_closed
+from tests.support.waiting import wait_for
 
 SOON_SECONDS = 0.3
 
@@ -231,7 +231,7 @@ def test_a_slow_client_reads_the_whole_response(listener: Listener) -> None:
         while chunk := connection.recv(262_144):
             received += len(chunk)
             if time.monotonic() - began < 5 * SOON_SECONDS:
-                time.sleep(SOON_SECONDS / 30)  # the pace of the client itself: it reads all the time
+                listener.release.wait(SOON_SECONDS / 30)  # the pace of the client itself: it reads all the time
     assert received > BIG_BYTES
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.api.processes import WAIT_SECONDS_MAX, public_process
+from tests.api.processes import public_process
 from tests.databases import copied_database
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import psycopg
 
-from tests.api.processes import wait_for
+from tests.support.waiting import wait_for
 
 _LOCK = 7_203_114
 _INSTALL = """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from uuid import UUID
 
 import psycopg
 
 from tests.allocations.driving import rows_of
+from tests.support.waiting import async_wait_for
 
 TAKE_KEY = """
 insert into operations (scope, key, fingerprint, retire_after)
@@ -24,6 +24,5 @@ def take_key(rival: psycopg.Connection[Any], tenant_id: UUID, key: str) -> None:
 
 async def until_waiting(url: str, sessions: int = 1) -> None:
     """Return when at least so many sessions wait for a lock."""
-    async with asyncio.timeout(60):
-        while len(rows_of(url, "select from pg_stat_activity where wait_event_type = 'Lock'")) < sessions:
-            await asyncio.sleep(0.005)
+    waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    await async_wait_for(lambda: len(rows_of(url, waiting)) >= sessions, f"{sessions} sessions to wait for a lock")

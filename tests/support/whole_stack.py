@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +18,8 @@ from berth.local.servers import LocalServer
 from berth.local.stack import Stack, StackOptions
 from orchestrator.verification.all_checks import run_checks
 from tests.metrics_ports import get
+from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.whole.collector import Collector, collecting
-
-WAIT_SECONDS = 90.0
-
 
 WORKER = {
     "BERTH_SWEEP_SECONDS": "1", "BERTH_CENSUS_SECONDS": "1", "BERTH_WORKER_POSITION_SECONDS": "0.3",
@@ -57,7 +53,7 @@ class Tenant:
 
     def wait(self, allocation: CreatedAllocation | Allocation, *states: str) -> Allocation:
         """The allocation once it is in one of `states`."""
-        return self.client.wait_for(allocation.allocation_id, set(states), WAIT_SECONDS)
+        return self.client.wait_for(allocation.allocation_id, set(states), WAIT_SECONDS_MAX)
 
     def phases(self, allocation: CreatedAllocation | Allocation) -> list[str]:
         """The timeline's states and phases, in order."""
@@ -123,15 +119,6 @@ class Whole:
     def violations(self) -> list[str]:
         """What `berth verify` finds, once the outbox is empty."""
         return [str(v) for v in run_checks(self.stack.endpoints.database_url) if not v.kept]
-
-
-def eventually(check: Callable[[], bool], what: str) -> None:
-    """Return once `check` holds; fail naming what did not come about."""
-    tick = threading.Event()
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not check():
-        assert time.monotonic() < deadline, f"never came about: {what}"
-        tick.wait(0.05)
 
 
 def logs_in(allocation: Allocation, key: asyncssh.SSHKey, command: str) -> str:

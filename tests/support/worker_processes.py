@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ from orchestrator.operations.execution import Context, Limits
 from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
 from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key
 from tests.metrics_ports import NO_ANSWER, get
+from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
 
-WAIT_SECONDS_MAX = 90.0
 T = TypeVar("T")
 
 Answering = Callable[[dict[str, Any]], ResultReport | None]
@@ -51,7 +50,7 @@ class Processes:
         self.metrics_port = free_port()
         overrides = {f"BERTH_{name.upper()}": str(value) for name, value in settings.items()}
         worker = self._start("worker", {"BERTH_METRICS_PORT": str(self.metrics_port), **overrides})
-        wait_until(lambda: worker.poll() is not None or self._ok(), "the worker to be ready")
+        wait_for(lambda: worker.poll() is not None or self._ok(), "the worker to be ready")
         assert worker.poll() is None, self.log("worker")
         return worker
 
@@ -107,14 +106,6 @@ class Processes:
                 process.wait()
 
 
-def wait_until(check: Callable[[], object], what: str) -> None:
-    """Return when `check` holds."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not check():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS_MAX} s for {what}"
-        time.sleep(0.02)
-
-
 def answer_well(task: dict[str, Any]) -> ResultReport | None:
     """The successful report of a node that executes a task instantly."""
     return completed(task, WIPED if "release" in task["type"] or "deprovision" in task["type"] else PROVISIONED)
@@ -126,17 +117,19 @@ async def answer_tasks(
     """Simulate all nodes: report every queued task with `answering` (None: no report) until `until` holds."""
     reported: set[uuid.UUID] = set()
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX * 3
-        while not await until(connection):
-            assert time.monotonic() < deadline, "the allocations did not reach their states"
+
+        async def reached() -> bool:
+            if await until(connection):
+                return True
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute("select * from node_tasks where state = 'queued' order by queued_at limit 64")
             tasks = [task for task in await cursor.fetchall() if task["id"] not in reported]
             reports = [(task, answering(task)) for task in tasks]
             reported.update(task["id"] for task, _ in reports)
             await asyncio.gather(*(report(context, task, of) for task, of in reports if of is not None))
-            if not tasks:
-                await asyncio.sleep(0.005)
+            return False
+
+        await async_wait_for(reached, "the allocations to reach their states", WAIT_SECONDS_MAX * 3)
 
 
 _STATES = """

@@ -19,9 +19,10 @@ from orchestrator.problems import TenantDeleted
 from orchestrator.verification import run_checks
 from tests.allocations.driving import run_with
 from tests.api.calling import Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent, ssh_key
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
 
 NOTHING = {"allocations": 0, "reservations": 0, "cleanups": 0}
 PROVEN = {"runtime_verified_absent": True, "reason": "looked"}

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent
-from tests.api.processes import wait_for
 from tests.support.paused_commits import waiting_sessions
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
 
 BODY: dict[str, Any] = {"url": "https://internal.example/u.img", "sha256": "ab" * 32, "shapes": ["gpu_slice"]}
 UNUSED = {"allocations": 0, "tasks": 0, "reservations": 0, "skus": 0}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
 
+from tests.support.waiting import async_wait_for
 from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver, answers, closes, closes_midway, receiving, talks_nonsense
 
@@ -50,10 +49,11 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
         dispatcher = desk.dispatcher(timeout_seconds=3.0, tenant_attempts_max=64)
 
         async def until_good_is_done() -> None:
-            until = time.monotonic() + 60
-            while len(receiver.received) < 10 and time.monotonic() < until:
+            async def done() -> bool:
                 await dispatcher.round()
-                await asyncio.sleep(0.02)
+                return len(receiver.received) >= 10
+
+            await async_wait_for(done, "the good endpoint to have received everything", 60)
             assert not bad[0].stopping.is_set()
             assert sum(dispatcher._busy.values()) > 0, "the others are still at it"
             await dispatcher.drain()

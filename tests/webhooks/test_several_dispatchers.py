@@ -20,7 +20,6 @@ async def _until(*dispatchers: Dispatcher, done: Callable[[], bool]) -> None:
     async def work(dispatcher: Dispatcher) -> None:
         while not done():
             await dispatcher.round()
-            await asyncio.sleep(0)
         await dispatcher.drain()
 
     async with asyncio.timeout(60):

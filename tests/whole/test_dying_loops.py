@@ -13,7 +13,8 @@ import pytest
 
 from berth.client import BerthError
 from berth.local.processes import ChildProcess
-from tests.support.whole_stack import Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,7 +125,7 @@ def test_a_loop_that_dies_ends_its_process_with_a_message(
     finally:
         whole.start(name)
     # On a busy machine the deaths take as long as a node may be silent.
-    eventually(lambda: whole.admin.get_node(NODE).online, "the node is online")
+    wait_for(lambda: whole.admin.get_node(NODE).online, "the node is online")
     made = other.create()
     assert other.wait(made, "active").status == "active"
     other.client.release_allocation(made.allocation_id)
@@ -139,11 +140,11 @@ def _require_death(whole: Whole, tenant: Tenant, name: str, planted: str, log: P
     dying.spawn()
     try:
         if planted.endswith("Batcher._run"):
-            eventually(dying.is_ready, "the API to be ready")
+            wait_for(dying.is_ready, "the API to be ready")
             with contextlib.suppress(BerthError, httpx.TransportError):
                 tenant.client.exchange.retry_seconds = 0.0
                 tenant.create()
-        eventually(lambda: not dying.runs(), f"the process to end when {planted} fails")
+        wait_for(lambda: not dying.runs(), f"the process to end when {planted} fails")
         assert dying.process is not None
         assert dying.process.returncode == 1, planted
         assert [line for line in log.read_text().splitlines() if "planted" in line], log.read_text()

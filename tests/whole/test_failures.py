@@ -19,7 +19,8 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
 from orchestrator.allocations.failures import FAILURES, Code
-from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import NODE_API, Tenant, Whole
 
 WORKER = {
     "BERTH_PROVISION_SECONDS_MAX": "8", "BERTH_PROVISION_ATTEMPTS_MAX": "2",
@@ -112,7 +113,7 @@ def require_told(whole: Whole, tenant: Tenant, ended: Allocation, code: Code, ev
 
 def require_clean(whole: Whole, node: str) -> None:
     """Every slot of the node is free again."""
-    eventually(lambda: whole.admin.get_node(node).free_slots == 8, f"the units of {node} are free again")
+    wait_for(lambda: whole.admin.get_node(node).free_slots == 8, f"the units of {node} are free again")
 
 
 SLOW = (Code.LEASE_CONFLICT, Code.AGENT_SILENT)
@@ -141,7 +142,7 @@ def test_a_provision_fails_as_the_table_says(whole: Whole, tenant: Tenant, row: 
     notes = [entry.code for entry in tenant.client.iterate_timeline(failed.allocation_id) if entry.kind == "note"]
     assert notes.count("provision_attempt") == (1 if row.code is Code.LEASE_CONFLICT else 0)
     require_clean(whole, SLICE)
-    eventually(lambda: counted(whole, row.code) == before + 1, "the failure is counted once")
+    wait_for(lambda: counted(whole, row.code) == before + 1, "the failure is counted once")
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -157,7 +158,7 @@ def test_a_guest_that_cannot_be_asked_to_stop_is_destroyed(whole: Whole, tenant:
     assert Code.HARD_STOPPED in notes
     assert event(whole, "provisioning.releasing.completed", made.allocation_id)["hard_stopped"] is True
     require_clean(whole, SLICE)
-    eventually(lambda: counted(whole, Code.HARD_STOPPED) == before + 1, "it is counted once")
+    wait_for(lambda: counted(whole, Code.HARD_STOPPED) == before + 1, "it is counted once")
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -169,7 +170,7 @@ def test_an_exhausted_release_blocks_its_slot_until_it_is_forced(whole: Whole, t
         tenant.client.release_allocation(made.allocation_id)
         stuck = tenant.wait(made, "release_failed")
     require_told(whole, tenant, stuck, Code.RELEASE_EXHAUSTED, "provisioning.release_failed")
-    eventually(lambda: counted(whole, Code.RELEASE_EXHAUSTED) == before + 1, "it is counted once")
+    wait_for(lambda: counted(whole, Code.RELEASE_EXHAUSTED) == before + 1, "it is counted once")
     node = whole.admin.get_node(SLICE)
     assert blocked(node) == [(made.allocation_id, Code.RELEASE_EXHAUSTED)]
     assert node.cleanup_blocked_slots == 1
@@ -191,15 +192,15 @@ def test_a_node_that_goes_offline_in_the_middle(whole: Whole, tenant: Tenant, sc
         made = tenant.create(labels=labels, region="us-1")
         failed = tenant.wait(made, "active", "failed")
         require_told(whole, tenant, failed, Code.NODE_OFFLINE, "provisioning.failed")
-        eventually(lambda: bool(blocked(whole.admin.get_node(FAR))), "the cleanup's attempts are exhausted")
+        wait_for(lambda: bool(blocked(whole.admin.get_node(FAR))), "the cleanup's attempts are exhausted")
     node = whole.admin.get_node(FAR)
     assert blocked(node) == [(made.allocation_id, Code.CLEANUP_EXHAUSTED)]
     assert node.slots is not None
     assert {slot.state for slot in node.slots} == {"cleanup_blocked", "out_of_service"}
     assert event(whole, "node.cleanup_blocked", made.allocation_id)["next_step"]
-    eventually(lambda: counted(whole, Code.CLEANUP_EXHAUSTED) == before + 1, "it is counted once")
+    wait_for(lambda: counted(whole, Code.CLEANUP_EXHAUSTED) == before + 1, "it is counted once")
     whole.start(f"agent {FAR}")
-    eventually(lambda: whole.admin.get_node(FAR).online, "the node is back")
+    wait_for(lambda: whole.admin.get_node(FAR).online, "the node is back")
     whole.admin.force_release(made.allocation_id, reason="the node is back")
     require_clean(whole, FAR)
     assert tenant.client.get_allocation(made.allocation_id).status == "failed"
@@ -210,7 +211,7 @@ def test_a_node_gone_for_good_is_retired_and_loses_no_record(whole: Whole, tenan
     active = tenant.wait(made, "active")
     whole.kill(f"agent {FAR}")
     node = whole.admin.get_node(FAR)
-    eventually(lambda: not whole.admin.get_node(FAR).online, "the node is offline")
+    wait_for(lambda: not whole.admin.get_node(FAR).online, "the node is offline")
     with pytest.raises(NodeInUse) as refused:
         whole.admin.retire_node(node.id, reason="scrapped")
     assert [claim["owner_id"] for claim in refused.value.extra["claims"]] == [str(made.allocation_id)]
@@ -236,5 +237,5 @@ def test_a_node_gone_for_good_is_retired_and_loses_no_record(whole: Whole, tenan
 
 
 def test_everything_that_was_promised_was_kept(whole: Whole) -> None:
-    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    wait_for(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []

@@ -6,7 +6,8 @@ import asyncssh
 import pytest
 
 from berth.client import NotFound, SkuUnavailable
-from tests.support.whole_stack import Tenant, Whole, eventually, logs_in
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole, logs_in
 
 PROVISION_PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
 
@@ -106,13 +107,13 @@ def test_a_failure_has_its_code_and_its_gpus_come_back_clean(
         whole.set_faults(node.id, {})
     assert failed.failure is not None
     assert failed.failure.code == code
-    eventually(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
+    wait_for(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
 
 
 def test_what_lives_is_counted(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(gpus=2)
     tenant.wait(made, "active")
-    eventually(lambda: whole.gauge('berth_worker_allocations{state="active"}') >= 1, "the allocation is counted")
+    wait_for(lambda: whole.gauge('berth_worker_allocations{state="active"}') >= 1, "the allocation is counted")
     assert whole.gauge('berth_worker_nodes{online="true",state="active"}') == 3
     pool = 'gpu_model="H100",kind="{}",region="eu-1",shape="gpu_slice"'
     total, free = (whole.gauge(f"berth_worker_gpus{{{pool.format(kind)}}}") for kind in ("total", "free"))
@@ -122,5 +123,5 @@ def test_what_lives_is_counted(whole: Whole, tenant: Tenant) -> None:
 
 
 def test_everything_that_was_promised_was_kept(whole: Whole) -> None:
-    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    wait_for(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []

@@ -17,7 +17,8 @@ from berth.local.stack import Stack, StackOptions
 from node_agent.journal_file import read_journal
 from node_agent.journal_records import Accepted, Finished, Reported
 from node_agent.journal_state import JournalState
-from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually, logs_in
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import NODE_API, Tenant, Whole, logs_in
 
 NODE = "eu-1-slice-1"
 WORKER = {
@@ -54,7 +55,7 @@ def stopped_in_the_middle(whole: Whole, tenant: Tenant) -> CreatedAllocation:
     node = whole.admin.get_node(NODE)
     whole.set_faults(node.id, SLOW_BOOT)
     made = tenant.create()
-    eventually(lambda: "image" in tenant.phases(made), "the guest to be about to boot")
+    wait_for(lambda: "image" in tenant.phases(made), "the guest to be about to boot")
     send(whole, signal.SIGSTOP)
     whole.set_faults(node.id, {})
     return made
@@ -96,15 +97,15 @@ def test_force_released_and_given_up_on_it_changes_nothing_when_it_comes_back(wh
     ended = tenant.wait(made, "release_failed")
     assert ended.failure is not None
     send(whole, signal.SIGCONT)
-    eventually(lambda: bool(late_results(tenant, made)), "the late result to be recorded")
+    wait_for(lambda: bool(late_results(tenant, made)), "the late result to be recorded")
     after = tenant.client.get_allocation(made.allocation_id)
     assert (after.status, after.row_version, after.active_at) == ("release_failed", ended.row_version, None)
     assert free_slots(whole) == free - 1, "nothing has proven that it is clean"
     whole.admin.force_release(made.allocation_id, reason="the node answers again")
     tenant.wait(made, "released")
-    eventually(lambda: told_once_and_never_again(whole, made), "every report to have been taken")
+    wait_for(lambda: told_once_and_never_again(whole, made), "every report to have been taken")
     assert free_slots(whole) == free
-    eventually(lambda: whole.waiting_events() == 0, "every event to have its place")
+    wait_for(lambda: whole.waiting_events() == 0, "every event to have its place")
     assert whole.violations() == []
 
 
@@ -113,16 +114,16 @@ def test_cancelled_and_expired_it_is_undone_when_it_comes_back(whole: Whole, ten
     free = free_slots(whole)
     made = stopped_in_the_middle(whole, tenant)
     tenant.client.release_allocation(made.allocation_id)
-    eventually(lambda: "release_attempt" in _codes(tenant, made), "the release's task to be issued")
+    wait_for(lambda: "release_attempt" in _codes(tenant, made), "the release's task to be issued")
     send(whole, signal.SIGCONT)
     ended = tenant.wait(made, "released", "release_failed")
     if ended.status == "release_failed":
         tenant.client.release_allocation(made.allocation_id)
         tenant.wait(made, "released")
-    eventually(lambda: bool(late_results(tenant, made)), "the overtaken provision's result to be recorded")
+    wait_for(lambda: bool(late_results(tenant, made)), "the overtaken provision's result to be recorded")
     assert "active" not in tenant.phases(made)
     assert free_slots(whole) == free
-    eventually(lambda: told_once_and_never_again(whole, made), "every report to have been taken")
+    wait_for(lambda: told_once_and_never_again(whole, made), "every report to have been taken")
     assert whole.violations() == []
 
 
@@ -141,7 +142,7 @@ def test_what_an_admin_wrongly_called_absent_is_found_and_destroyed(whole: Whole
     assert free_slots(whole) == free
     send(whole, signal.SIGCONT)
 
-    eventually(lambda: _orphans(whole) != [], "the orphan to be found")
+    wait_for(lambda: _orphans(whole) != [], "the orphan to be found")
     (orphan,) = _orphans(whole)
     node = whole.admin.get_node(NODE)
     assert (orphan.allocation_id, orphan.state) == (made.allocation_id, "reported")
@@ -159,7 +160,7 @@ def test_what_an_admin_wrongly_called_absent_is_found_and_destroyed(whole: Whole
     adopted = whole.admin.adopt_orphan(node.id, orphan.id, reason="wait a little", allocation_id=other.allocation_id)
     assert (adopted.state, adopted.adopted_for) == ("adopted", other.allocation_id)
     whole.admin.destroy_orphan(node.id, orphan.id, reason="it has no owner")
-    eventually(lambda: _orphans(whole) == [], "the node to have proven its end")
+    wait_for(lambda: _orphans(whole) == [], "the node to have proven its end")
     (ended,) = whole.admin.iterate_orphans(node.id, every=True)
     assert (ended.state, ended.destroyed_at is not None) == ("destroyed", True)
     with pytest.raises(InvalidState):
@@ -169,7 +170,7 @@ def test_what_an_admin_wrongly_called_absent_is_found_and_destroyed(whole: Whole
     tenant.wait(other, "released")
     assert free_slots(whole) == free
     assert late_results(tenant, made)
-    eventually(lambda: whole.waiting_events() == 0, "every event to have its place")
+    wait_for(lambda: whole.waiting_events() == 0, "every event to have its place")
     assert whole.violations() == []
     assert _events(whole) == ["node.orphan_found", "node.orphan_adopted", "node.orphan_destroyed"]
     actions = [entry.action for entry in whole.admin.iterate_audit(subject=f"nodes/{node.id}")]
@@ -199,11 +200,11 @@ def test_what_vanished_from_its_node_is_told(whole: Whole, tenant: Tenant) -> No
     content = lease.read_bytes()
     guest.rename(aside)
     lease.unlink()
-    eventually(lambda: "missing_on_node" in _codes(tenant, made), "its absence to be recorded")
+    wait_for(lambda: "missing_on_node" in _codes(tenant, made), "its absence to be recorded")
     assert tenant.client.get_allocation(made.allocation_id).status == "active"
     lease.write_bytes(content)
     aside.rename(guest)
-    eventually(lambda: "back_on_node" in _codes(tenant, made), "its return to be recorded")
+    wait_for(lambda: "back_on_node" in _codes(tenant, made), "its return to be recorded")
     tenant.client.release_allocation(made.allocation_id)
     tenant.wait(made, "released")
     assert whole.violations() == []

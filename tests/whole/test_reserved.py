@@ -10,7 +10,8 @@ import pytest
 
 from berth.client import Allocation
 from berth.client.reservation_models import Reservation
-from tests.support.whole_stack import Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole
 
 HOLDER = "whole"
 WINDOW_SECONDS = 10
@@ -27,7 +28,7 @@ def reserve(tenant: Tenant, starts_at: datetime | None, ends_at: datetime) -> Re
 
 def started(whole: Whole, tenant: Tenant, reservation_id: UUID) -> Allocation:
     """The allocation that the reservation becomes."""
-    eventually(lambda: tenant.client.get_reservation(reservation_id).status == "consumed", "it starts by itself")
+    wait_for(lambda: tenant.client.get_reservation(reservation_id).status == "consumed", "it starts by itself")
     (found,) = [one for one in tenant.client.iterate_allocations() if one.reservation_id == reservation_id]
     return found
 
@@ -54,7 +55,7 @@ def test_back_to_back_reservations_start_and_end_by_themselves(whole: Whole, ten
     assert [entry.code for entry in tenant.client.iterate_timeline(ran.allocation_id)].count("ending") == 1
     tenant.client.release_allocation(next_.allocation_id)
     tenant.wait(next_, "released")
-    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    wait_for(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []
     with psycopg.connect(whole.stack.endpoints.database_url) as connection:
         told = connection.execute(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psycopg
 
-from tests.support.whole_stack import Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole
 
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END", re.DOTALL)
 CHARACTERS_MIN = 16
@@ -49,7 +50,7 @@ def test_no_process_logs_a_secret_of_the_run(whole: Whole, tenant: Tenant) -> No
     tenant.wait(made, "active")
     tenant.client.release_allocation(made.allocation_id)
     tenant.wait(made, "released")
-    eventually(lambda: deliveries_failed(whole, url), "a message is sent to the webhook")
+    wait_for(lambda: deliveries_failed(whole, url), "a message is sent to the webhook")
 
     state = whole.stack.state
     of_run = kept_secrets(state.path) | {

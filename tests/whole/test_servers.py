@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,22 +39,17 @@ def proxied(whole: Whole) -> TroubledStack:
     return whole.stack
 
 
-def pause(seconds: float) -> None:
-    """Let the load go on."""
-    threading.Event().wait(seconds)
-
-
 # tests/whole/test_trouble.py kills PostgreSQL in `make test`, without load.
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
     with Load(troubled) as load:
-        pause(1)
+        load.go_on(1)
         server = troubled.server("postgres")
         getattr(server, how)()
-        pause(1)
+        load.go_on(1)
         server.start()
-        pause(1)
+        load.go_on(1)
     load.settle()
     require_all_well(troubled)
 
@@ -64,11 +58,11 @@ def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
 @pytest.mark.full
 def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) -> None:
     with Load(troubled) as load:
-        pause(1)
+        load.go_on(1)
         server = troubled.server("nats")
         server.kill()
         shutil.rmtree(server.directory / "jetstream")
-        pause(1)
+        load.go_on(1)
         server.start()
         state = ("--state-dir", str(troubled.stack.state.path))
         done = berth("events", "rebuild", "--output", "json", *state)
@@ -78,7 +72,7 @@ def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) ->
         again = berth("events", "rebuild", "--anew", "--output", "json", *state)
         assert again.returncode == 0, again.stdout
         assert json.loads(again.stdout)["first_version"] == 1
-        pause(2)
+        load.go_on(2)
     assert load.settle() == []
     require_all_well(troubled)
 
@@ -87,14 +81,14 @@ def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) ->
 @pytest.mark.full
 def test_temporal_loses_every_workflow(troubled: Whole) -> None:
     with Load(troubled) as load:
-        pause(1)
+        load.go_on(1)
         server = troubled.server("temporal")
         server.kill()
         for file in server.directory.glob("temporal.db*"):
             file.unlink()
-        pause(1)
+        load.go_on(1)
         server.start()
-        pause(1)
+        load.go_on(1)
     load.settle()
     require_all_well(troubled)
 
@@ -105,8 +99,8 @@ def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[floa
     with Load(whole, seed) as load:
         for name, mode in chooser.plan(links):
             with proxied(whole).proxies.troubled(name, mode):
-                pause(chooser.seconds(*seconds))
-            pause(0.3)
+                load.go_on(chooser.seconds(*seconds))
+            load.go_on(0.3)
     load.settle()
     require_all_well(whole)
 
@@ -123,9 +117,9 @@ def test_every_link_is_troubled_once(troubled: Whole) -> None:
 @pytest.mark.parametrize("link", LINKS)
 def test_each_link_in_each_trouble(troubled: Whole, link: str, mode: Mode) -> None:
     with Load(troubled) as load:
-        pause(0.5)
+        load.go_on(0.5)
         with proxied(troubled).proxies.troubled(link, mode):
-            pause(4)
+            load.go_on(4)
     load.settle()
     require_all_well(troubled)
 
@@ -154,7 +148,7 @@ def test_an_agents_clock_is_wrong_by_five_minutes(troubled: Whole, tmp_path: Pat
         ahead = datetime.fromisoformat(told) - datetime.now(UTC)
         assert abs(ahead.total_seconds() - offset_seconds) < 60, "its clock is wrong"
         with Load(troubled) as load:
-            pause(2)
+            load.go_on(2)
         assert load.settle() == []
         require_all_well(troubled)
     finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 
 from berth.client import Allocation
-from tests.support.whole_stack import Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole
 from tests.whole.collector import Collector, Told
 
 CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -33,9 +34,7 @@ def test_one_trace_follows_an_allocation_through_every_process(
     trace_id = allocation.correlation_id.hex
     wanted = TOLD_BY_API | TOLD_BY_WORKER | COMMANDS
     # Each process hands its spans over when it has some, the innermost first.
-    eventually(
-        lambda: wanted <= _names(spans := collector.trace(trace_id)) and not _lost(spans), f"{wanted}, and whole"
-    )
+    wait_for(lambda: wanted <= _names(spans := collector.trace(trace_id)) and not _lost(spans), f"{wanted}, and whole")
     spans = collector.trace(trace_id)
     first = spans[0]
     assert (first.service, first.name, first.parent_id) == ("berth-orchestrator", "POST /api/v1/allocations", "")
@@ -68,6 +67,6 @@ def test_a_refusal_is_no_failure_in_a_trace(whole: Whole, tenant: Tenant, collec
     headers = {"traceparent": f"00-{caller}-b7ad6b7169203331-01", "authorization": f"Bearer {tenant.api_key}"}
     refused = httpx.post(f"{whole.stack.endpoints.api_url}/api/v1/allocations", json=body, headers=headers)
     assert refused.status_code == 409
-    eventually(lambda: bool(collector.linked_to(caller)), "the refused request's span")
+    wait_for(lambda: bool(collector.linked_to(caller)), "the refused request's span")
     (span,) = collector.linked_to(caller)
     assert not span.failed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.whole_stack import Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import Tenant, Whole
 
 
 @pytest.mark.parametrize("name", ["api", "node-api", "relay", "worker", "agent eu-1-slice-1"])
@@ -46,7 +47,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tena
 
 def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(labels={"berth.fault/slow_phase": "boot", "berth.fault/slow_phase_seconds": "2"})
-    eventually(lambda: "image" in tenant.phases(made), "the node is in the middle of it")
+    wait_for(lambda: "image" in tenant.phases(made), "the node is in the middle of it")
     control_plane = ("api", "node-api", "relay", "worker")
     for name in control_plane:
         whole.kill(name)
@@ -58,5 +59,5 @@ def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant
 
 
 def test_nothing_was_broken_by_all_that(whole: Whole) -> None:
-    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    wait_for(lambda: whole.waiting_events() == 0, "every event has its place in the log")
     assert whole.violations() == []

@@ -18,7 +18,8 @@ from berth.client import BerthError, CreatedAllocation
 from berth.local.processes import ProcessPlan
 from berth.local.stack import Stack, StackOptions
 from tests.proxy import Proxies
-from tests.support.whole_stack import NODE_API, Tenant, Whole, eventually
+from tests.support.waiting import wait_for
+from tests.support.whole_stack import NODE_API, Tenant, Whole
 
 LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+")
 SERVERS = {
@@ -121,6 +122,10 @@ class Load:
         for thread in self._threads:
             thread.join()
 
+    def go_on(self, seconds: float) -> None:
+        """Let the load go on for so long."""
+        self._stopping.wait(seconds)
+
     def _work(self, tenant: Tenant, chance: random.Random) -> None:
         tenant.client.exchange.retry_seconds = 1.0
         while not self._stopping.is_set():
@@ -170,8 +175,8 @@ def require_all_well(whole: Whole) -> None:
         assert tenant.wait(made, "active", "failed").status == "active"
         tenant.client.release_allocation(made.allocation_id)
         tenant.wait(made, "released")
-    eventually(lambda: whole.waiting_events() == 0, "every event has its place in the log")
-    eventually(lambda: _occupied(whole) == 0, "every unit is free")
+    wait_for(lambda: whole.waiting_events() == 0, "every event has its place in the log")
+    wait_for(lambda: _occupied(whole) == 0, "every unit is free")
     assert whole.violations() == []
     endpoints = whole.stack.endpoints
     stream = check_stream(endpoints.database_url, endpoints.nats_url)

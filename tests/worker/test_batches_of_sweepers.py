@@ -19,7 +19,8 @@ from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import add_tenant, connect, create_many, write_signing_key
 from tests.billing.desk import make_due, make_prepaid, top_up
 from tests.reservations.holding import Desk, seed_with_seats
-from tests.reservations.turning_over.desk import starting, until
+from tests.reservations.turning_over.desk import starting
+from tests.support.waiting import wait_past
 from worker.settings import Settings
 from worker.sweepers.table import make_sweepers
 from worker.workflows.starting import WorkflowStarter
@@ -80,14 +81,14 @@ async def windows_over(desk: Desk) -> None:
     for number in range(MANY):
         held = await desk.held(desk.slot(number), ends_at=ends_at, ttl_seconds=1)
         assert (await desk.confirm(held)).status == 200
-    await until(ends_at)
+    await wait_past(ends_at)
 
 
 async def starts_due(desk: Desk) -> None:
     starts_at = datetime.now(UTC) + timedelta(seconds=3)
     for _ in range(MANY):
         await starting(desk, starts_at=starts_at)
-    await until(starts_at)
+    await wait_past(starts_at)
 
 
 async def retries_ordered(desk: Desk) -> None:

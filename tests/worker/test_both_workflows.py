@@ -21,7 +21,8 @@ from tests.allocations.driving import (
 )
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import Seeded, create_allocation, seed
-from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
+from tests.support.waiting import wait_for
+from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +92,8 @@ def test_a_silent_node_fails_the_allocation_at_its_deadline(processes: Processes
     processes.start_relay()
     processes.start_worker(provision_seconds_max=0.2, release_seconds_max=0.2, release_attempts_max=1)
     allocation_id = create_allocation(url, seeded)
-    wait_until(lambda: state_of(url, allocation_id) == "failed", "the provision to fail")
-    wait_until(lambda: claim_of(url, allocation_id)["waits_for"] == "operator", "cleanup to be given up")
+    wait_for(lambda: state_of(url, allocation_id) == "failed", "the provision to fail")
+    wait_for(lambda: claim_of(url, allocation_id)["waits_for"] == "operator", "cleanup to be given up")
     assert allocation_of(url, allocation_id)["failure_code"] == "agent_silent"
     assert claim_of(url, allocation_id)["occupied"] is True
     assert violations(url) == []

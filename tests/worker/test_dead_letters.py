@@ -17,7 +17,8 @@ from orchestrator.problems import InvalidState, Problem
 from tests.allocations.driving import ADMIN, operation, row_of, rows_of, run_with
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed
-from tests.support.worker_processes import WAIT_SECONDS_MAX, Processes, play_nodes, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
+from tests.support.worker_processes import Processes, play_nodes
 
 STREAM = "BERTH_LOG"
 CONSUMER = "berth-worker"
@@ -76,20 +77,20 @@ def test_a_refused_event_becomes_a_dead_letter_and_blocks_no_other(processes: Pr
     processes.start_worker(**IMPATIENT)
     allocation_id = create_allocation(url, seeded)
     play_nodes(url, {allocation_id: "active"})
-    wait_until(lambda: len(letters(url)) == 2, "both to be given up")
+    wait_for(lambda: len(letters(url)) == 2, "both to be given up")
     first, second = letters(url)
     assert (first["version"], first["event_id"], first["reason"], first["tries"]) == (1, str(refused), "refused", 3)
     assert first["detail"].startswith("INVALID_ARGUMENT")
     assert (second["version"], second["event_id"], second["reason"]) == (2, str(broken), "handler_error")
     assert {first["event_type"], second["event_type"]} == {"task.finished"}
     assert str(broken) in second["excerpt"]
-    wait_until(lambda: asyncio.run(unsettled(processes.nats)) == 0, "no message to be left over")
+    wait_for(lambda: asyncio.run(unsettled(processes.nats)) == 0, "no message to be left over")
     assert processes.metric("berth_worker_events_given_up_total") == 2
-    wait_until(lambda: processes.metric("berth_worker_dead_letters") == 2, "the dead to be counted")
+    wait_for(lambda: processes.metric("berth_worker_dead_letters") == 2, "the dead to be counted")
 
     # The same handler says the same again; the letter stays, and says so.
     ask_for_retry(url, seeded, first)
-    wait_until(lambda: letters(url)[0]["tries"] == 4, "the retry")
+    wait_for(lambda: letters(url)[0]["tries"] == 4, "the retry")
     again = letters(url)[0]
     assert (again["state"], again["reason"], again["retry_asked_at"]) == ("dead", "refused", None)
 
@@ -103,7 +104,7 @@ def test_a_refused_event_becomes_a_dead_letter_and_blocks_no_other(processes: Pr
     assert letters(url)[0]["state"] == "discarded"
     audited = rows_of(url, "select action from audit where subject = %s order by id", f"dead-letters/{again['id']}")
     assert [row[0] for row in audited] == ["dead_letter.retry", "dead_letter.discard"]
-    wait_until(lambda: processes.metric("berth_worker_dead_letters") == 1, "one to be left")
+    wait_for(lambda: processes.metric("berth_worker_dead_letters") == 1, "one to be left")
 
 
 def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: Processes) -> None:
@@ -118,7 +119,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
         )
     processes.start_relay()
     processes.start_worker(**IMPATIENT)
-    wait_until(lambda: letters(url), "the stub to be buried")
+    wait_for(lambda: letters(url), "the stub to be buried")
     (letter,) = letters(url)
     assert (letter["version"], letter["reason"], letter["tries"]) == (2, "stub", 1)
     assert letter["event_type"] == "provisioning.requested"
@@ -126,7 +127,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     assert row_of(url, "select state from allocations where id = %s", allocation_id)["state"] == "requested"
     ask_for_retry(url, seeded, letter)
     play_nodes(url, {allocation_id: "active"})
-    wait_until(lambda: letters(url)[0]["state"] == "retried", "the letter to be settled")
+    wait_for(lambda: letters(url)[0]["state"] == "retried", "the letter to be settled")
     settled = letters(url)[0]
     assert settled["settled_at"] is not None
     assert settled["retry_asked_at"] is None
@@ -140,7 +141,7 @@ def test_a_settled_letter_stays_settled_when_its_message_is_redelivered(processe
     leave_task_finished(url, "")
     processes.start_relay()
     worker = processes.start_worker(**IMPATIENT)
-    wait_until(lambda: letters(url), "it to be given up")
+    wait_for(lambda: letters(url), "it to be given up")
     (letter,) = letters(url)
 
     async def discard(context: Context) -> None:
@@ -154,7 +155,7 @@ def test_a_settled_letter_stays_settled_when_its_message_is_redelivered(processe
     asyncio.run(_forget_consumer(processes.nats))
     before = letters(url)
     processes.start_worker(**IMPATIENT)
-    wait_until(lambda: processes.metric("berth_worker_events_given_up_total") == 1, "it to be given up again")
+    wait_for(lambda: processes.metric("berth_worker_events_given_up_total") == 1, "it to be given up again")
     assert letters(url) == before
 
 
@@ -169,12 +170,12 @@ def test_a_letter_without_an_event_in_the_log_cannot_be_retried(processes: Proce
     seeded = seed(url)
     asyncio.run(_publish_foreign(processes.nats))
     processes.start_worker(**IMPATIENT)
-    wait_until(lambda: letters(url), "it to be buried")
+    wait_for(lambda: letters(url), "it to be buried")
     (letter,) = letters(url)
     assert (letter["reason"], letter["event_id"]) == ("unreadable", None)
     assert letter["excerpt"].startswith("not \ufffd")
     ask_for_retry(url, seeded, letter)
-    wait_until(lambda: letters(url)[0]["tries"] == 2, "the retry")
+    wait_for(lambda: letters(url)[0]["tries"] == 2, "the retry")
     assert "the log has no version 1" in letters(url)[0]["detail"]
 
 
@@ -196,7 +197,7 @@ def test_retention_deletes_only_settled_letters(processes: Processes) -> None:
             " case when n > 1 then now() - make_interval(hours => n) end from generate_series(1, 3) n"
         )
     processes.start_worker(**IMPATIENT, worker_dead_letter_retention_seconds=9_000)
-    wait_until(lambda: [letter["version"] for letter in letters(url)] == [1, 2], "the old one to be forgotten")
+    wait_for(lambda: [letter["version"] for letter in letters(url)] == [1, 2], "the old one to be forgotten")
 
 
 def test_an_unknown_letter_is_not_found(processes: Processes) -> None:

@@ -10,7 +10,8 @@ from berth.cli.deployment.stream_check import check_stream
 from tests.allocations.driving import row_of, rows_of
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation, create_many, seed
-from tests.support.worker_processes import Processes, play_nodes, release_all, wait_until
+from tests.support.waiting import wait_for
+from tests.support.worker_processes import Processes, play_nodes, release_all
 
 COUNT = 6
 
@@ -23,7 +24,7 @@ def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Proce
     processes.start_relay()
     first = processes.start_worker(transaction_timeout_seconds=3)
     ids = create_many(url, seeded, COUNT)
-    wait_until(lambda: rows_of(url, "select from node_tasks"), "some to be under way")
+    wait_for(lambda: rows_of(url, "select from node_tasks"), "some to be under way")
     first.send_signal(signal.SIGSTOP)
     processes.start_worker(transaction_timeout_seconds=3)
     play_nodes(url, dict.fromkeys(ids, "active"))
@@ -33,7 +34,7 @@ def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Proce
     first.send_signal(signal.SIGCONT)
     more = create_many(url, seeded, COUNT)
     play_nodes(url, dict.fromkeys(more, "active"))
-    wait_until(lambda: processes.log("worker").count("event_handled") >= 4 * COUNT, "everything to be handled")
+    wait_for(lambda: processes.log("worker").count("event_handled") >= 4 * COUNT, "everything to be handled")
     after = rows_of(url, "select id, state, row_version from allocations where id = any(%s) order by id", ids)
     assert after == before
     release_all(url, seeded, [*ids[3:], *more])
@@ -48,20 +49,20 @@ def test_a_resumed_relay_publishes_nothing_twice(processes: Processes) -> None:
     seeded = seed(url)
     first = processes.start_relay()
     made = [create_allocation(url, seeded)]
-    wait_until(lambda: _unsequenced(url) == 0, "the first relay to work")
+    wait_for(lambda: _unsequenced(url) == 0, "the first relay to work")
     first.send_signal(signal.SIGSTOP)
     # If it is paused inside a transaction, the transaction times out; the second relay waits no longer than that.
     second = processes.start_relay()
     made.append(create_allocation(url, seeded))
-    wait_until(lambda: _unsequenced(url) == 0, "the second relay to take over")
+    wait_for(lambda: _unsequenced(url) == 0, "the second relay to take over")
     first.send_signal(signal.SIGCONT)
     second.send_signal(signal.SIGSTOP)
     made.append(create_allocation(url, seeded))
-    wait_until(lambda: _unsequenced(url) == 0, "the first relay to go on")
+    wait_for(lambda: _unsequenced(url) == 0, "the first relay to go on")
     second.send_signal(signal.SIGCONT)
     made.append(create_allocation(url, seeded))
-    wait_until(lambda: _unsequenced(url) == 0, "either to go on")
-    wait_until(lambda: check_stream(url, processes.nats.url).kept, "the stream to be the log")
+    wait_for(lambda: _unsequenced(url) == 0, "either to go on")
+    wait_for(lambda: check_stream(url, processes.nats.url).kept, "the stream to be the log")
     assert row_of(url, "select count(*) as events, max(version) as last from log") == {"events": 4, "last": 4}
     assert first.poll() is None
     assert second.poll() is None

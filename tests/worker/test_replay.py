@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ class ChangedWorkflow:
 
     @workflow.run
     async def run(self, allocation_id: str) -> StepResult:
-        await workflow.sleep(5)
+        await workflow.wait_condition(lambda: False, timeout=timedelta(seconds=5))
         return StepResult("superseded")
 
 

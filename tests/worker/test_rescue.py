@@ -27,7 +27,8 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import release, row_of, rows_of, run_with, task_of
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation, create_many, seed
-from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of, wait_until
+from tests.support.waiting import wait_for
+from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of
 from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
 
 AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
@@ -71,10 +72,10 @@ def test_allocations_recover_from_a_wiped_temporal_before_any_deadline(own: Own)
     play_nodes(url, {releasing: "active", running: "provisioning", ended: "provisioning"}, _only(releasing, url))
     release_all(url, seeded, [releasing])
     play_nodes(url, {releasing: "releasing"}, lambda _: None)
-    wait_until(lambda: "release" in task_of(url, releasing)["type"], "the release's task to be issued")
+    wait_for(lambda: "release" in task_of(url, releasing)["type"], "the release's task to be issued")
     own.wipe_temporal()
     play_nodes(url, {running: "active", ended: "active", releasing: "released"})
-    wait_until(lambda: processes.metric("berth_rescued_total") >= 1, "the rescue to be counted")
+    wait_for(lambda: processes.metric("berth_rescued_total") >= 1, "the rescue to be counted")
     assert violations(url) == []
     tasks = rows_of(url, "select type, count(*) from node_tasks group by type order by type")
     assert tasks == [("slice.vm_provision", 3), ("slice.vm_release", 1)], "taken over, not begun anew"
@@ -94,7 +95,7 @@ def test_an_event_acknowledged_without_effect_is_recovered(processes: Processes)
     seeded = seed(url)
     processes.start_relay()
     allocation_id = create_allocation(url, seeded)
-    wait_until(lambda: rows_of(url, "select from log"), "the event to have its version")
+    wait_for(lambda: rows_of(url, "select from log"), "the event to have its version")
     with connect(url) as connection:
         connection.execute("insert into consumer_positions (consumer, version) values (%s, 1)", (CONSUMER,))
     processes.start_worker(**AT_ONCE)
@@ -110,10 +111,10 @@ def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(proce
     processes.start_relay()
     processes.start_worker(**AT_ONCE)
     living, terminated = create_many(url, seeded, 2)
-    wait_until(lambda: len(rows_of(url, "select from node_tasks")) == 2, "both tasks to be issued")
+    wait_for(lambda: len(rows_of(url, "select from node_tasks")) == 2, "both tasks to be issued")
     before = task_of(url, living)["notify"]
     asyncio.run(_terminate(processes.temporal_address, task_of(url, terminated)["notify"]))
-    wait_until(lambda: "overdue" in task_of(url, terminated)["notify"], "the terminated one to be taken over")
+    wait_for(lambda: "overdue" in task_of(url, terminated)["notify"], "the terminated one to be taken over")
     play_nodes(url, {living: "active", terminated: "active"})
     assert task_of(url, living)["notify"] == before
     assert processes.metric("berth_rescued_total") == 1
@@ -127,11 +128,11 @@ def test_a_lost_signal_is_repeated_before_the_deadline(processes: Processes) -> 
     relay = processes.start_relay()
     processes.start_worker(**AT_ONCE)
     allocation_id = create_allocation(url, seeded)
-    wait_until(lambda: rows_of(url, "select from node_tasks"), "the task to be issued")
+    wait_for(lambda: rows_of(url, "select from node_tasks"), "the task to be issued")
     relay.kill()
     relay.wait()
     play_nodes(url, {allocation_id: "active"})
-    wait_until(lambda: processes.metric("berth_rescued_total") >= 1, "it to be counted")
+    wait_for(lambda: processes.metric("berth_rescued_total") >= 1, "it to be counted")
     assert "workflow_woken" in processes.log("worker")
     assert violations(url) == []
 
@@ -154,11 +155,11 @@ def test_an_overdue_task_without_a_workflow_is_expired(processes: Processes) -> 
                 (task_id, seeded.nodes[0].id, seconds),
             )
     processes.start_worker(sweep_seconds=0.2)
-    wait_until(lambda: _state(url, overdue) == "expired", "the overdue task to be expired")
+    wait_for(lambda: _state(url, overdue) == "expired", "the overdue task to be expired")
     assert _state(url, with_time) == "queued"
     event = row_of(url, "select payload from outbox where event_type = 'task.finished'")["payload"]
     assert (event["task_id"], event["outcome"]) == (str(overdue), "expired")
-    wait_until(lambda: processes.metric("berth_rescued_total") == 1, "it to be counted")
+    wait_for(lambda: processes.metric("berth_rescued_total") == 1, "it to be counted")
 
 
 def _state(url: str, task_id: uuid.UUID) -> str:

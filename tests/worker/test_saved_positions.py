@@ -23,6 +23,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import make_context
+from tests.support.waiting import async_wait_for
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
@@ -48,8 +49,7 @@ class Effects:
     async def signal_task_finished(self, workflow_id: str, task_id: uuid.UUID) -> bool:
         """The effect of `task.finished`."""
         self.tried.append(workflow_id)
-        while workflow_id in self.blocked:
-            await asyncio.sleep(0.01)
+        await async_wait_for(lambda: workflow_id not in self.blocked, "the effect to be let go")
         if workflow_id in self.refused:
             raise RPCError("refused", RPCStatusCode.INVALID_ARGUMENT, b"")
         self.done.append(workflow_id)
@@ -124,16 +124,6 @@ class Stage:
         return (await self.jetstream.consumer_info(STREAM, CONSUMER)).num_ack_pending or 0
 
 
-async def until(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    """Return when `holds`."""
-    async with asyncio.timeout(60):
-        while True:
-            found = holds()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.02)
-
-
 Play = Callable[[Callable[[Stage], Awaitable[None]]], None]
 
 
@@ -165,8 +155,8 @@ def test_an_event_without_its_effect_comes_again_after_a_restart(play: Play, los
         stage.effects.blocked.add("second")
         async with stage.consuming():
             await stage.publish(finished_event("first"), finished_event("second"), finished_event("third"))
-            await until(lambda: len(stage.effects.done) == 2 and "second" in stage.effects.tried)
-            await until(lambda: _unsettled_is(stage, 1))
+            await async_wait_for(lambda: len(stage.effects.done) == 2 and "second" in stage.effects.tried, "the others")
+            await async_wait_for(lambda: _unsettled_is(stage, 1), "one unsettled message")
             assert await stage.position() == 1, "below the event that has no effect yet"
         assert sorted(stage.effects.done) == ["first", "third"]
         assert await stage.position() == 1
@@ -174,9 +164,9 @@ def test_an_event_without_its_effect_comes_again_after_a_restart(play: Play, los
             await stage.jetstream.delete_consumer(STREAM, CONSUMER)
         stage.effects.blocked.clear()
         async with stage.consuming():
-            await until(lambda: "second" in stage.effects.done)
-            await until(lambda: _unsettled_is(stage, 0))
-            await until(lambda: _position_is(stage, 3))
+            await async_wait_for(lambda: "second" in stage.effects.done, "the second")
+            await async_wait_for(lambda: _unsettled_is(stage, 0), "no unsettled message")
+            await async_wait_for(lambda: _position_is(stage, 3), "position 3")
         assert stage.effects.done.count("first") == 1, "what the position covers does not come again"
 
     play(scenario)
@@ -196,7 +186,7 @@ def test_the_position_waits_for_events_that_no_worker_has_pulled(play: Play) -> 
         await stage.publish(finished_event("first"), finished_event("second"))
         assert await stage.position() == 0, "nothing is delivered, so nothing is unacknowledged"
         async with stage.consuming():
-            await until(lambda: _position_is(stage, 2))
+            await async_wait_for(lambda: _position_is(stage, 2), "position 2")
         assert sorted(stage.effects.done) == ["first", "second"]
 
     play(scenario)
@@ -230,11 +220,11 @@ def test_an_event_that_arrives_while_the_position_is_read_is_not_skipped(play: P
         async with stage.consuming():
             await stage.publish(finished_event("first"))
             await stage.publish(b"{}", subject=FOREIGN_SUBJECT)
-            await until(lambda: _position_is(stage, 2))
+            await async_wait_for(lambda: _position_is(stage, 2), "position 2")
         await stage.durable_over(InterruptedQuestions(stage)).save_position()
         assert rows_of(stage.url, "select version from consumer_positions where consumer = %s", CONSUMER) == [(2,)]
         async with stage.consuming():
-            await until(lambda: "late" in stage.effects.done)
+            await async_wait_for(lambda: "late" in stage.effects.done, "the late one")
 
     play(scenario)
 
@@ -256,14 +246,16 @@ def test_a_dead_letter_that_cannot_be_stored_keeps_its_message(play: Play, datab
                 async with stage.consuming():
                     await stage.publish(b"not json" if reason == "unreadable" else finished_event("refused"))
                     await stage.publish(finished_event("behind"))
-                    await until(lambda: "behind" in stage.effects.done)
-                    await until(lambda: _redelivered(stage, 4))
+                    await async_wait_for(lambda: "behind" in stage.effects.done, "the one behind")
+                    await async_wait_for(lambda: _redelivered(stage, 4), "four redeliveries")
                     assert await stage.unsettled() == 1
                     assert await stage.position() == 0
                     await rival.rollback()
-                    await until(lambda: bool(rows_of(database_url, "select from dead_letters")))
-                    await until(lambda: _unsettled_is(stage, 0))
-                    await until(lambda: _position_is(stage, 2))
+                    await async_wait_for(
+                        lambda: bool(rows_of(database_url, "select from dead_letters")), "the dead letter"
+                    )
+                    await async_wait_for(lambda: _unsettled_is(stage, 0), "no unsettled message")
+                    await async_wait_for(lambda: _position_is(stage, 2), "position 2")
             letters = rows_of(database_url, "select version, reason, tries, state from dead_letters")
             assert letters == [(1, reason, 1 if reason == "unreadable" else 2, "dead")]
         finally:

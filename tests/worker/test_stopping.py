@@ -11,8 +11,11 @@ def test_a_loop_that_swallows_a_cancellation_is_cancelled_again() -> None:
     async def main() -> int:
         swallowed = 0
 
+        began = asyncio.Event()
+
         async def loop() -> None:
             nonlocal swallowed
+            began.set()
             while True:
                 try:
                     await asyncio.Event().wait()
@@ -22,7 +25,7 @@ def test_a_loop_that_swallows_a_cancellation_is_cancelled_again() -> None:
                     swallowed += 1
 
         task = asyncio.create_task(loop())
-        await asyncio.sleep(0)
+        await began.wait()
         await end_all({task}, cancel_again_seconds=0.01)
         assert task.cancelled()
         return swallowed

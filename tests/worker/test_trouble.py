@@ -16,15 +16,8 @@ from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.allocations.driving import row_of, rows_of
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation, create_many, seed
-from tests.support.worker_processes import (
-    WAIT_SECONDS_MAX,
-    Processes,
-    answer_what_is_queued,
-    play_nodes,
-    release_all,
-    state_of,
-    wait_until,
-)
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
+from tests.support.worker_processes import Processes, answer_what_is_queued, play_nodes, release_all, state_of
 
 CONSUMER = "berth-worker"
 STREAM = "BERTH_LOG"
@@ -38,7 +31,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(processes: Processes) -> No
     processes.start_relay()
     worker = processes.start_worker()
     ids = create_many(url, seeded, 8)
-    wait_until(lambda: _states(url).get("provisioning", 0) >= 3, "some to be under way")
+    wait_for(lambda: _states(url).get("provisioning", 0) >= 3, "some to be under way")
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     # The node reports while no worker runs; what it reported waits in the log.
@@ -65,7 +58,7 @@ def test_redelivered_events_have_no_effect(processes: Processes) -> None:
     play_nodes(url, {allocation_id: "active"})
     release_all(url, seeded, [allocation_id])
     play_nodes(url, {allocation_id: "released"})
-    wait_until(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
+    wait_for(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(WAIT_SECONDS_MAX) == 0
     before = _everything(url)
@@ -76,7 +69,7 @@ def test_redelivered_events_have_no_effect(processes: Processes) -> None:
     processes.start_worker()
     consumed = "select count(*) from log where event_type in ('provisioning.requested', 'task.finished')"
     again = rows_of(url, consumed)[0][0] + 1
-    wait_until(lambda: processes.metric("berth_worker_events_total") == again, "all events to come again")
+    wait_for(lambda: processes.metric("berth_worker_events_total") == again, "all events to come again")
     assert processes.metric("berth_worker_conclusions_total") == 0
     assert _everything(url) == before
 
@@ -88,13 +81,13 @@ def test_a_recreated_consumer_starts_at_the_saved_position(processes: Processes)
     processes.start_worker()
     first = create_allocation(url, seeded)
     play_nodes(url, {first: "active"})
-    wait_until(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
+    wait_for(lambda: _position(url) >= _last_version(url, "task.finished"), "the position to be saved")
     asyncio.run(_forget_consumer(processes.nats))
     second = create_allocation(url, seeded)
     play_nodes(url, {second: "active"})
     assert processes.metric("berth_worker_pull_renewals_total") >= 1
     # Two of the first allocation's, two of the second's: none came again.
-    wait_until(lambda: processes.metric("berth_worker_events_total") >= 4, "the last event to be counted")
+    wait_for(lambda: processes.metric("berth_worker_events_total") >= 4, "the last event to be counted")
     assert processes.metric("berth_worker_events_total") == 4
 
 
@@ -122,8 +115,8 @@ def test_an_unreadable_message_becomes_a_dead_letter(processes: Processes) -> No
     """It neither stops the consumer nor comes again."""
     asyncio.run(_publish_nonsense(processes.nats))
     processes.start_worker(worker_ack_wait_seconds=0.5)
-    wait_until(lambda: processes.metric("berth_worker_events_total") >= len(NONSENSE), "all to be looked at")
-    wait_until(lambda: asyncio.run(_unsettled(processes.nats)) == 0, "nothing to be left unacknowledged")
+    wait_for(lambda: processes.metric("berth_worker_events_total") >= len(NONSENSE), "all to be looked at")
+    wait_for(lambda: asyncio.run(_unsettled(processes.nats)) == 0, "nothing to be left unacknowledged")
     assert processes.metric("berth_worker_events_total") == len(NONSENSE)
     assert processes.log("worker").count("event_unreadable") == len(NONSENSE)
 
@@ -179,7 +172,7 @@ def test_allocations_survive_a_temporal_restart(
         processes.start_relay()
         processes.start_worker()
         waiting = create_allocation(database_url, seeded)
-        wait_until(lambda: state_of(database_url, waiting) == "provisioning", "a workflow to wait for its task")
+        wait_for(lambda: state_of(database_url, waiting) == "provisioning", "a workflow to wait for its task")
         temporal.kill()
         created_meanwhile = create_allocation(database_url, seeded)
         play_nodes(database_url, {waiting: "provisioning"})
@@ -203,7 +196,7 @@ def test_overdue_allocations_are_ended_by_a_sweeper_without_events(processes: Pr
             "update allocations set waits_until = clock_timestamp() - interval '60 s' where id = %s", (stuck,)
         )
     processes.start_worker(sweep_seconds=0.2)
-    wait_until(lambda: rows_of(url, "select from node_tasks having count(*) = 2"), "both cleanups to begin")
+    wait_for(lambda: rows_of(url, "select from node_tasks having count(*) = 2"), "both cleanups to begin")
     # The rescuers' signals come with the log.
     processes.start_relay()
     play_nodes(url, {overdue: "failed", stuck: "released"})

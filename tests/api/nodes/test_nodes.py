@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.api.calling import GPU_MODEL, Caller, at_once, enrol, fresh, new_node, new_region, problem
-from tests.api.processes import wait_for
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
 
 
 def events_of(api: PublicApi, node: Any) -> list[Any]:

@@ -17,8 +17,9 @@ import pytest
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, ssh_key
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import public_process
 from tests.databases import copied_database
+from tests.support.waiting import wait_for
 
 TRUSTING = {"BERTH_CREDENTIAL_CACHE_SECONDS": "600"}
 """So that a request needs no statement to authenticate its sender."""

@@ -16,6 +16,7 @@ from orchestrator.edge.batching import Batcher
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Overloaded, Problem
+from tests.support.waiting import async_wait_for, let_others_run
 
 TENANT = UUID(int=1)
 LISTS_MAX = 2
@@ -70,7 +71,7 @@ class World:
         self.lists.append(keys)
         self.lists_now += 1
         self.lists_most = max(self.lists_most, self.lists_now)
-        await asyncio.sleep(0)
+        await let_others_run()
         self.lists_now -= 1
         for key in keys:
             self.keys.remove(key)
@@ -93,7 +94,7 @@ class World:
         self.note([one.operation.key])
         self.alone_now += 1
         self.alone_most = max(self.alone_most, self.alone_now)
-        await asyncio.sleep(0)
+        await let_others_run()
         self.alone_now -= 1
         self.keys.remove(one.operation.key)
         if one.way[1] == "fail":
@@ -125,8 +126,7 @@ def test_what_the_first_rival_does_alone_answers_for_the_rest_in_lists() -> None
         world = World()
 
         async def take(one: Wish) -> Result:
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await let_others_run(10)
             world.settled.set()
             return await World.later(world, one)
 
@@ -182,12 +182,10 @@ def test_a_small_list_gathers_for_a_moment_beside_a_larger_one_and_then_runs() -
 
         async def ask(*keys: int) -> None:
             answers.extend(asyncio.create_task(gatherer.answer(wish(key))) for key in keys)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await let_others_run(2)
 
         async def until_lists(number: int) -> None:
-            while len(lists) < number:
-                await asyncio.sleep(0.001)
+            await async_wait_for(lambda: len(lists) >= number, f"{number} lists", 10)
 
         async with asyncio.timeout(10):
             await ask(1)

@@ -6,6 +6,7 @@ import asyncio
 
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.http.single_flight import SingleFlightCache
+from tests.support.waiting import async_wait_for
 
 
 def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed() -> None:
@@ -25,8 +26,7 @@ def test_what_ends_something_does_not_wait_for_the_question_of_what_may_be_shed(
             application="test",
         )  # fmt: skip
         holds = [asyncio.create_task(remembered.answer_for(database, "key")) for _ in range(3)]
-        while not asked:
-            await asyncio.sleep(0)
+        await async_wait_for(lambda: asked, "a hold to ask")
         assert await remembered.answer_for(database.for_request(ending_verb="release"), "key") == "key"
         assert not any(hold.done() for hold in holds)
         assert await remembered.answer_for(database, "key") == "key", "its answer serves all waiting requests"

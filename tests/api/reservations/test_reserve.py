@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import psycopg
 import pytest
@@ -18,6 +17,7 @@ from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, r
 from tests.api.reservations.reserving import act, hold, seat
 from tests.databases import copied_database
 from tests.support.public_api import PublicApi, settings_over
+from tests.support.waiting import wait_for
 
 FORGED = 300
 LOCKED = 8
@@ -43,12 +43,6 @@ def narrow(
             http.portal.call(services.context.database.close)
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for it."""
-    while not true():
-        Event().wait(0.02)
-
-
 def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
     """Forged ones, and ones of locked reservations, while no other connection is free either."""
     tenant, other = new_tenant(narrow.admin), new_tenant(narrow.admin)
@@ -66,9 +60,9 @@ def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
         rival.execute("select from tenant_quotas where tenant_id = %s for no key update", (other.tenant_id,))
         path = f"/admin/tenants/{other.tenant_id}/quota"
         ordinary = pool.submit(narrow.admin.call, "PUT", path, {"gpus_limit": 3})
-        until(is_waiting(1))
+        wait_for(is_waiting(1), "the ordinary write to wait")
         confirms = [pool.submit(act, tenant, "confirm", one) for one in locked]
-        until(is_waiting(3))
+        wait_for(is_waiting(3), "the confirms to wait")
         try:
             forged = [pool.submit(act, tenant, "confirm", str(uuid.uuid4())) for _ in range(FORGED)]
             released = tenant.call("POST", f"/allocations/{allocation}/release")

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.api.calling import Caller, fresh, problem
-from tests.api.processes import wait_for
 from tests.api.reservations.reserving import DAY, act, hold, moment, seat, try_hold
 from tests.support.public_api import PublicApi
 from tests.support.public_api import module_tenant as tenant
+from tests.support.waiting import wait_for
 
 __all__ = ["tenant"]
 

@@ -16,7 +16,6 @@ from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
 from orchestrator.settings import Settings
 from tests.api.calling import at_once, problem
-from tests.api.processes import wait_for
 from tests.api.tenants.issuer import (
     DISCOVERY_PATH,
     JWKS_PATH,
@@ -29,6 +28,7 @@ from tests.api.tenants.issuer import (
 )
 from tests.api.tenants.token_api import NEVER_SECONDS, TokenApi, token_api
 from tests.databases import copied_database
+from tests.support.waiting import wait_for
 
 BYTES_MAX = 20_000
 

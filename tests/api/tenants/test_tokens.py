@@ -15,7 +15,6 @@ from benchmarks.seeding import seed_fleet
 from berth.local.servers import LocalPostgres
 from orchestrator.http.oidc.token_principals import principal_id
 from tests.api.calling import Caller, fresh, new_tenant, problem, ssh_key
-from tests.api.processes import wait_for
 from tests.api.tenants.issuer import (
     ADMIN_ROLE,
     ALGORITHMS,
@@ -29,6 +28,7 @@ from tests.api.tenants.issuer import (
 )
 from tests.api.tenants.token_api import TokenApi, token_api
 from tests.databases import copied_database
+from tests.support.waiting import wait_for
 
 import jwt  # isort: skip
 

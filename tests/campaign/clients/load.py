@@ -21,6 +21,7 @@ from tests.campaign.clients.reading import Reader
 from tests.campaign.clients.writes import Write
 from tests.campaign.clients.writing import Writer
 from tests.campaign.history import Attempt, History, Outcome, Sight
+from tests.support.waiting import pause
 
 ACTIVE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.15
@@ -58,14 +59,16 @@ class RentingClient:
         self._reader = Reader(self.name, renter.clients, history, self._chance)
         self._admin = Writer(f"{self.name} as admin", renter.admins, history, random.Random(f"admin:{number}"))
         self._duplicates: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Return when stopped and every operation begun has a definite outcome."""
+        self._stopping = stopping
         while not stopping.is_set():
             await self._live()
             if self._chance.random() < 0.15:
                 await self._reader.allocations()
-            await asyncio.sleep(self._chance.uniform(0.05, 0.4))
+            await pause(self._chance.uniform(0.05, 0.4), stopping)
         await asyncio.gather(*self._duplicates)
 
     def give_up_at(self, at: float) -> None:
@@ -80,10 +83,10 @@ class RentingClient:
         await self.look(allocation_id)
         fate = self._chance.random()
         if fate < 0.35:
-            await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.05, 0.15, 0.4)))
+            await pause(self._chance.choice((0.0, 0.0, 0.05, 0.15, 0.4)), self._stopping)
         else:
             await self._wait_active(allocation_id)
-            await asyncio.sleep(self._chance.uniform(0.0, 1.5))
+            await pause(self._chance.uniform(0.0, 1.5), self._stopping)
             await self.look(allocation_id)
         if self._chance.random() < CHANGED_SHARE:
             await self._write(self._change_end(allocation_id), self._writer)
@@ -94,16 +97,16 @@ class RentingClient:
             await self._write(self._release(allocation_id), self._writer)
         await self.look(allocation_id)
         if self._chance.random() < 0.3:
-            await asyncio.sleep(self._chance.uniform(0.2, 2.0))
+            await pause(self._chance.uniform(0.2, 2.0), self._stopping)
             await self.look(allocation_id)
 
     async def _wait_active(self, allocation_id: UUID) -> None:
         until = time.monotonic() + ACTIVE_SECONDS_MAX
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self._stopping.is_set():
             sight = await self.look(allocation_id)
             if sight is not None and (sight.state == "active" or sight.state in ENDED):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await pause(LOOK_SECONDS, self._stopping)
 
     async def look(self, allocation_id: UUID) -> Sight | None:
         """Read one allocation through any API process; None if there was no answer."""
@@ -123,7 +126,7 @@ class RentingClient:
 
     def _later(self, write: Write, writer: Writer, seconds: float) -> None:
         async def repeat() -> None:
-            await asyncio.sleep(seconds)
+            await pause(seconds, self._stopping)
             await writer.write(write)
 
         task = asyncio.create_task(repeat())

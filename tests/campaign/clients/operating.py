@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import UUID
 
 from berth.client import AsyncClient, BerthError, OperationInProgress
 from tests.campaign.clients.windows import next_step
 from tests.campaign.history import History
+from tests.support.waiting import pause
 
 EVERY_SECONDS = (1.0, 6.0)
 OUT_SECONDS = (1.0, 5.0)
@@ -41,10 +41,10 @@ class Operator:
     async def run(self, stopping: asyncio.Event) -> None:
         """Return when stopped and everything is back in service."""
         for number in range(1_000_000):
-            await _pause(stopping, self._chance.uniform(*EVERY_SECONDS))
+            await pause(self._chance.uniform(*EVERY_SECONDS), stopping)
             if self._chance.random() < 0.5:
                 now = datetime.now(UTC)
-                await _pause(stopping, (next_step(now, 0) - now).total_seconds() - BEFORE_SECONDS)
+                await pause((next_step(now, 0) - now).total_seconds() - BEFORE_SECONDS, stopping)
             if stopping.is_set():
                 return
             key = f"{self._history.seed}.out.{number}"
@@ -55,7 +55,7 @@ class Operator:
 
     async def _node(self, stopping: asyncio.Event, node: UUID, key: str) -> None:
         if await self._take_out("cordon", key, lambda client: client.cordon_node(node, idempotency_key=key)):
-            await _pause(stopping, self._chance.uniform(*OUT_SECONDS))
+            await pause(self._chance.uniform(*OUT_SECONDS), stopping)
         await self._surely("uncordon", lambda client: client.uncordon_node(node))
 
     async def _seat(self, stopping: asyncio.Event, seat: str, key: str) -> None:
@@ -64,7 +64,7 @@ class Operator:
             key,
             lambda client: client.take_resource_out_of_service(seat, reason="campaign", idempotency_key=key),
         ):
-            await _pause(stopping, self._chance.uniform(*OUT_SECONDS))
+            await pause(self._chance.uniform(*OUT_SECONDS), stopping)
         await self._surely("seat in", lambda client: client.put_resource_in_service(seat))
 
     async def _take_out(self, what: str, key: str, act: Callable[[AsyncClient], Awaitable[object]]) -> bool:
@@ -85,7 +85,7 @@ class Operator:
                 await act(self._chance.choice(self._admins))
             except BerthError as error:
                 self._history.count_read(f"{what} {error.code}")
-                await asyncio.sleep(AGAIN_SECONDS)
+                await pause(AGAIN_SECONDS)
             else:
                 return
 
@@ -94,8 +94,3 @@ async def _ask(client: AsyncClient, key: str) -> None:
     told = await client.get_operation(key)
     if told.state == "pending":
         raise OperationInProgress("it is still being done", code="operation_in_progress")
-
-
-async def _pause(stopping: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), max(0.0, seconds))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from tests.campaign.clients.load import REGIONS, Renter
 from tests.campaign.clients.reserving import ReservingClient
 from tests.campaign.history import History, Outcome
 from tests.campaign.judging.judging_clients import Violation
+from tests.support.waiting import read_until
 
 ONLINE_SECONDS_MAX = 20.0
 WINDOW_SECONDS = 30
@@ -22,21 +22,19 @@ GPUS = 2
 
 async def online(admin: AsyncClient) -> list[str]:
     """Wait until every node is there with all its slots; a sentence for each that is not in time."""
-    gives_up = time.monotonic() + ONLINE_SECONDS_MAX
-    while True:
+
+    async def missing() -> list[str]:
         try:
             nodes = [node async for node in admin.iterate_nodes()]
         except BerthError as error:
-            missing = [f"nodes cannot be asked for: {error}"]
-        else:
-            missing = [
-                f"{node.name} has {node.free_slots} of {node.slot_count} slots free, state {node.state}, online {node.online}"
-                for node in nodes
-                if not node.online or node.state != "active" or node.free_slots != node.slot_count
-            ]
-        if not missing or time.monotonic() > gives_up:
-            return missing
-        await asyncio.sleep(0.5)  # between two requests for the nodes
+            return [f"nodes cannot be asked for: {error}"]
+        return [
+            f"{node.name} has {node.free_slots} of {node.slot_count} slots free, state {node.state}, online {node.online}"
+            for node in nodes
+            if not node.online or node.state != "active" or node.free_slots != node.slot_count
+        ]
+
+    return await read_until(missing, lambda sentences: not sentences, ONLINE_SECONDS_MAX)
 
 
 class QuietClient(ReservingClient):

@@ -19,6 +19,7 @@ from tests.campaign.clients.reading import Reader
 from tests.campaign.clients.writes import Write
 from tests.campaign.clients.writing import Writer
 from tests.campaign.history import Attempt, History, Outcome, Sight
+from tests.support.waiting import pause
 
 DUPLICATED_SHARE = 0.2
 ASKED_SHARE = 0.08
@@ -46,8 +47,7 @@ class ReservingClient:
 
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until stopped."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), max(0.0, seconds))
+        await pause(seconds, self._stopping)
 
     async def until(self, moment: datetime, seconds: float = 0.0) -> None:
         """Wait until so long after that moment, or until stopped."""
@@ -96,7 +96,7 @@ class ReservingClient:
             sight = await self._reader.allocation(allocation_id)
             if sight is not None and (sight.state in ("active", "releasing") or sight.state in ENDED):
                 return sight
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.pause(LOOK_SECONDS)
         return None
 
     async def write(self, write: Write) -> Attempt:

@@ -16,6 +16,7 @@ from tests.campaign.clients.holding import SEATS
 from tests.campaign.clients.load import REGIONS, Renter
 from tests.campaign.clients.reserving import LivingClient
 from tests.campaign.history import Attempt, History, Outcome
+from tests.support.waiting import pause
 
 STEP_SECONDS = 4
 """Windows begin and end at multiples of this, so that they are back to back."""
@@ -100,12 +101,12 @@ class WindowClient(LivingClient):
 
     async def _watch(self, names: Sequence[str]) -> None:
         """Read what is being turned over, again and again; more slowly when that takes long."""
-        pause = WATCH_SECONDS
+        seconds = WATCH_SECONDS
         while True:
             if names:
                 await self._reader.resource(self._chance.choice(names))
-            await asyncio.sleep(pause)
-            pause *= 1.1
+            await pause(seconds)
+            seconds *= 1.1
 
     async def _look_around(self, asked: dict[str, Any]) -> None:
         if "sku" in asked:

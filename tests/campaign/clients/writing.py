@@ -13,6 +13,7 @@ from berth.client import AsyncClient, BerthError, OperationConflict, OperationFe
 from tests.campaign.clients.reading import Reader, hold_sight_of
 from tests.campaign.clients.writes import Write
 from tests.campaign.history import SETTLED, Attempt, History, Outcome
+from tests.support.waiting import pause
 
 ATTEMPT_SECONDS_MAX = 2.0
 """A client gives up waiting for an answer after this, and asks again."""
@@ -56,7 +57,7 @@ class Writer:
 
     async def write(self, write: Write) -> Attempt:
         """The first definite attempt; the last one if the time is up before any was, or on a conflict."""
-        pause = 0.1
+        seconds = 0.1
         while True:
             attempt = await self.attempt(write, self._chance.choice(self.clients))
             if attempt.outcome in self._final or time.monotonic() > self.give_up_at:
@@ -64,8 +65,8 @@ class Writer:
             if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
                 # The repetition must return the same as the status query.
                 await self.ask(write)
-            await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
-            pause = min(pause * 2, 1.0)
+            await pause(seconds * self._chance.uniform(0.5, 1.0))
+            seconds = min(seconds * 2, 1.0)
 
     async def ask(self, write: Write) -> None:
         """Ask what became of it."""

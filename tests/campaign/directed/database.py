@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +26,7 @@ from tests.allocations.driving import ADMIN, PROVISIONED, WIPED, completed, fail
 from tests.allocations.seeding import connect, create_allocation, try_create
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome
-
-CONDITION_SECONDS_MAX = 90.0
+from tests.support.rival_sessions import until_waiting
 
 
 def two_creates_at_once(scene: Scene) -> None:
@@ -40,7 +38,7 @@ def two_creates_at_once(scene: Scene) -> None:
             first.execute("begin")
             one = try_create(first, seeded, gpus=8)
             placing = asyncio.create_task(asyncio.to_thread(try_create, second, seeded, gpus=8))
-            await _until_a_lock_is_waited_for(scene.url)
+            await until_waiting(scene.url)
             first.execute("commit")
             return one, await placing
 
@@ -107,7 +105,7 @@ def a_create_while_units_come_back(scene: Scene) -> None:
             placing.execute("begin")
             assert try_create(placing, seeded, gpus=2) is not None
             finishing = asyncio.create_task(finish(context))
-            await _until_a_lock_is_waited_for(scene.url)
+            await until_waiting(scene.url)
             placing.execute("commit")
             await finishing
 
@@ -260,21 +258,3 @@ def a_create_that_was_rolled_back(scene: Scene) -> None:
         assert try_create(connection, seeded) is not None
         connection.execute("rollback")
     create_allocation(scene.url, seeded)
-
-
-async def _until(url: str, condition: str, *values: object) -> None:
-    deadline = time.monotonic() + CONDITION_SECONDS_MAX
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        while True:
-            row = await (await connection.execute(condition.encode(), values)).fetchone()
-            if row is not None and row[0]:
-                return
-            assert time.monotonic() < deadline, f"never: {condition}"
-            await asyncio.sleep(0.02)
-
-
-async def _until_a_lock_is_waited_for(url: str) -> None:
-    await _until(
-        url,
-        "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())",
-    )

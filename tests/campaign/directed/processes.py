@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.campaign.subscriber import Subscriber
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events
+from tests.support.waiting import async_wait_for, read_until, wait_for
 from tests.support.worker_processes import Processes, play_nodes, release_all
 
 SECONDS_MAX = 90.0
@@ -86,7 +86,7 @@ async def a_look_while_a_guest_is_made(plane: ControlPlane, agent: AgentProcess,
     slow = {"slow_phase_seconds": "60", "slow_phase": "boot"}
     await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([0], faults=slow), allocation_id))
     record = AllocationDirectory(agent.guest_directory(allocation_id)).record_file
-    await asyncio.to_thread(_until, record.exists, "the guest has a record on the disk")
+    await asyncio.to_thread(wait_for, record.exists, "the guest has a record on the disk")
     story = NodeStory()
     story.look(agent.state_dir)
     return _judged(story)
@@ -151,10 +151,11 @@ async def _read_while_events_come(database: psycopg.Connection, nats_url: str, h
     try:
         for time_ in range(1, TIMES + 1):
             leave_events(database, [{"number": number} for number in range(EVENTS_EACH_TIME)])
-            until = time.monotonic() + SECONDS_MAX
-            while subscriber.cursor < time_ * EVENTS_EACH_TIME and not list(check_order(history)):
-                assert time.monotonic() < until, "the relays publish"
-                await asyncio.sleep(0.02)  # between two reads of the cursor
+            expected = time_ * EVENTS_EACH_TIME
+            await async_wait_for(
+                lambda expected=expected: subscriber.cursor >= expected or list(check_order(history)),  # type: ignore[misc]
+                "the relays publish",
+            )
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
@@ -183,7 +184,7 @@ def events_that_come_again(processes: TestbuildProcesses) -> list[Violation]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("delete from consumer_positions")
     processes.start_worker()
-    _until(lambda: _taken(processes.nats), "every event has been taken again")
+    wait_for(lambda: _taken(processes.nats), "every event has been taken again")
     return _judge_processes(processes)
 
 
@@ -192,13 +193,13 @@ def a_worker_that_dies_with_an_event(processes: TestbuildProcesses) -> list[Viol
     seeded = seed(processes.url)
     create_allocation(processes.url, seeded)
     processes.start_relay()
-    _until(lambda: _stream_holds_events(processes.nats), "the event is in the stream")
+    wait_for(lambda: _stream_holds_events(processes.nats), "the event is in the stream")
     worker = processes._start(
         "worker", {"BERTH_METRICS_PORT": str(free_port()), "BERTH_CRASH_AT": "event.before_dispatch:1"}
     )
     worker.wait(SECONDS_MAX)
     processes.start_worker()
-    _until(lambda: _taken(processes.nats), "every event has been taken")
+    wait_for(lambda: _taken(processes.nats), "every event has been taken")
     return _judge_processes(processes)
 
 
@@ -208,12 +209,8 @@ SETTLE_SECONDS = 5.0
 def _judge_processes(processes: Processes) -> list[Violation]:
     """What Temporal says; runs that were just started get a few seconds to come to their end."""
     history = History(seed=0, deliveries=deliveries_of_log(processes.url))
-    until = time.monotonic() + SETTLE_SECONDS
-    while True:
-        found = asyncio.run(judge_workflows(processes.temporal_address, history))
-        if found or time.monotonic() > until:
-            return found
-        time.sleep(0.1)  # between two questions: a violation must be absent for the whole time
+    # A violation must be absent for the whole time.
+    return asyncio.run(read_until(lambda: judge_workflows(processes.temporal_address, history), bool, SETTLE_SECONDS))
 
 
 def _stream_holds_events(server: LocalNats) -> bool:
@@ -243,10 +240,3 @@ def _taken(server: LocalNats) -> bool:
         return not info.num_pending and not info.num_ack_pending and bool(info.ack_floor and info.ack_floor.stream_seq)
 
     return asyncio.run(ask())
-
-
-def _until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)  # between two evaluations of the condition

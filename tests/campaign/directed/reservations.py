@@ -29,11 +29,12 @@ from orchestrator.reservations.store.turn_over import Start
 from tests.allocations.driving import TENANT, operation, release
 from tests.allocations.seeding import IMAGE, REGION, SLICE_SKU, Seeded, connect
 from tests.campaign.clients.reading import hold_sight_of
-from tests.campaign.directed.database import _until, _until_a_lock_is_waited_for
 from tests.campaign.directed.scene import Scene
 from tests.campaign.history import Outcome, WriteKind
 from tests.campaign.history import Question as KeyQuestion
 from tests.reservations.holding import confirm_alone, hold_alone
+from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import async_wait_for, wait_past
 from tests.testbuild.planting import rewritten_function
 
 SEAT = "seat-0"
@@ -74,7 +75,7 @@ def a_confirm_behind_a_lock(scene: Scene) -> None:
             confirming = asyncio.create_task(
                 confirm_alone(context, Confirm(asked, seeded.tenant_id, reservation_id, HOLDER))
             )
-            await _until_a_lock_is_waited_for(scene.url)
+            await until_waiting(scene.url)
             await _until_it_is_late(scene.url, reservation_id)
             holding.execute("commit")
             _note(scene, "confirm", asked.key, await confirming, reservation_id)
@@ -98,7 +99,7 @@ def a_window_that_begins_before_the_last_one_is_over(scene: Scene) -> None:
         running = await _take(scene, context, seeded, earlier)
         await scene.provision(context, running)
         if later is not None:
-            await _until_then(scene.url, early)
+            await wait_past(early)
             await _take(scene, context, seeded, later)
         await release(context, seeded, running)
         await scene.clean_up(context, running)
@@ -120,7 +121,7 @@ def a_turn_over_while_the_last_one_overruns(scene: Scene) -> None:
         later = await _window(scene, context, seeded, slot, change, change + timedelta(hours=1))
         running = await _take(scene, context, seeded, earlier)
         await scene.provision(context, running)
-        await _until_then(scene.url, change)
+        await wait_past(change)
         coming = None
         with suppress(DBAPIError):
             coming = await _take(scene, context, seeded, later)
@@ -211,10 +212,6 @@ async def _take(scene: Scene, context: Context, seeded: Seeded, reservation_id: 
     return allocation_id
 
 
-async def _until_then(url: str, moment: datetime) -> None:
-    await _until(url, "select clock_timestamp() > %s", moment)
-
-
 def _with_seat(scene: Scene) -> Seeded:
     seeded = scene.seed()
     with connect(scene.url) as connection:
@@ -255,14 +252,9 @@ def _note(
 
 async def _until_it_is_late(url: str, reservation_id: UUID) -> None:
     """Wait until the hold's deadline is half a second ago."""
+    late = "select from reservations where id = %s and hold_until < clock_timestamp() - make_interval(secs => %s)"
     with connect(url) as connection:
-        async with asyncio.timeout(20):
-            while (
-                connection.execute(
-                    "select from reservations where id = %s"
-                    " and hold_until < clock_timestamp() - make_interval(secs => %s)",
-                    (reservation_id, LATE_SECONDS),
-                ).fetchone()
-                is None
-            ):
-                await asyncio.sleep(0.02)
+        await async_wait_for(
+            lambda: connection.execute(late, (reservation_id, LATE_SECONDS)).fetchone() is not None,
+            "the hold to be overdue",
+        )

@@ -6,7 +6,7 @@ import httpx
 
 from tests.api.calling import Caller, fresh, new_tenant, problem
 from tests.log.retention.partitions import append, head
-from tests.support.policies import put, send
+from tests.log.retention.policies import put, send
 from tests.support.public_api import PublicApi
 
 

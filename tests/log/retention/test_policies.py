@@ -13,7 +13,7 @@ from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_tena
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.log.retention.partitions import append, head
-from tests.support.policies import put, send
+from tests.log.retention.policies import put, send
 from tests.support.public_api import PublicApi
 
 

@@ -19,7 +19,7 @@ from orchestrator.log.store.feed import ALL
 from tests.api.calling import Caller, insert_admin_key, new_tenant
 from tests.databases import copied_database
 from tests.log.retention.partitions import append, cut_log, truncate
-from tests.support.policies import put, send
+from tests.log.retention.policies import put, send
 from tests.support.public_api import settings_over
 
 PARTITION = 10

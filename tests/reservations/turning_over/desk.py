@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import uuid
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -83,20 +81,6 @@ async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool =
 def soon(seconds: float = 1.5) -> datetime:
     """A moment that a test can wait for."""
     return datetime.now(UTC) + timedelta(seconds=seconds)
-
-
-async def until(moment: datetime) -> None:
-    """Wait for it."""
-    async with asyncio.timeout(60):
-        while datetime.now(UTC) <= moment:
-            await asyncio.sleep(0.02)
-
-
-async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until it is so."""
-    async with asyncio.timeout(60):
-        while not await found():
-            await asyncio.sleep(0.02)
 
 
 def events_of(url: str, subject: str) -> list[str]:

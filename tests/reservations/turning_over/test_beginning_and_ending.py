@@ -27,7 +27,8 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import connect, create_allocation
 from tests.reservations.holding import HOLDER, Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, events_of, gpus, soon, starting, until, violations
+from tests.reservations.turning_over.desk import consumed, events_of, gpus, soon, starting, violations
+from tests.support.waiting import wait_past
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 
@@ -50,7 +51,7 @@ def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(d
         held = await starting(desk, confirm=False)
         assert await start_reservation(desk.context, desk.catalogue, held) is Started.NOT_DUE
         assert await start_reservation(desk.context, desk.catalogue, made) is Started.NOT_DUE
-        await until(starts_at)
+        await wait_past(starts_at)
         await starter(desk).start_due()
         assert (desk.state(made), desk.state(held)) == ("consumed", "hold")
         found = rows_of(database_url, "select id, gpus, name, labels, ends_at, requested_at from allocations")
@@ -247,7 +248,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         assert [row[0] for row in told_] == [f"allocations/{near}"]
         assert datetime.fromisoformat(told_[0][1]["ends_at"]) == ends_at
         assert not await release_at_end(desk.context, far)
-        await until(ends_at)
+        await wait_past(ends_at)
         assert not await notify_expiry(desk.context, near)
         await asyncio.gather(*(release_ended(desk.context, 10) for _ in range(3)))
         assert transitions_of(database_url, near)[-1] == "releasing"

@@ -20,7 +20,9 @@ from orchestrator.reservations.states import reservation_id
 from tests.allocations.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.allocations.seeding import METAL_SKU, SLICE_SKU, add_tenant, connect, create_allocation
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import code_of, consume, consumed, events_of, gpus, soon, until, violations
+from tests.reservations.turning_over.desk import code_of, consume, consumed, events_of, gpus, soon, violations
+from tests.support.rival_sessions import until_waiting
+from tests.support.waiting import wait_past
 
 
 def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str) -> None:
@@ -147,7 +149,7 @@ def test_what_is_over_ends_in_the_transaction_that_asks_for_it(database_url: str
         await desk.confirm(window)
         assert code_of(await consume(desk, late)) == "invalid_state"
         assert desk.state(late) == "expired"
-        await until(row_of(database_url, "select ends_at from reservations where id = %s", window)["ends_at"])
+        await wait_past(row_of(database_url, "select ends_at from reservations where id = %s", window)["ends_at"])
         assert code_of(await consume(desk, window)) == "invalid_state"
         assert desk.state(window) == "released"
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 0
@@ -199,9 +201,7 @@ def test_a_turn_over_that_waited_is_judged_when_it_has_the_lock(database_url: st
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.execute("select from reservations for update")
             waiting = asyncio.create_task(consume(desk, held, sku=SLICE_SKU))
-            async with asyncio.timeout(60):
-                while not rows_of(database_url, "select from pg_stat_activity where wait_event_type = 'Lock'"):
-                    await asyncio.sleep(0.01)
+            await until_waiting(database_url)
             await holder.execute(
                 "update reservations set expires_at = clock_timestamp(), hold_until = clock_timestamp()"
             )

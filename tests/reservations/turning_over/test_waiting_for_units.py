@@ -32,8 +32,9 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, events_of, soon, until, violations
+from tests.reservations.turning_over.desk import consumed, events_of, soon, violations
 from tests.support.command_sources import command_trees
+from tests.support.waiting import wait_past
 
 
 def test_whoever_frees_units_starts_who_waits_for_them() -> None:
@@ -54,7 +55,7 @@ async def back_to_back(desk: Desk, *, seconds: float = 1.0, lasts: float = 600) 
         await desk.confirm(one)
     running = await consumed(desk, first, sku=SLICE_SKU)
     await provision(desk.context, desk.url, running)
-    await until(change)
+    await wait_past(change)
     return running, await consumed(desk, second, sku=SLICE_SKU)
 
 
@@ -217,7 +218,7 @@ def test_two_that_wait_for_parts_of_one_both_start_and_rivals_never_deadlock(dat
             await desk.confirm(one)
         running = await consumed(desk, first, sku=SLICE_SKU)
         await provision(desk.context, desk.url, running)
-        await until(change)
+        await wait_past(change)
         waiting = [await consumed(desk, one, sku=SLICE_SKU) for one in nexts]
         await release_at_end(desk.context, running)
         await asyncio.gather(

@@ -1,0 +1,50 @@
+"""Rules of tests, read off the syntax tree: a test waits for a condition, never for a time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+MAY_PAUSE = TESTS / "support" / "waiting.py"
+
+
+def pauses(tree: ast.Module) -> Iterator[int]:
+    """Lines that sleep, or wait for an event that no other code can set."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        unreachable = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)
+        if name == "sleep" or (name == "wait" and unreachable and (call.args or call.keywords)):
+            yield call.lineno
+
+
+@pytest.mark.parametrize("rule", [pauses])
+def test_every_file_of_the_tests_keeps_the_rule(rule: Callable[[ast.Module], Iterator[int]]) -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if path != MAY_PAUSE
+        for line in rule(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "lines"),
+    [
+        (pauses, "time.sleep(1)", [1]),
+        (pauses, "await asyncio.sleep(0)", [1]),
+        (pauses, "sleep(1)", [1]),
+        (pauses, "threading.Event().wait(1)", [1]),
+        (pauses, "asyncio.Event().wait()", []),
+        (pauses, "stopping.wait(1)", []),
+    ],
+)
+def test_each_rule_finds_its_breach(rule: Callable[[ast.Module], Iterator[int]], text: str, lines: list[int]) -> None:
+    source = text if text.startswith("def") or "await" not in text else f"async def f():\n    {text}"
+    assert [line - (source != text) for line in rule(ast.parse(source))] == lines
