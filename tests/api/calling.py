@@ -41,7 +41,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey | None = None) -> str:
         x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "admin")])
     )
     builder = builder.add_extension(
-        x509.SubjectAlternativeName([x509.UniformResourceIdentifier("spiffe://berth.local/node/somebody-else")]), False
+        x509.SubjectAlternativeName([x509.UniformResourceIdentifier("spiffe://berth.local/node/another")]), False
     )
     own = key or ec.generate_private_key(ec.SECP256R1())
     return builder.sign(own, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
@@ -113,14 +113,19 @@ class Caller:
 
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """The problem document of a refusal, checked for what every one of them has."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+    assert refusal(answer) == (status, code), answer.text
     document: dict[str, Any] = answer.json()
-    assert document["code"] == code, document
-    assert document["status"] == status
+    return document
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal, whose problem document is checked for what every one of them has."""
+    assert answer.headers["content-type"] == "application/problem+json", (answer.status_code, answer.text)
+    document = answer.json()
+    assert document["status"] == answer.status_code
     assert document["outcome"] in ("not_done", "in_progress", "unknown")
     assert {"type", "title", "detail", "server_time"} <= document.keys()
-    return document
+    return answer.status_code, document["code"]
 
 
 def new_tenant(admin: Caller, **members: Any) -> Caller:

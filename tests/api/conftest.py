@@ -1,5 +1,5 @@
 """The whole public application over a real PostgreSQL, in this process; a real process where the test is about that."""
 
-from tests.support.public_api import admin, api, nobody, place, tenant
+from tests.support.public_api import admin, api, place, stranger, tenant
 
-__all__ = ["admin", "api", "nobody", "place", "tenant"]
+__all__ = ["admin", "api", "place", "stranger", "tenant"]

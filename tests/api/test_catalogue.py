@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.api.calling import GPU_MODEL, Caller, at_once, enrol, fresh, new_node, new_region, new_tenant, problem
+from tests.api.calling import (
+    GPU_MODEL,
+    Caller,
+    at_once,
+    enrol,
+    fresh,
+    new_node,
+    new_region,
+    new_tenant,
+    problem,
+    refusal,
+)
 from tests.support.public_api import PublicApi
 
 IMAGE = {"url": "https://images.example/ubuntu.img", "sha256": "ab" * 32, "shapes": ["gpu_slice", "baremetal"]}
@@ -97,9 +108,12 @@ def test_a_sku_must_make_sense(admin: Caller) -> None:
         {"state": "gone"},
     ]
     for wrong in mistakes:
-        problem(admin.call("PUT", "/admin/skus/wrong", {**body, **wrong}), 422, "invalid")
-    problem(admin.call("PUT", "/admin/skus/wrong", {**body, "default_image": "no-image"}), 422, "image_unavailable")
-    problem(admin.call("PUT", "/admin/skus/a%20b", body), 422, "invalid")
+        assert refusal(admin.call("PUT", "/admin/skus/wrong", {**body, **wrong})) == (422, "invalid")
+    assert refusal(admin.call("PUT", "/admin/skus/wrong", {**body, "default_image": "no-image"})) == (
+        422,
+        "image_unavailable",
+    )
+    assert refusal(admin.call("PUT", "/admin/skus/a%20b", body)) == (422, "invalid")
 
 
 def test_availability_counts_what_could_be_placed_now(api: PublicApi, admin: Caller) -> None:

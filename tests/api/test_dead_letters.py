@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, fresh, new_tenant, problem
+from tests.api.calling import Caller, fresh, new_tenant, problem, refusal
 from tests.support.public_api import PublicApi
 
 PATH = "/admin/dead-letters"
@@ -66,11 +66,11 @@ def test_a_discarded_letter_takes_no_further_word(api: PublicApi, admin: Caller)
         assert problem(admin.call("POST", path, body), 409, "invalid_state")["state"] == "discarded"
 
 
-def test_unknown_letters_and_strangers_are_refused(api: PublicApi, admin: Caller, nobody: Caller) -> None:
+def test_unknown_letters_and_strangers_are_refused(api: PublicApi, admin: Caller, stranger: Caller) -> None:
     letter = bury(api, fresh("consumer"), 9)
     for path, body in (("retry", None), ("discard", {"reason": "x"})):
         problem(admin.call("POST", f"{PATH}/{uuid.uuid4()}/{path}", body), 404, "not_found")
-        problem(nobody.call("POST", f"{PATH}/{letter}/{path}", body), 401, "unauthenticated")
+        problem(stranger.call("POST", f"{PATH}/{letter}/{path}", body), 401, "unauthenticated")
         problem(new_tenant(admin).call("POST", f"{PATH}/{letter}/{path}", body), 403, "forbidden")
     problem(admin.call("GET", f"{PATH}/{uuid.uuid4()}"), 404, "not_found")
     problem(new_tenant(admin).call("GET", PATH), 403, "forbidden")
@@ -88,4 +88,4 @@ def test_a_discard_without_a_reason_is_refused(api: PublicApi, admin: Caller, bo
 
 @pytest.mark.parametrize("query", [{"state": "gone"}, {"consumer": "a b"}, {"statee": "dead"}, {"limit": 0}])
 def test_a_list_refuses_what_it_does_not_know(admin: Caller, query: dict[str, Any]) -> None:
-    problem(admin.call("GET", PATH, **query), 422, "invalid")
+    assert refusal(admin.call("GET", PATH, **query)) == (422, "invalid")

@@ -1,4 +1,4 @@
-"""Rules of tests, read off the syntax tree: a test waits for a condition, never for a time."""
+"""Rules of tests, read off the syntax tree: a test asserts in its own body, and waits for a condition, never for a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ TESTS = Path(__file__).parents[1]
 MAY_PAUSE = TESTS / "support" / "waiting.py"
 
 
+def without_assertion(tree: ast.Module) -> Iterator[int]:
+    """Lines of test functions that neither assert nor expect an exception themselves."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or not function.name.startswith("test_"):
+            continue
+        if not any(
+            isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr in ("raises", "warns"))
+            for node in ast.walk(function)
+        ):
+            yield function.lineno
+
+
 def pauses(tree: ast.Module) -> Iterator[int]:
     """Lines that sleep, or wait for an event that no other code can set."""
     for call in ast.walk(tree):
@@ -23,7 +35,7 @@ def pauses(tree: ast.Module) -> Iterator[int]:
             yield call.lineno
 
 
-@pytest.mark.parametrize("rule", [pauses])
+@pytest.mark.parametrize("rule", [without_assertion, pauses])
 def test_every_file_of_the_tests_keeps_the_rule(rule: Callable[[ast.Module], Iterator[int]]) -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}"
@@ -37,6 +49,10 @@ def test_every_file_of_the_tests_keeps_the_rule(rule: Callable[[ast.Module], Ite
 @pytest.mark.parametrize(
     ("rule", "text", "lines"),
     [
+        (without_assertion, "def test_a() -> None:\n    check(1)", [1]),
+        (without_assertion, "def test_a() -> None:\n    def b() -> None:\n        assert True", []),
+        (without_assertion, "def test_a() -> None:\n    with pytest.raises(KeyError):\n        check(1)", []),
+        (without_assertion, "def check() -> None:\n    pass", []),
         (pauses, "time.sleep(1)", [1]),
         (pauses, "await asyncio.sleep(0)", [1]),
         (pauses, "sleep(1)", [1]),

@@ -31,14 +31,15 @@ def berth(*arguments: str, python: str = sys.executable, **settings: str) -> sub
     )  # fmt: skip
 
 
-def assert_one_sentence(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
-    """It ended with that status and said why in one line on stderr that holds the words, without a traceback."""
+def assert_one_sentence(done: subprocess.CompletedProcess[str], status: int, *words: str) -> str:
+    """The sentence: it ended with that status and said why in one line on stderr that holds the words, without a traceback."""
     said = done.stderr.strip()
     assert done.returncode == status, (done.returncode, said, done.stdout)
     assert len(said.splitlines()) == 1, said
     assert said.startswith("berth: "), said
     for word in words:
         assert word in said, (word, said)
+    return said
 
 
 class UpProcess:

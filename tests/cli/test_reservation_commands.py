@@ -159,7 +159,7 @@ def test_availability_in_a_window(me: Shell, deployment: Deployment) -> None:
     ],
 )
 def test_a_refusal_is_one_sentence(me: Shell, line: str, code: str) -> None:
-    me.refused(line, code)
+    assert me.refused(line, code).startswith("berth: ")
 
 
 @pytest.mark.parametrize(

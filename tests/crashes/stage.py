@@ -188,17 +188,17 @@ class Stage(Whole):
                    join nodes n on n.id = c.node_id and n.epoch = c.node_epoch where n.name = %s and revoked_at is null"""
         return float(str(self.execute(query, self.node(agent).name)[0][0]))
 
-    def require_all_well(self) -> None:
-        """Every promise is kept, everything has come to its end, and nothing is left on any node."""
+    def violations_at_rest(self) -> list[str]:
+        """The broken promises, once everything has come to its end and nothing is left on any node."""
         wait_for(lambda: self.waiting_events() == 0, "every event has its place in the log")
         wait_for(self._fleet_is_free, "the fleet is free again")
         assert self._unfinished() == []
-        assert self.violations() == []
         verdict = check_stream(self.stack.endpoints.database_url, self.stack.endpoints.nats_url)
         assert verdict.kept, str(verdict)
         for directory in self.stack.state.path.glob("agents/*/sandbox"):
             assert list(directory.glob("allocations/*")) == []
             assert list(directory.glob("leases/slot-*")) == []
+        return self.violations()
 
     def _fleet_is_free(self) -> bool:
         return all(node.free_slots == node.slot_count for node in self.admin.iterate_nodes())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, problem
+from tests.api.calling import Caller, problem, refusal
 from tests.keyvalue.committing import Keys, b64, b64url, clear, delete, put, unchanged, unchanged_range
 
 VERSIONS = [-1, 2**63, 2**64, 1.5, "1", True, None]
@@ -86,24 +86,27 @@ def test_the_largest_of_each_is_taken(keys: Keys) -> None:
 
 def test_reads_are_refused_as_everywhere(keys: Keys, api: Any) -> None:
     for path in ("/kv/a", "/kv/YQ=", "/kv/Y+==", "/kv/YWJ%20", f"/kv/{'YWFh' * 700}"):
-        problem(keys.send("GET", path), 422, "invalid")
-    problem(keys.find(b"k" * 2_000), 404, "not_found")
+        assert refusal(keys.send("GET", path)) == (422, "invalid")
+    assert refusal(keys.find(b"k" * 2_000)) == (404, "not_found")
     bad: list[dict[str, Any]] = [{"begin": "a"}, {"end": "Y"}, {"limit": 0}, {"limit": 501}, {"prefix": "YQ"}]
     for query in bad:
-        problem(keys.send("GET", "/kv", **query), 422, "invalid")
+        assert refusal(keys.send("GET", "/kv", **query)) == (422, "invalid")
     for begin, end in ((b"b", b"a"), (b"a", b"a")):
-        problem(keys.send("GET", "/kv", begin=b64url(begin), end=b64url(end)), 400, "range_invalid")
-    problem(keys.send("GET", "/kv", cursor="bm9uc2Vuc2U"), 400, "invalid_cursor")
+        assert refusal(keys.send("GET", "/kv", begin=b64url(begin), end=b64url(end))) == (400, "range_invalid")
+    assert refusal(keys.send("GET", "/kv", cursor="bm9uc2Vuc2U")) == (400, "invalid_cursor")
     for query in (
         {"request_id": "x" * 20}, {"min_version": 0}, {"request_id": "", "min_version": 0},
         {"request_id": "x" * 20, "min_version": 2**63}, {"request_id": "x" * 20, "min_version": -1},
         {"request_id": "x" * 300, "min_version": 0},
     ):  # fmt: skip
-        problem(keys.send("GET", "/status", **query), 422, "invalid")
-    problem(keys.send("GET", "/status", request_id="x" * 20, min_version=2**63 - 1), 400, "version_in_future")
-    nobody = Keys(Caller(keys.caller.http, "berth_nobody"))
+        assert refusal(keys.send("GET", "/status", **query)) == (422, "invalid")
+    assert refusal(keys.send("GET", "/status", request_id="x" * 20, min_version=2**63 - 1)) == (
+        400,
+        "version_in_future",
+    )
+    stranger = Keys(Caller(keys.caller.http, "berth_absent"))
     for method, path in (("POST", "/commit"), ("GET", "/kv"), ("GET", "/kv/YQ"), ("GET", "/status")):
-        problem(nobody.send(method, path, {} if method == "POST" else None), 401, "unauthenticated")
+        assert refusal(stranger.send(method, path, {} if method == "POST" else None)) == (401, "unauthenticated")
 
 
 @pytest.mark.parametrize("bound", ["keys", "bytes"])
@@ -126,4 +129,4 @@ def test_a_header_that_is_no_key_is_refused_also_beside_a_request_id(keys: Keys)
     for key in ("", '""', "k" * 300):
         for body in ({}, {"request_id": "a-request-id-that-is-long-enough"}):
             headers = {"authorization": f"Bearer {keys.caller.key}", "idempotency-key": key}
-            problem(keys.caller.http.post("/v1/commit", json=body, headers=headers), 400, "malformed")
+            assert refusal(keys.caller.http.post("/v1/commit", json=body, headers=headers)) == (400, "malformed")

@@ -129,7 +129,8 @@ def test_what_is_acknowledged_last_is_kept_although_the_client_is_gone(listener:
         told = events_on(stream, 2)
         acknowledge(stream, told[0]["version"])  # the next is not written at once
         stream.send(json.dumps({"type": "ack", "version": told[1]["version"]}))
-    wait_for(lambda: listener.position(tenant, "going") == told[1]["version"], "the position to be kept")
+    wait_for(lambda: listener.position(tenant, "going") != told[0]["version"], "the second position to be kept")
+    assert listener.position(tenant, "going") == told[1]["version"]
 
 
 def test_subscriptions_are_bounded_and_can_be_removed(listener: Listener) -> None:

@@ -18,7 +18,7 @@ import pytest
 from httpx_sse import connect_sse
 
 from berth.local.servers import LocalPostgres
-from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
+from tests.api.calling import Caller, insert_admin_key, new_tenant, problem, refusal
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.log.browsing import page
@@ -328,7 +328,7 @@ def test_who_stalls_while_catching_up_is_cut_off_and_costs_a_few_pages_of_the_lo
 def test_one_tenant_does_not_take_everybodys_places(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     with subscribed(tenant), subscribed(tenant), subscribed(tenant), subscribed(tenant):
-        problem(refused(tenant), 503, "overloaded")
+        assert refusal(refused(tenant)) == (503, "overloaded")
         with subscribed(feed.admin):
             pass
     wait_for(lambda: feed.metric("berth_api_feed_subscribers") == 0, "closed streams to be removed")

@@ -6,7 +6,7 @@ import threading
 
 import psycopg
 
-from tests.api.calling import Caller, at_once, new_tenant, problem
+from tests.api.calling import Caller, at_once, new_tenant, refusal
 from tests.support.log_versions import registered, version
 from tests.support.public_api import PublicApi
 from tests.support.waiting import wait_for
@@ -66,8 +66,8 @@ def test_the_leader_is_this_postgres_on_its_timeline(api: PublicApi) -> None:
         api.database.execute("update log_head set leader_id = postgres_leader_id()")
 
 
-def test_nobody_asks_without_a_key_and_nothing_else_is_taken(api: PublicApi, nobody: Caller) -> None:
-    problem(nobody.http.get("/v1/version"), 401, "unauthenticated")
+def test_a_key_is_required_and_nothing_else_is_taken(api: PublicApi, stranger: Caller) -> None:
+    assert refusal(stranger.http.get("/v1/version")) == (401, "unauthenticated")
     asked = {"authorization": f"Bearer {api.admin.key}"}
-    problem(api.admin.http.get("/v1/version?after=1", headers=asked), 422, "invalid")
-    problem(api.admin.http.post("/v1/version", headers=asked), 405, "method_not_allowed")
+    assert refusal(api.admin.http.get("/v1/version?after=1", headers=asked)) == (422, "invalid")
+    assert refusal(api.admin.http.post("/v1/version", headers=asked)) == (405, "method_not_allowed")

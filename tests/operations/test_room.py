@@ -66,14 +66,14 @@ def rows(url: str, statement: str) -> list[Any]:
         return connection.execute(statement.encode()).fetchall()
 
 
-def require_right_counts(url: str) -> None:
-    """The counts that are kept are those that are counted."""
+def kept_counts(url: str) -> dict[str, int]:
+    """How many rows each bounded table has, by the counts that are kept."""
 
     async def kept() -> dict[Table, int]:
         async with bounded(url, None) as context, context.database.reading() as reading:
             return await count_rows(reading)
 
-    assert {table.value: number for table, number in asyncio.run(kept()).items()} == dict(rows(url, COUNTED))
+    return {table.value: number for table, number in asyncio.run(kept()).items()}
 
 
 def test_the_bound_is_exact_however_many_come_at_once(database_url: str) -> None:
@@ -84,7 +84,7 @@ def test_the_bound_is_exact_however_many_come_at_once(database_url: str) -> None
 
     found = Counter(type(one).__name__ for one in asyncio.run(scene()))
     assert found == {"Answer": 10, "OperationTableFull": 30}
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
 
 
 def test_a_full_table_refuses_before_any_effect_and_still_answers_what_it_knows(database_url: str) -> None:
@@ -140,7 +140,7 @@ def test_a_sweep_makes_room_again(database_url: str) -> None:
                 await run_once(context, operation(), done, TENANT)
 
     asyncio.run(scene())
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
 
 
 def test_creates_that_come_together_get_what_room_there_is(database_url: str) -> None:
@@ -157,7 +157,7 @@ def test_creates_that_come_together_get_what_room_there_is(database_url: str) ->
     assert found == {"201": 3, "operation_table_full": 2}
     assert fleet.one("select count(*) from allocations") == 3
     assert fleet.one("select count(*) from claims") == 3
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
 
 
 def test_far_from_the_bound_nobody_waits_for_anybody(database_url: str) -> None:
@@ -171,7 +171,7 @@ def test_far_from_the_bound_nobody_waits_for_anybody(database_url: str) -> None:
     holder.execute(insert.replace("'a'", "'b'"), (TENANT, b"a" * 32))
     assert rows(database_url, near) == [(1,)]
     holder.rollback()
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_what_sessions_that_are_gone_have_counted_is_gathered(database_url: str)
     wait_for(lambda: not rows(database_url, sessions), "the sessions to end")
     assert rows(database_url, stripes)[0][0] > 1
     assert asyncio.run(gather()) > 1
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
     assert rows(database_url, stripes) == [(1,)]
 
 
@@ -304,7 +304,7 @@ def test_the_counts_are_right_after_any_history(database_url: str, steps: list[t
             statement = _HISTORIES[name]
             with sessions[session].transaction(force_rollback=not commits):
                 sessions[session].execute(statement.encode(), (number,) if "%s" in statement else None)
-        require_right_counts(database_url)
+        assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
     finally:
         for connection in sessions:
             connection.close()
@@ -324,4 +324,4 @@ def test_every_step_of_the_histories_does_something(database_url: str) -> None:
             done_ = connection.execute(statement.encode(), (1,) if "%s" in statement else None)
             assert done_.rowcount == (-1 if name.startswith("empty") else 1), name
     assert {*order, "empty reservations"} == set(_HISTORIES)
-    require_right_counts(database_url)
+    assert kept_counts(database_url) == dict(rows(database_url, COUNTED))

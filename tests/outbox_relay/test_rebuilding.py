@@ -192,11 +192,11 @@ def test_what_cannot_be_done_is_one_sentence(
     assert_one_sentence(berth("events", "rebuild", **settings), 1, "nothing is to be done", "no event yet")
     leave_log(database, 3)
     database.execute("select pg_advisory_lock(hashtext('berth.events.rebuild'))")
-    assert_one_sentence(berth("events", "rebuild", **settings), 1, "another rebuild")
+    assert "another rebuild" in assert_one_sentence(berth("events", "rebuild", **settings), 1)
     database.execute("select pg_advisory_unlock_all()")
     assert_one_sentence(berth("events", "rebuild", "--from", "9", **settings), 1, "versions 1 to 3", "--from 9")
     nowhere = {**settings, "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x"}
-    assert_one_sentence(berth("events", "rebuild", **nowhere), 3, "PostgreSQL cannot be used")
+    assert "PostgreSQL cannot be used" in assert_one_sentence(berth("events", "rebuild", **nowhere), 3)
     own_nats.stop()
     assert_one_sentence(berth("events", "rebuild", **settings), 3, "NATS cannot be used", "repeat the command")
     own_nats.start()

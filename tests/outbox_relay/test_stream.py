@@ -9,7 +9,7 @@ from nats.js.api import RetentionPolicy, StorageType, StreamSource
 
 from outbox_relay.problems import PublishingStopped
 from outbox_relay.settings import Settings
-from outbox_relay.stream import first_version_to_publish, require_safe_configuration, wanted_configuration
+from outbox_relay.stream import dangers_of, first_version_to_publish, require_safe_configuration, wanted_configuration
 
 SETTINGS = Settings(database_url="postgresql://none", nats_url="nats://none", log_stream_replicas=3)
 WANTED = wanted_configuration(SETTINGS, 1)
@@ -42,6 +42,7 @@ def test_dangerous_configuration_is_refused(change: dict[str, Any]) -> None:
 )
 def test_harmless_difference_is_not(change: dict[str, Any]) -> None:
     require_safe_configuration(WANTED.evolve(**change), SETTINGS)
+    assert dangers_of(WANTED.evolve(**change), SETTINGS) == []
 
 
 def test_publishing_goes_on_behind_the_stream() -> None:

@@ -62,10 +62,12 @@ class Stories(RuleBasedStateMachine):
     """Every rule is one command, or one step of time."""
 
     server: LocalPostgres
+    told = 0
     template: str
 
     @initialize()
     def begin(self) -> None:
+        type(self).told += 1
         self.opened = ExitStack()
         self.url = self.opened.enter_context(copied_database(self.server, self.template))
         self.runner = asyncio.Runner()
@@ -183,10 +185,11 @@ class Stories(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("examples", [8, pytest.param(300, marks=[pytest.mark.full, pytest.mark.timeout(1800)])])
 def test_stories(postgres_server: LocalPostgres, migrated_template: str, examples: int) -> None:
-    Stories.server, Stories.template = postgres_server, migrated_template
+    Stories.server, Stories.template, Stories.told = postgres_server, migrated_template, 0
     Stories.TestCase.settings = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, derandomize=examples < 100,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     test = Stories.TestCase()
     test.runTest()
+    assert Stories.told >= examples

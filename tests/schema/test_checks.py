@@ -30,4 +30,4 @@ def test_check_refuses_what_it_forbids(schema: psycopg.Connection[Any], name: st
 def test_check_accepts_its_bound(schema: psycopg.Connection[Any], name: str) -> None:
     for row in CHECKS[name].accepted:
         with schema.transaction(force_rollback=True):
-            insert(schema, CHECKS[name].table, **row)
+            assert insert(schema, CHECKS[name].table, **row) == 1

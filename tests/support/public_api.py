@@ -61,7 +61,7 @@ def admin(api: PublicApi) -> Caller:
 
 
 @pytest.fixture
-def nobody(api: PublicApi) -> Caller:
+def stranger(api: PublicApi) -> Caller:
     """A client without a key."""
     return Caller(api.admin.http, None)
 

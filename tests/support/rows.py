@@ -149,17 +149,17 @@ SECOND: dict[str, Row] = {
 }
 
 
-def insert(connection: psycopg.Connection[Any], table: str, **changes: Any) -> None:
-    """Insert the table's first row with `changes`."""
+def insert(connection: psycopg.Connection[Any], table: str, **changes: Any) -> int:
+    """Insert the table's first row with `changes`; how many rows were inserted."""
     row = {**FIRST[table], **changes}
-    connection.execute(
+    return connection.execute(
         sql.SQL("insert into {} ({}) overriding system value values ({})").format(
             sql.Identifier(table),
             sql.SQL(", ").join(map(sql.Identifier, row)),
             sql.SQL(", ").join(sql.Placeholder() * len(row)),
         ),
         list(row.values()),
-    )
+    ).rowcount
 
 
 def ignore_triggers(connection: psycopg.Connection[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth.local.servers import LocalPostgres
-from tests.api.calling import at_once, new_tenant, problem
+from tests.api.calling import at_once, new_tenant, problem, refusal
 from tests.webhooks.desk import Desk, open_desk
 from tests.webhooks.receivers import Receiver, answers
 
@@ -144,6 +144,6 @@ def test_without_a_task_signing_key_there_are_none(desk: Desk) -> None:
     signer = context.signer
     object.__setattr__(context, "signer", None)
     try:
-        problem(tenant.call("POST", "/webhooks", {"url": URL}), 503, "webhooks_unavailable")
+        assert refusal(tenant.call("POST", "/webhooks", {"url": URL})) == (503, "webhooks_unavailable")
     finally:
         object.__setattr__(context, "signer", signer)

@@ -15,7 +15,7 @@ from berth.local.processes import ChildProcess
 from tests.berth.commands import berth
 from tests.proxy import TROUBLES, Chooser, Mode
 from tests.support.whole_stack import Whole
-from tests.whole.troubled import Load, TroubledStack, build_clock_library, require_all_well
+from tests.whole.troubled import Load, TroubledStack, build_clock_library, violations_at_rest
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -51,7 +51,7 @@ def test_postgres_goes_and_comes_back(troubled: Whole, how: str) -> None:
         server.start()
         load.go_on(1)
     load.settle()
-    require_all_well(troubled)
+    assert violations_at_rest(troubled) == []
 
 
 # tests/outbox_relay/test_rebuilding.py rebuilds a lost stream in `make test`.
@@ -74,7 +74,7 @@ def test_nats_loses_its_store_and_gets_it_back_from_postgres(troubled: Whole) ->
         assert json.loads(again.stdout)["first_version"] == 1
         load.go_on(2)
     assert load.settle() == []
-    require_all_well(troubled)
+    assert violations_at_rest(troubled) == []
 
 
 # tests/worker/test_rescue.py recovers from a wiped Temporal in `make test`.
@@ -90,11 +90,11 @@ def test_temporal_loses_every_workflow(troubled: Whole) -> None:
         server.start()
         load.go_on(1)
     load.settle()
-    require_all_well(troubled)
+    assert violations_at_rest(troubled) == []
 
 
-def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[float, float]) -> None:
-    """Each of the links once, under load, with troubles of the seed's choice."""
+def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[float, float]) -> list[str]:
+    """The broken promises after trouble on each of the links once, under load, of the seed's choice."""
     chooser = Chooser(seed)
     with Load(whole, seed) as load:
         for name, mode in chooser.plan(links):
@@ -102,14 +102,14 @@ def trouble_links(whole: Whole, seed: int, links: list[str], seconds: tuple[floa
                 load.go_on(chooser.seconds(*seconds))
             load.go_on(0.3)
     load.settle()
-    require_all_well(whole)
+    return violations_at_rest(whole)
 
 
 @pytest.mark.full
 def test_every_link_is_troubled_once(troubled: Whole) -> None:
     assert set(LINKS) <= set(proxied(troubled).proxies.by_name)
     assert all(proxied(troubled).proxies.by_name[name].passed_bytes > 0 for name in LINKS)
-    trouble_links(troubled, 1, LINKS, (0.5, 2.0))
+    assert trouble_links(troubled, 1, LINKS, (0.5, 2.0)) == []
 
 
 @pytest.mark.full
@@ -121,13 +121,13 @@ def test_each_link_in_each_trouble(troubled: Whole, link: str, mode: Mode) -> No
         with proxied(troubled).proxies.troubled(link, mode):
             load.go_on(4)
     load.settle()
-    require_all_well(troubled)
+    assert violations_at_rest(troubled) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_links_in_trouble_by_seed(troubled: Whole, seed: int) -> None:
-    trouble_links(troubled, seed, LINKS * 2, (1.0, 8.0))
+    assert trouble_links(troubled, seed, LINKS * 2, (1.0, 8.0)) == []
 
 
 # tests/node_agent/test_admission.py judges times by the server's clock in `make test`.
@@ -150,7 +150,7 @@ def test_an_agents_clock_is_wrong_by_five_minutes(troubled: Whole, tmp_path: Pat
         with Load(troubled) as load:
             load.go_on(2)
         assert load.settle() == []
-        require_all_well(troubled)
+        assert violations_at_rest(troubled) == []
     finally:
         agent.kill()
         troubled.start(name)

@@ -42,7 +42,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tena
     tenant.wait(running, "released")
     tenant.wait(fresh, "active")
     tenant.client.release_allocation(fresh.allocation_id)
-    tenant.wait(fresh, "released")
+    assert tenant.wait(fresh, "released").failure is None
 
 
 def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant: Tenant) -> None:

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from orchestrator.nodes.certificates import node_identity
 from orchestrator.nodes.store.certificates import LIVE_PER_NODE_MAX
 from orchestrator.problems import Unauthenticated
-from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, signing_request
+from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, refusal, signing_request
 from tests.support.public_api import PublicApi
 
 
@@ -265,7 +265,7 @@ def test_every_accepted_kind_of_key_is_certified(admin: Caller, node: Any, csr_p
 
 
 def test_a_hardware_id_that_cannot_be_stored_is_refused(admin: Caller, node: Any) -> None:
-    problem(use(admin, token_of(admin, node), "nul\x00"), 422, "invalid")
+    assert refusal(use(admin, token_of(admin, node), "nul\x00")) == (422, "invalid")
 
 
 NODE_ID = uuid.uuid4()

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.app import build_services, node_listener
 from orchestrator.http.asgi import App, Receive, Scope, Send
-from tests.api.calling import Caller, enrol, new_node, new_region, problem, signing_request
+from tests.api.calling import Caller, enrol, new_node, new_region, problem, refusal, signing_request
 from tests.support.public_api import PublicApi, settings_over
 
 
@@ -99,10 +99,10 @@ def test_a_request_with_more_behind_it_is_refused_and_nothing_is_issued(
 
 
 def test_who_has_no_certificate_or_a_revoked_one_is_refused(admin: Caller, node: Any, node_side: NodeSide) -> None:
-    problem(node_side.renew(None), 401, "unauthenticated")
+    assert refusal(node_side.renew(None)) == (401, "unauthenticated")
     first = enrolled(admin, node)
     admin.make(f"/admin/nodes/{node['id']}/certificates/revoke", {"reason": "stolen"})
-    problem(node_side.renew(first), 401, "unauthenticated")
+    assert refusal(node_side.renew(first)) == (401, "unauthenticated")
 
 
 def test_a_certificate_of_an_older_enrolment_is_refused(
@@ -122,7 +122,7 @@ def test_a_certificate_that_names_another_node_than_it_was_recorded_for_is_refus
     first, other = enrolled(admin, node), new_node(admin, new_region(admin))
     enrolled(admin, other)
     api.database.execute("update node_certificates set node_id = %s where node_id = %s", (other["id"], node["id"]))
-    problem(node_side.renew(first), 401, "unauthenticated")
+    assert refusal(node_side.renew(first)) == (401, "unauthenticated")
 
 
 def test_retired_nodes_and_ended_certificates_are_refused(
@@ -151,5 +151,5 @@ def test_renewing_without_end_keeps_a_handful_and_always_the_one_presented(
 
 def test_an_unusable_request_is_refused(admin: Caller, node: Any, node_side: NodeSide) -> None:
     node_side.peer.present(enrolled(admin, node))
-    problem(node_side.http.post("/node/v1/certificate", json={"csr_pem": "junk"}), 422, "invalid")
-    problem(node_side.http.post("/node/v1/certificate", json={"csr": "junk"}), 422, "invalid")
+    assert refusal(node_side.http.post("/node/v1/certificate", json={"csr_pem": "junk"})) == (422, "invalid")
+    assert refusal(node_side.http.post("/node/v1/certificate", json={"csr": "junk"})) == (422, "invalid")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.calling import Caller, at_once, fresh, new_node, new_region, new_tenant, problem, ssh_key
+from tests.api.calling import Caller, at_once, fresh, new_node, new_region, new_tenant, problem, refusal, ssh_key
 from tests.support.public_api import PublicApi
 
 SOME_ID = "01900000-0000-7000-8000-000000000000"
@@ -54,7 +54,7 @@ TENANT_PATHS = [
 ]
 
 
-def test_a_query_parameter_that_a_path_does_not_know_is_refused(admin: Caller, nobody: Caller) -> None:
+def test_a_query_parameter_that_a_path_does_not_know_is_refused(admin: Caller, stranger: Caller) -> None:
     """`?dry_run=true` that is passed over is a write that was not meant."""
     tenant = new_tenant(admin)
     writes: list[tuple[str, str, Any]] = [
@@ -66,21 +66,21 @@ def test_a_query_parameter_that_a_path_does_not_know_is_refused(admin: Caller, n
         for method, path, body in paths:
             refused = problem(caller.call(method, path, body, dry_run="true"), 422, "invalid")
             assert "dry_run" in [error["field"] for error in refused["errors"]], (method, path, refused)
-    problem(nobody.call("POST", "/allocations", {}, dry_run="true"), 401, "unauthenticated")
+    problem(stranger.call("POST", "/allocations", {}, dry_run="true"), 401, "unauthenticated")
     node = new_node(admin, new_region(admin))
     problem(admin.call("POST", f"/admin/nodes/{node['id']}/cordon", dry_run="true"), 422, "invalid")
     assert admin.get(f"/admin/nodes/{node['id']}")["state"] == node["state"]
 
 
-def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin: Caller, nobody: Caller) -> None:
+def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin: Caller, stranger: Caller) -> None:
     tenant = new_tenant(admin)
     for method, path, body in ADMIN_PATHS:
-        problem(tenant.call(method, path, body), 403, "forbidden")
-        problem(nobody.call(method, path, body), 401, "unauthenticated")
+        assert refusal(tenant.call(method, path, body)) == (403, "forbidden")
+        assert refusal(stranger.call(method, path, body)) == (401, "unauthenticated")
 
 
 def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to_tenants(
-    admin: Caller, nobody: Caller
+    admin: Caller, stranger: Caller
 ) -> None:
     """Covers paths missing from the lists above too. A node enrols by a one-time token."""
     tenant = new_tenant(admin)
@@ -93,15 +93,15 @@ def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to
     own = [(method, path) for method, path in asked if path.startswith("/admin/")]
     assert len(own) > 30
     for method, path in asked:
-        problem(nobody.call(method, path, {} if method != "GET" else None), 401, "unauthenticated")
+        problem(stranger.call(method, path, {} if method != "GET" else None), 401, "unauthenticated")
     for method, path in own:
         problem(tenant.call(method, path, {} if method != "GET" else None), 403, "forbidden")
 
 
-def test_every_tenant_path_is_closed_to_strangers(admin: Caller, nobody: Caller) -> None:
+def test_every_tenant_path_is_closed_to_strangers(admin: Caller, stranger: Caller) -> None:
     for method, path, body in TENANT_PATHS:
-        problem(nobody.call(method, path, body), 401, "unauthenticated")
-        problem(Caller(admin.http, "berth_aaaaaaaa_wrong").call(method, path, body), 401, "unauthenticated")
+        assert refusal(stranger.call(method, path, body)) == (401, "unauthenticated")
+        assert refusal(Caller(admin.http, "berth_aaaaaaaa_wrong").call(method, path, body)) == (401, "unauthenticated")
 
 
 def test_what_does_not_exist_is_not_found(admin: Caller) -> None:
@@ -109,11 +109,11 @@ def test_what_does_not_exist_is_not_found(admin: Caller) -> None:
     for caller, paths in ((admin, ADMIN_PATHS), (tenant, TENANT_PATHS)):
         for method, path, body in paths:
             if SOME_ID in path:
-                problem(caller.call(method, path, body), 404, "not_found")
-                problem(caller.call(method, path.replace(SOME_ID, "no~id"), body), 422, "invalid")
-    problem(admin.call("GET", "/admin/nodes/no-such-node"), 404, "not_found")
-    problem(admin.call("GET", "/nothing-here"), 404, "not_found")
-    problem(admin.call("DELETE", "/admin/tenants"), 405, "method_not_allowed")
+                assert refusal(caller.call(method, path, body)) == (404, "not_found")
+                assert refusal(caller.call(method, path.replace(SOME_ID, "no~id"), body)) == (422, "invalid")
+    assert refusal(admin.call("GET", "/admin/nodes/no-such-node")) == (404, "not_found")
+    assert refusal(admin.call("GET", "/nothing-here")) == (404, "not_found")
+    assert refusal(admin.call("DELETE", "/admin/tenants")) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def send(admin: Caller, content: Any, headers: dict[str, str] | None = None) -> 
     ],
 )
 def test_what_is_no_json_is_malformed(admin: Caller, content: bytes) -> None:
-    problem(send(admin, content), 400, "malformed")
+    assert refusal(send(admin, content)) == (400, "malformed")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
@@ -201,40 +201,40 @@ def test_a_body_is_in_utf8_without_a_mark(api: PublicApi, admin: Caller, encodin
     "content", [b'{"name": "\\ud800"}', b'{"name": "\xed\xa0\x80"}', b'{"name": "x", "\\ud800": 1}']
 )
 def test_a_lone_surrogate_is_no_text(admin: Caller, content: bytes) -> None:
-    problem(send(admin, content), 422, "invalid")
+    assert refusal(send(admin, content)) == (422, "invalid")
 
 
 def test_a_body_that_is_not_announced_as_json_is_refused(admin: Caller) -> None:
-    problem(send(admin, b'{"name": "x"}', {"content-type": "text/plain"}), 422, "invalid")
+    assert refusal(send(admin, b'{"name": "x"}', {"content-type": "text/plain"})) == (422, "invalid")
 
 
 def test_a_slash_too_many_is_not_found_and_leads_nowhere(admin: Caller) -> None:
-    problem(admin.call("GET", "/admin/tenants/"), 404, "not_found")
+    assert refusal(admin.call("GET", "/admin/tenants/")) == (404, "not_found")
 
 
 def test_bodies_over_the_limit_are_too_large_however_they_come(admin: Caller) -> None:
     body = json.dumps({"name": "x" * 300_000}).encode()
-    problem(send(admin, body), 413, "too_large")
-    problem(send(admin, iter([body[:150_000], body[150_000:]])), 413, "too_large")
+    assert refusal(send(admin, body)) == (413, "too_large")
+    assert refusal(send(admin, iter([body[:150_000], body[150_000:]]))) == (413, "too_large")
 
 
 def test_unknown_query_parameters_and_foreign_cursors_are_refused(admin: Caller) -> None:
-    problem(admin.call("GET", "/admin/nodes", satte="active"), 422, "invalid")
+    assert refusal(admin.call("GET", "/admin/nodes", satte="active")) == (422, "invalid")
     for limit in (0, 501, "many"):
-        problem(admin.call("GET", "/admin/nodes", limit=limit), 422, "invalid")
+        assert refusal(admin.call("GET", "/admin/nodes", limit=limit)) == (422, "invalid")
     new_tenant(admin)
     new_tenant(admin)
     cursor = admin.get("/admin/tenants", limit=1)["next_cursor"]
-    problem(admin.call("GET", "/admin/nodes", cursor=cursor), 400, "invalid_cursor")
+    assert refusal(admin.call("GET", "/admin/nodes", cursor=cursor)) == (400, "invalid_cursor")
     for junk in ("", "x", "e30", "a" * 1_000, "\u00fc", "bnVsbA"):
-        problem(admin.call("GET", "/admin/tenants", cursor=junk), 400, "invalid_cursor")
+        assert refusal(admin.call("GET", "/admin/tenants", cursor=junk)) == (400, "invalid_cursor")
 
 
-def test_every_answer_carries_a_request_id(admin: Caller, nobody: Caller) -> None:
+def test_every_answer_carries_a_request_id(admin: Caller, stranger: Caller) -> None:
     headers = {"x-request-id": "mine-1"}
-    assert nobody.http.get("/api/v1/skus", headers=headers).headers["x-request-id"] == "mine-1"
-    assert nobody.http.get("/ok").headers["x-request-id"]
-    problem(nobody.http.get("/api/v1/skus", headers={"x-request-id": "x" * 129}), 400, "malformed")
+    assert stranger.http.get("/api/v1/skus", headers=headers).headers["x-request-id"] == "mine-1"
+    assert stranger.http.get("/ok").headers["x-request-id"]
+    problem(stranger.http.get("/api/v1/skus", headers={"x-request-id": "x" * 129}), 400, "malformed")
 
 
 def test_a_key_with_the_same_content_gets_the_stored_answer(api: PublicApi, admin: Caller) -> None:
@@ -277,7 +277,7 @@ def test_unusable_keys_are_refused(admin: Caller, key: str) -> None:
         json={"name": fresh("tenant")},
         headers=[(b"authorization", f"Bearer {admin.key}".encode()), (b"idempotency-key", key.encode("latin-1"))],
     )
-    problem(answer, 400, "malformed")
+    assert refusal(answer) == (400, "malformed")
 
 
 @pytest.mark.parametrize("second", ["the same", "another"])

@@ -8,7 +8,7 @@ from typing import Any
 from tests.api.calling import Caller, fresh
 from tests.support.public_api import PublicApi
 
-NOBODY = "01900000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "01900000-0000-7000-8000-000000000000"
 HOLDER = "order-17/agent-3"
 DAY = timedelta(days=1)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, problem
-from tests.api.reservations.reserving import DAY, HOLDER, NOBODY, act, hold, seat, try_hold
+from tests.api.calling import Caller, Place, problem, refusal
+from tests.api.reservations.reserving import DAY, HOLDER, UNKNOWN_ID, act, hold, seat, try_hold
 from tests.support.public_api import PublicApi
 from tests.support.public_api import module_place as place
 
@@ -98,7 +98,7 @@ def test_a_holder_is_opaque(api: PublicApi, tenant: Caller, holder: str) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing", "node:nothing", f"node:{NOBODY}", f"slot:{NOBODY}:0", "slot:x:0", "a:b", "..."]
+    "name", ["nothing", "node:nothing", f"node:{UNKNOWN_ID}", f"slot:{UNKNOWN_ID}:0", "slot:x:0", "a:b", "..."]
 )
 def test_resources_that_are_not_there(tenant: Caller, name: str) -> None:
     assert problem(try_hold(tenant, name), 404, "resource_not_found")["resources"] == [name]
@@ -106,4 +106,4 @@ def test_resources_that_are_not_there(tenant: Caller, name: str) -> None:
 
 
 def test_a_slot_that_the_node_does_not_have(tenant: Caller, place: Place) -> None:
-    problem(try_hold(tenant, f"slot:{place.node['id']}:8"), 404, "resource_not_found")
+    assert refusal(try_hold(tenant, f"slot:{place.node['id']}:8")) == (404, "resource_not_found")

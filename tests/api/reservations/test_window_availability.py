@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, fresh, new_node, new_region, one_gpu, problem
+from tests.api.calling import Caller, Place, fresh, new_node, new_region, one_gpu, problem, refusal
 from tests.support.public_api import PublicApi
 
 DAY = timedelta(days=1)
@@ -70,8 +70,8 @@ def test_what_is_said_to_be_available_can_be_held_and_not_one_more(tenant: Calle
 def test_back_to_back_windows_share_a_slot(tenant: Caller, place: Place) -> None:
     for first in (1, 3, 2):
         hold(tenant, place, day(first), day(first + 1), gpus=8)
-    problem(try_hold(tenant, place, day(2), day(2) + SECOND, 1, 1), 409, "sku_unavailable")
-    problem(try_hold(tenant, place, day(4) - SECOND, day(5), 1, 1), 409, "sku_unavailable")
+    assert refusal(try_hold(tenant, place, day(2), day(2) + SECOND, 1, 1)) == (409, "sku_unavailable")
+    assert refusal(try_hold(tenant, place, day(4) - SECOND, day(5), 1, 1)) == (409, "sku_unavailable")
     hold(tenant, place, day(4), None, gpus=8)
 
 
@@ -165,5 +165,5 @@ def test_windows_that_make_no_sense_are_refused_by_name(api: PublicApi, tenant: 
 @pytest.mark.parametrize("ends_at", ["2000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59"])
 def test_a_create_with_an_absurd_end_is_refused(tenant: Caller, place: Place, ends_at: str) -> None:
     body = one_gpu(tenant, place, ends_at=ends_at)
-    problem(tenant.call("POST", "/allocations", body), 422, "window_invalid")
-    problem(tenant.call("POST", "/allocations", {**body, "ends_at": 7}), 422, "invalid")
+    assert refusal(tenant.call("POST", "/allocations", body)) == (422, "window_invalid")
+    assert refusal(tenant.call("POST", "/allocations", {**body, "ends_at": 7})) == (422, "invalid")

@@ -154,7 +154,7 @@ def test_an_issuer_that_drips_is_given_up_in_time(url: str, issuer: Issuer) -> N
 
     issuer.answers[JWKS_PATH] = drip
     with token_api(url, issuer, oidc_timeout_seconds=0.3) as api:
-        unavailable(api, api.tenant_token())
+        assert unavailable(api, api.tenant_token())["outcome"] == "not_done"
     issuer.held.clear()
 
 
@@ -208,13 +208,13 @@ def _said(status: int, body: Any, **headers: str) -> Callable[[BaseHTTPRequestHa
     return lambda request: send(request, status, content, **headers)
 
 
-SOMEBODY = public_jwk(new_signing_key("ES256"), kid="somebody")
+ANOTHER = public_jwk(new_signing_key("ES256"), kid="another")
 BROKEN: dict[str, tuple[str, Callable[[BaseHTTPRequestHandler], None]]] = {
     "huge": (JWKS_PATH, _said(200, {"keys": [], "more": "x" * BYTES_MAX})),
     "endless": (JWKS_PATH, _endless),
     "no JSON": (JWKS_PATH, _said(200, b"<html>")),
     "deep": (JWKS_PATH, _said(200, b"[" * 10_000)),
-    "a list": (JWKS_PATH, _said(200, [SOMEBODY])),
+    "a list": (JWKS_PATH, _said(200, [ANOTHER])),
     "no keys": (JWKS_PATH, _said(200, {"keys": None})),
     "too many keys": (JWKS_PATH, _said(200, {"keys": [{}] * 101})),
     "an error": (JWKS_PATH, _said(500, {"keys": []})),

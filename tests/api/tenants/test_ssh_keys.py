@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from orchestrator.tenants.ssh_key_format import read_ssh_public_key
-from tests.api.calling import Caller, at_once, new_tenant, problem, ssh_key
+from tests.api.calling import Caller, at_once, new_tenant, problem, refusal, ssh_key
 
 PublicKey = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rsa.RSAPublicKey | dsa.DSAPublicKey
 
@@ -59,7 +59,7 @@ def test_of_simultaneous_adds_of_one_name_exactly_one_succeeds(admin: Caller) ->
 
 
 def test_operators_have_no_ssh_keys(admin: Caller) -> None:
-    problem(admin.call("POST", "/ssh-keys", {"name": "x", "public_key": ssh_key()}), 403, "forbidden")
+    assert refusal(admin.call("POST", "/ssh-keys", {"name": "x", "public_key": ssh_key()})) == (403, "forbidden")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 
-from tests.api.calling import Caller, at_once, fresh, new_tenant, problem
+from tests.api.calling import Caller, at_once, fresh, new_tenant, problem, refusal
 from tests.support.public_api import PublicApi
 
 
@@ -88,12 +88,16 @@ def test_a_revoked_key_is_refused_from_then_on(admin: Caller) -> None:
 
 
 def test_a_key_needs_a_role_that_fits_its_tenant(admin: Caller) -> None:
-    nobody = str(uuid.uuid4())
-    problem(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "tenant"}), 422, "invalid")
-    problem(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "admin", "tenant_id": nobody}), 422, "invalid")
-    problem(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "root"}), 422, "invalid")
-    problem(
-        admin.call("POST", "/admin/api-keys", {"name": "x", "role": "tenant", "tenant_id": nobody}), 404, "not_found"
+    absent = str(uuid.uuid4())
+    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "tenant"})) == (422, "invalid")
+    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "admin", "tenant_id": absent})) == (
+        422,
+        "invalid",
+    )
+    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "root"})) == (422, "invalid")
+    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "tenant", "tenant_id": absent})) == (
+        404,
+        "not_found",
     )
 
 
