@@ -94,7 +94,7 @@ def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen
 
 
 def test_a_database_that_does_not_come_ends_the_start_with_one_sentence() -> None:
-    process = listening("postgresql://nobody:x@127.0.0.1:1/none", 0.2)
+    process = listening("postgresql://absent:x@127.0.0.1:1/none", 0.2)
     _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     *log, sentence = told.splitlines()
     assert process.returncode == 1

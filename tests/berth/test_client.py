@@ -109,9 +109,9 @@ def test_retry_after_is_obeyed_or_the_request_given_up() -> None:
 
 
 def test_an_unreachable_server_means_not_done() -> None:
-    nobody = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=0)
-    with nobody, pytest.raises(berth.Unavailable) as raised:
-        create(nobody)
+    unconnected = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=0)
+    with unconnected, pytest.raises(berth.Unavailable) as raised:
+        create(unconnected)
     assert (raised.value.code, raised.value.outcome) == ("unreachable", "not_done")
 
 

@@ -62,7 +62,7 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
             violations += [Violation("reaches its end", sentence) for sentence in stuck]
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
-            violations += [Violation("told", behind)] if behind else []
+            violations += [Violation("event published", behind)] if behind else []
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
     judging = time.monotonic()

@@ -110,7 +110,7 @@ def test_create_if_absent_reads_at_version_zero(keys: Keys) -> None:
 
 def test_another_leader_commits_nothing(keys: Keys) -> None:
     version = keys.committed([put(b"k", b"1")])
-    told = keys.commit([put(b"k", b"2")], leader_id="somebody-else")
+    told = keys.commit([put(b"k", b"2")], leader_id="another")
     assert (told["status"], told["conflicts"]) == ("not_committed", [])
     assert told["version"] > version
     keys.committed([put(b"k", b"2")], leader_id=told["leader_id"])

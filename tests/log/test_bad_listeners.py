@@ -161,7 +161,7 @@ def test_who_goes_in_the_middle_of_what_was_missed_is_no_error(listener: Listene
 
 def test_what_clients_do_wrong_is_no_error_of_the_process(listener: Listener) -> None:
     with pytest.raises(InvalidStatus):
-        opened_once(Caller(listener.admin.http, "berth_nobody"))
+        opened_once(Caller(listener.admin.http, "berth_absent"))
     with notified(listener.admin) as stream:
         stream.protocol.send_text(b"\xff")
         stream.socket.sendall(b"".join(stream.protocol.data_to_send()))

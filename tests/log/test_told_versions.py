@@ -23,7 +23,7 @@ from tests.api.processes import public_process
 from tests.support.log_versions import registered, version
 from tests.support.public_api import PublicApi
 
-NOBODYS = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 STATUS, KEY = "/v1/status", "/v1/kv/{key}"
 """The first has another meaning of `min_version`, the second's key is not an operation's."""
 FEED = "/v1/subscribe"
@@ -41,7 +41,7 @@ def stage(api: PublicApi) -> tuple[Caller, dict[str, str]]:
     """A tenant and the ids of what there is."""
     tenant = new_tenant(api.admin)
     place = new_place(api.admin, api.database)
-    body = {"resources": [f"slot:{place.node['id']}:7"], "holder_id": "somebody"}
+    body = {"resources": [f"slot:{place.node['id']}:7"], "holder_id": "holder"}
     made = tenant.call("POST", "/reservations", body, key="the-hold").json()
     return tenant, {
         "allocation_id": rent(tenant, place)["allocation_id"],
@@ -74,8 +74,10 @@ def test_every_get_tells_its_version_and_takes_a_least_one(
 def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: str) -> None:
     tenant, ids = stage
     caller = api.admin if "/admin/" in path else tenant
-    real = re.sub(r"\{(\w+)(:path)?\}", lambda found: ids.get(found[1], "1" if found[1] == "number" else NOBODYS), path)
-    real = {STATUS: f"{STATUS}?request_id={NOBODYS}&min_version=0", KEY: "/v1/kv/bm9uZQ"}.get(path, real)
+    real = re.sub(
+        r"\{(\w+)(:path)?\}", lambda found: ids.get(found[1], "1" if found[1] == "number" else UNKNOWN_ID), path
+    )
+    real = {STATUS: f"{STATUS}?request_id={UNKNOWN_ID}&min_version=0", KEY: "/v1/kv/bm9uZQ"}.get(path, real)
     own = path == STATUS
     # An event not yet sequenced: to include its version, the read has to sequence it.
     wanted = version(api.admin)["version"] + 1

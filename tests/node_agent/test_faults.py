@@ -49,8 +49,8 @@ def test_images_that_are_not_what_they_should_be(play: Play) -> None:
         assert code(await provision(good, "0" * 64)) is FailureCode.IMAGE_CHECKSUM_MISMATCH
         assert code(await provision(good + ".missing", tenant.image_sha256)) is FailureCode.IMAGE_DOWNLOAD_FAILED
         assert code(await provision("ftp://nowhere/x", tenant.image_sha256)) is FailureCode.IMAGE_DOWNLOAD_FAILED
-        nobody = f"http://127.0.0.1:{plane.public_port}/no/such/image"
-        assert code(await provision(nobody, tenant.image_sha256)) is FailureCode.IMAGE_DOWNLOAD_FAILED
+        absent = f"http://127.0.0.1:{plane.public_port}/no/such/image"
+        assert code(await provision(absent, tenant.image_sha256)) is FailureCode.IMAGE_DOWNLOAD_FAILED
         assert not list((agent.sandbox / "images").iterdir()), "nothing unproven is kept"
         assert (await provision(good, tenant.image_sha256)).outcome == "completed"
 

@@ -115,7 +115,7 @@ def concluded(entries: GateEntries[int, object, str], keys: range, expires_at: f
     for key in keys:
         owner = object()
         entries.begin(key, owner)
-        entries.conclude(key, owner, "told", expires_at)
+        entries.conclude(key, owner, "answer", expires_at)
 
 
 def test_a_sweep_is_bounded_and_goes_on_with_the_next_request() -> None:
@@ -135,6 +135,6 @@ def test_between_sweeps_there_is_an_interval() -> None:
 def test_the_least_recently_used_answer_goes_first() -> None:
     entries: GateEntries[int, object, str] = GateEntries(3, 10.0)
     concluded(entries, range(3), expires_at=100.0)
-    assert entries.answer(0, 1.0) == "told"
+    assert entries.answer(0, 1.0) == "answer"
     assert entries.begin(3, object()) == 1
-    assert [entries.answer(key, 1.0) for key in range(3)] == ["told", None, "told"]
+    assert [entries.answer(key, 1.0) for key in range(3)] == ["answer", None, "answer"]

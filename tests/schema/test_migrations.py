@@ -92,7 +92,7 @@ def test_a_newer_schema_is_refused(empty_url: str) -> None:
 
 def test_a_server_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(migrations.SchemaProblem, match="cannot connect"):
-        migrations.upgrade("postgresql://nobody@127.0.0.1:1/nothing")
+        migrations.upgrade("postgresql://absent@127.0.0.1:1/nothing")
 
 
 @pytest.mark.parametrize("revision", REVISIONS_BEFORE_BASELINE)

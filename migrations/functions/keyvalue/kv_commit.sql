@@ -7,7 +7,7 @@
 -- passed, 40001 where a key was used meanwhile, and BO001 where there is no room for another operation.
 create or replace function kv_commit(p_items jsonb, out head bigint, out answers jsonb) language plpgsql set enable_seqscan = off as $$
 declare
-    nobody  constant uuid := '00000000-0000-0000-0000-000000000000';
+    nil_id  constant uuid := '00000000-0000-0000-0000-000000000000';
     leader  text;
     item    record;
     space   record;
@@ -49,7 +49,7 @@ begin
             end if;
             if missed is not null then
                 insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-                values (event, 'operation.refused', item.correlation_id, nullif(item.namespace, nobody),
+                values (event, 'operation.refused', item.correlation_id, nullif(item.namespace, nil_id),
                     'operations/' || md5(item.scope || ' ' || item.key), item.key, item.request_id,
                     jsonb_build_object('code', 'not_committed', 'status', 200, 'reason', null,
                                        'judged_at', rfc3339(clock_timestamp())));
@@ -61,7 +61,7 @@ begin
                 result := '{"outcome": "full"}';
             else
                 insert into outbox (event_id, event_type, correlation_id, tenant_id, subject, operation_key, request_id, payload)
-                values (event, 'transaction', item.correlation_id, nullif(item.namespace, nobody),
+                values (event, 'transaction', item.correlation_id, nullif(item.namespace, nil_id),
                     'namespaces/' || item.namespace, item.key, item.request_id,
                     item.payload || jsonb_build_object('judged_at', rfc3339(clock_timestamp())))
                 returning id into mark_;

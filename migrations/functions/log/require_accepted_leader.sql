@@ -2,6 +2,6 @@
 create or replace function require_accepted_leader(p_leader text) returns void language plpgsql stable as $$
 begin
     if p_leader <> postgres_leader_id() then
-        raise exception 'nobody has accepted this Postgres as the one that the log is written by' using errcode = 'BL001';
+        raise exception 'this Postgres has not been accepted as the one that writes the log' using errcode = 'BL001';
     end if;
 end $$;

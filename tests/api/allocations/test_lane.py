@@ -197,7 +197,7 @@ def test_holds_and_confirms_are_answered_the_same(ways: Ways) -> None:
         (_hold(ttl_seconds="60"), headers, ""),
         (_hold(starts_at="yesterday"), headers, ""),
         (_hold(ends_at="2001-01-01T00:00:00Z"), headers, ""),
-        (_hold(resources=["slot:nobody:0"]), headers, ""),
+        (_hold(resources=["slot:absent:0"]), headers, ""),
         (_hold(sku="absent", gpus="absent", region="absent", resources=["seat-1"]), headers, ""),
         (_hold(allocation=template), headers, ""),
         (_hold(allocation={**template, "labels": {"a": 1}}), headers, ""),

@@ -112,7 +112,7 @@ class Issuer:
     def claims(self, **changes: Any) -> dict[str, Any]:
         """Valid claims without a principal; a change to None leaves one out."""
         now = int(time.time())
-        good = {"iss": self.url, "aud": AUDIENCE, "sub": "somebody", "iat": now, "exp": now + 600}
+        good = {"iss": self.url, "aud": AUDIENCE, "sub": "subject", "iat": now, "exp": now + 600}
         return {name: value for name, value in {**good, **changes}.items() if value is not None}
 
     def token(self, key_id: str, headers: dict[str, Any] | None = None, **changes: Any) -> str:

@@ -38,7 +38,7 @@ from tests.support.waiting import async_wait_for, wait_past
 from tests.testbuild.planting import rewritten_function
 
 SEAT = "seat-0"
-HOLDER = "somebody"
+HOLDER = "holder"
 LATE_SECONDS = 0.5
 WINDOW_SECONDS = 1.5
 

@@ -82,7 +82,9 @@ def check_paths(history: History) -> Iterator[Violation]:
         wanted = ENDS.get(sight.state or "")
         if wanted is None or fates.get(allocation_id) == wanted or (wanted == FAILED and allocation_id in failed):
             continue
-        yield Violation("told", f"{allocation_id} is {sight.state}, its last event {fates.get(allocation_id)}")
+        yield Violation(
+            "event published", f"{allocation_id} is {sight.state}, its last event {fates.get(allocation_id)}"
+        )
 
 
 def check_reuse(history: History) -> Iterator[Violation]:

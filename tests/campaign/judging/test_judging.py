@@ -169,7 +169,7 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("a version is two events", "one event a version", known_as(event(8, "x", FIRST, 9), "event 9")),
     ("an effect comes before its cause", "legal path", swap(2, 3)),
     ("a fence goes back", "rising fences", change("deliveries", 4, data={"allocation_id": str(FIRST), "fence": 0})),
-    ("an end has no event", "told", settle(state="failed")),
+    ("an end has no event", "event published", settle(state="failed")),
     ("a slot is used before it is clean", "clean before reuse", swap(4, 5)),
 ]  # fmt: skip
 
