@@ -189,6 +189,11 @@ class OperationInProgress(Problem):
     outcome = Outcome.IN_PROGRESS
     retry_after_seconds = 1
 
+    @classmethod
+    def ended_without_effect(cls) -> Self:
+        """The first attempt held the key when this one came, and left nothing behind."""
+        return cls("the first request with this key ended without effect a moment ago; retry")
+
 
 class RequestTimeout(Problem):
     """The body did not arrive completely in time."""

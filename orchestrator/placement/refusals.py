@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.placement.admission import AdmittedUnits
-from orchestrator.problems import Forbidden, QuotaExceeded, SkuUnavailable, SshKeyNotFound, UnavailableReason
+from orchestrator.problems import Forbidden, Problem, QuotaExceeded, SkuUnavailable, SshKeyNotFound, UnavailableReason
 
 
 def no_room(admitted: AdmittedUnits, free_gpus: int) -> SkuUnavailable:
@@ -42,6 +43,19 @@ def quota_exceeded(gpus_used: int, gpus_limit: int) -> QuotaExceeded:
         gpus_used=gpus_used,
         gpus_limit=gpus_limit,
     )
+
+
+def refusal_of_tenant(word: str) -> Problem:
+    """The refusal that an SQL function names: of the tenant's SSH keys, state or balance. Raises `ValueError` for another."""
+    match word:
+        case "ssh_key":
+            return ssh_key_missing()
+        case "tenant":
+            return tenant_not_active()
+        case "depleted":
+            return BalanceDepleted.of_tenant()
+        case _:
+            raise ValueError(f"{word} is no known outcome")
 
 
 def ssh_key_missing() -> SshKeyNotFound:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import parse_resource
 from orchestrator.reservations.states import ReservationState
@@ -22,6 +23,12 @@ async def find_reservation(database: Database, reservation_id: UUID, tenant_id: 
         if found is None:
             raise await reservation_rows.why_missing(reading, reservation_id, shard)
     return found
+
+
+async def why_missing(context: Context, reservation_id: UUID) -> Problem:
+    """The refusal for an id of which the tenant has no reservation."""
+    async with context.database.read_one() as reading:
+        return await reservation_rows.why_missing(reading, reservation_id, context.limits.shard)
 
 
 async def list_reservations(

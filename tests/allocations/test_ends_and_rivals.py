@@ -17,9 +17,9 @@ from orchestrator.reservations.commands.expire import expire_reservation
 from orchestrator.reservations.store.confirming import Confirm
 from tests.allocations.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.allocations.ending import at, broken, claims_of, ends, outcome, refusal, set_end, slot_of, traces
-from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_allocation
+from tests.allocations.seeding import add_tenant, connect, create_allocation
 from tests.reservations.holding import HOLDER, Desk, at_desk, confirm_alone, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, events_of, soon, violations
+from tests.reservations.turning_over.desk import back_to_back, events_of, soon, violations
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import wait_past
 
@@ -313,15 +313,7 @@ def test_an_allocation_that_waits_for_its_units_keeps_waiting_with_its_new_end(d
     seeded = seed_with_seats(database_url)
 
     async def way(desk: Desk) -> None:
-        change = soon()
-        first = await desk.held(desk.slot(0), ends_at=change)
-        second = await desk.held(desk.slot(0), starts_at=change, ends_at=at(60))
-        for one in (first, second):
-            await desk.confirm(one)
-        running = await consumed(desk, first, sku=SLICE_SKU)
-        await provision(desk.context, database_url, running)
-        await wait_past(change)
-        waiting = await consumed(desk, second, sku=SLICE_SKU)
+        running, waiting = await back_to_back(desk)
         for end in (at(600), at(86_400), at(30)):
             await ends(desk, waiting, end)
             row, claim = allocation_of(database_url, waiting), claim_of(database_url, waiting)
@@ -345,15 +337,7 @@ def test_one_that_waits_and_is_released_after_another_end_leaves_nothing(databas
     seeded = seed_with_seats(database_url)
 
     async def way(desk: Desk) -> None:
-        change = soon()
-        first = await desk.held(desk.slot(0), ends_at=change)
-        second = await desk.held(desk.slot(0), starts_at=change, ends_at=at(60))
-        for one in (first, second):
-            await desk.confirm(one)
-        running = await consumed(desk, first, sku=SLICE_SKU)
-        await provision(desk.context, database_url, running)
-        await wait_past(change)
-        waiting = await consumed(desk, second, sku=SLICE_SKU)
+        _, waiting = await back_to_back(desk)
         await ends(desk, waiting, at(600))
         await release(desk.context, seeded, waiting)
         assert allocation_of(database_url, waiting)["state"] == "released"

@@ -15,23 +15,18 @@ declare
     answer  jsonb;
     event   uuid;
 begin
-    insert into operations (scope, key, fingerprint, ending, retire_after)
-    values (p_scope, p_key, p_fingerprint, true, clock_timestamp() + make_interval(secs => p_retire_seconds))
-    on conflict do nothing;
-    if not found then
-        return coalesce(stored_response(p_scope, p_key), '{"outcome": "in_progress"}');
+    answer := reserve_key(p_scope, p_key, p_fingerprint, true, p_retire_seconds);
+    if answer is not null then
+        return answer;
     end if;
-    answer := standing_answer(p_scope, p_key);
-    if answer is null then
-        select * into subject from lock_reservation(p_id, p_tenant);
-        answer := case
-            when subject.id is null then '{"outcome": "missing"}'
-            when subject.moved then '{"outcome": "again"}'
-            when subject.holder_id <> p_holder then '{"outcome": "holder"}'
-            when subject.state not in ('hold', 'confirmed', 'cancelled', 'expired')
-            then jsonb_build_object('outcome', 'state', 'state', subject.state)
-        end;
-    end if;
+    select * into subject from lock_reservation(p_id, p_tenant);
+    answer := case
+        when subject.id is null then '{"outcome": "missing"}'
+        when subject.moved then '{"outcome": "again"}'
+        when subject.holder_id <> p_holder then '{"outcome": "holder"}'
+        when subject.state not in ('hold', 'confirmed', 'cancelled', 'expired')
+        then jsonb_build_object('outcome', 'state', 'state', subject.state)
+    end;
     if answer is not null then
         delete from operations where scope = p_scope and key = p_key and status is null;
         return answer;

@@ -12,11 +12,10 @@ import sqlalchemy.exc
 
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.subject import Subject
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Transaction, TransactionConflict
-from orchestrator.placement.refusals import tenant_not_active
+from orchestrator.placement.refusals import refusal_of_tenant
 from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceBusy
 
@@ -108,11 +107,7 @@ async def succeed_claim(
             return Succeeded(outcome["fence"])
         case "busy":
             return ResourceBusy.in_window(outcome["conflicts"], outcome.get("since"))
-        case "tenant":
-            return tenant_not_active()
-        case "depleted":
-            return BalanceDepleted.of_tenant()
         case "again":
             raise TransactionConflict("a hold became overdue between the locks")
         case word:
-            raise ValueError(f"{word} is not an outcome of another end")
+            return refusal_of_tenant(word)

@@ -98,7 +98,7 @@ async def reserve_key(tx: Transaction, operation: Operation) -> Answer | None:
         return stored_answer(operation, bytes.fromhex(standing["fingerprint"]), standing["status"], standing["body"])
     stored = (await tx.execute(_READ, own)).first()
     if stored is None:
-        raise OperationInProgress("the first attempt with this key has just ended without effect; try again")
+        raise OperationInProgress.ended_without_effect()
     return stored_answer(operation, stored.fingerprint, stored.status, stored.body, stored.kept_seconds)
 
 

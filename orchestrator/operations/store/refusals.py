@@ -89,7 +89,7 @@ async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[An
                 )
             except Problem as conflict_or_fence:
                 answers[row.n] = conflict_or_fence
-    vanished = OperationInProgress("the first attempt with this key has just ended without effect; try again")
+    vanished = OperationInProgress.ended_without_effect()
     return [answers.get(n, vanished) for n in range(len(refused))]
 
 

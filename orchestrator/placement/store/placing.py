@@ -15,7 +15,6 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.sqlstates import decode
@@ -24,7 +23,7 @@ from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import Admitted, AdmittedUnits
 from orchestrator.placement.outcomes import LostRace, NoRoom, Placed, PlacementOutcome, StaleCatalogue
-from orchestrator.placement.refusals import quota_exceeded, ssh_key_missing, tenant_not_active
+from orchestrator.placement.refusals import quota_exceeded, refusal_of_tenant
 from orchestrator.placement.windows import Pick
 from orchestrator.reservations.refusals import WindowInvalid
 
@@ -147,14 +146,8 @@ def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:
             return WindowInvalid("ends_at is in the past; send a later time")
         case "window_too_long":
             return WindowInvalid("the window is too long; send an earlier ends_at, or none for an open end")
-        case "ssh_key":
-            return ssh_key_missing()
-        case "tenant":
-            return tenant_not_active()
-        case "depleted":
-            return BalanceDepleted.of_tenant()
         case word:
-            raise ValueError(f"{word} is not an outcome of placing")
+            return refusal_of_tenant(word)
 
 
 def _item(n: int, request: PlacementRequest) -> dict[str, object]:

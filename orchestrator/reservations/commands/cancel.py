@@ -13,8 +13,8 @@ from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.problems import Overloaded, Problem
 from orchestrator.reservations.outcomes import Cancelled, CancelOutcome, Missing
+from orchestrator.reservations.queries import why_missing
 from orchestrator.reservations.store.cancelling import Cancel, cancel_once
-from orchestrator.reservations.store.rows import why_missing
 from orchestrator.tenants.principals import Actor, ActorKind
 
 
@@ -47,8 +47,7 @@ async def _cancel(context: Context, cancel: Cancel) -> Answer:
             case StoredResponse():
                 return replay(cancel.operation, outcome)
             case Missing():
-                async with context.database.read_one() as reading:
-                    raise await why_missing(reading, cancel.reservation_id, context.limits.shard)
+                raise await why_missing(context, cancel.reservation_id)
             case TryAgain():
                 continue
             case Problem():

@@ -37,8 +37,8 @@ from orchestrator.reservations.outcomes import (
     Missing,
     Overdue,
 )
+from orchestrator.reservations.queries import why_missing
 from orchestrator.reservations.store.confirming import Confirm, confirm_all, refuse_late_confirm
-from orchestrator.reservations.store.rows import why_missing
 from orchestrator.tenants.principals import Actor
 
 
@@ -125,8 +125,7 @@ async def _settle(context: Context, confirm: Confirm, outcome: ConfirmOutcome | 
             case Overdue():
                 outcome = await _try(_refuse_late(context, confirm))
             case Missing():
-                async with context.database.read_one() as reading:
-                    raise await why_missing(reading, confirm.reservation_id, context.limits.shard)
+                raise await why_missing(context, confirm.reservation_id)
             case TryAgain():
                 outcome = await _try(_confirm_one(context, confirm))
             case Problem():

@@ -23,9 +23,9 @@ from orchestrator.placement.inventory import Catalogue
 from orchestrator.placement.outcomes import StaleCatalogue
 from orchestrator.problems import Invalid, Overloaded, Problem, SkuUnavailable, UnavailableReason
 from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
+from orchestrator.reservations.queries import why_missing
 from orchestrator.reservations.store import consuming
 from orchestrator.reservations.store.consuming import Admission, ConsumeRequest, ReservedUnits, find_reserved_units
-from orchestrator.reservations.store.rows import why_missing
 from orchestrator.reservations.store.turn_over import Start, StartBounds
 from orchestrator.tenants.principals import Actor
 
@@ -83,8 +83,7 @@ async def _consume(context: Context, catalogue: CatalogueCache, request: Consume
             case StoredResponse():
                 return replay(request.operation, outcome)
             case Missing():
-                async with context.database.read_one() as reading:
-                    raise await why_missing(reading, request.reservation_id, context.limits.shard)
+                raise await why_missing(context, request.reservation_id)
             case TryAgain():
                 continue
             case StaleCatalogue():

@@ -8,11 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.calls import FunctionCall
-from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
-from orchestrator.problems import InvalidState, OperationInProgress
-from orchestrator.reservations.outcomes import Cancelled, CancelOutcome, Missing
-from orchestrator.reservations.refusals import HolderMismatch
+from orchestrator.reservations.outcomes import Cancelled, CancelOutcome
+from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _CANCEL = """
@@ -55,20 +53,5 @@ def _decode(outcome: Mapping[str, Any]) -> CancelOutcome:
     match outcome["outcome"]:
         case "ok" | "noop":
             return Cancelled(outcome["body"])
-        case "existing":
-            return StoredResponse.decode(outcome)
-        case "missing":
-            return Missing()
-        case "again":
-            return TryAgain()
-        case "holder":
-            return HolderMismatch.of_reservation()
-        case "state":
-            state = outcome["state"]
-            return InvalidState(
-                f"the reservation is {state}; only a hold or a confirmed window can be cancelled", state=state
-            )
-        case "in_progress":
-            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
-        case word:
-            raise ValueError(f"{word} is not an outcome of a cancel")
+        case _:
+            return decode_common(outcome, "a hold or a confirmed window can be cancelled")

@@ -21,8 +21,8 @@ from orchestrator.reservations.outcomes import (
     Missing,
     Overdue,
 )
-from orchestrator.reservations.refusals import HolderMismatch
 from orchestrator.reservations.states import ReservationState
+from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _CONFIRM = "select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)"
@@ -106,21 +106,7 @@ def _decode(outcome: Mapping[str, Any]) -> ConfirmOutcome:
     match outcome["outcome"]:
         case "ok" | "noop":
             return Confirmed(outcome["body"])
-        case "existing":
-            return StoredResponse.decode(outcome)
         case "overdue":
             return Overdue()
-        case "missing":
-            return Missing()
-        case "again":
-            return TryAgain()
-        case "holder":
-            return HolderMismatch.of_reservation()
-        case "state":
-            return InvalidState(
-                f"the reservation is {outcome['state']}; only a hold can be confirmed", state=outcome["state"]
-            )
-        case "in_progress":
-            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
-        case word:
-            raise ValueError(f"{word} is not an outcome of a confirm")
+        case _:
+            return decode_common(outcome, "a hold can be confirmed")

@@ -9,17 +9,16 @@ from uuid import UUID
 
 import orjson
 
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.calls import FunctionCall
-from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.placement.refusals import ssh_key_missing, tenant_not_active
-from orchestrator.problems import InvalidState, OperationInProgress, Problem
-from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
-from orchestrator.reservations.refusals import HolderMismatch, ResourceNotAllocatable, ResourceOutOfService
+from orchestrator.placement.refusals import refusal_of_tenant
+from orchestrator.problems import InvalidState, Problem
+from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead
+from orchestrator.reservations.refusals import ResourceNotAllocatable, ResourceOutOfService
 from orchestrator.reservations.states import ReservationState
+from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.reservations.store.turn_over import Start, StartBounds, admitted_item, start_item
 from orchestrator.tenants.principals import Actor
 
@@ -125,27 +124,8 @@ def _decode(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> Cons
             return Consumed(outcome["body"])
         case "refused":
             return EndedInstead(outcome["status"], outcome["body"])
-        case "existing":
-            return StoredResponse.decode(outcome)
-        case "missing":
-            return Missing()
-        case "again":
-            return TryAgain()
         case "stale":
             return StaleCatalogue()
-        case _:
-            return _refusal(outcome, admissions)
-
-
-def _refusal(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> Problem:
-    match outcome["outcome"]:
-        case "holder":
-            return HolderMismatch.of_reservation()
-        case "state":
-            state = outcome["state"]
-            return InvalidState(
-                f"the reservation is {state}; only a hold or a confirmed window can be consumed", state=state
-            )
         case "early":
             at = outcome["starts_at"]
             return InvalidState(f"the window begins at {at}; retry then", state=outcome["state"], starts_at=at)
@@ -160,13 +140,7 @@ def _refusal(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> Pro
         case "stopped":
             reason = outcome["reason"]
             return ResourceOutOfService(f"the reserved units cannot be used now: {reason}; retry later", reason=reason)
-        case "ssh_key":
-            return ssh_key_missing()
-        case "tenant":
-            return tenant_not_active()
-        case "depleted":
-            return BalanceDepleted.of_tenant()
-        case "in_progress":
-            return OperationInProgress("the first attempt with this key has just ended without effect; try again")
-        case word:
-            raise ValueError(f"{word} is not an outcome of a consume")
+        case "ssh_key" | "tenant" | "depleted" as word:
+            return refusal_of_tenant(word)
+        case _:
+            return decode_common(outcome, "a hold or a confirmed window can be consumed")

@@ -15,7 +15,6 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import Bound, BoundReached, ConstraintRefused, RivalCommitted
 from orchestrator.database.sqlstates import decode
@@ -24,7 +23,7 @@ from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.outcomes import NoRoom
-from orchestrator.placement.refusals import quota_exceeded, tenant_not_active
+from orchestrator.placement.refusals import quota_exceeded, refusal_of_tenant
 from orchestrator.placement.windows import Pick
 from orchestrator.problems import Invalid, OperationInProgress
 from orchestrator.reservations.outcomes import Held, HoldOutcome
@@ -149,14 +148,10 @@ def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
             return WindowInvalid(outcome["detail"])
         case "quota":
             return quota_exceeded(outcome["gpus_used"], outcome["gpus_limit"])
-        case "tenant":
-            return tenant_not_active()
-        case "depleted":
-            return BalanceDepleted.of_tenant()
         case "in_progress":
-            return OperationInProgress("the first request with this key ended without effect a moment ago; retry")
+            return OperationInProgress.ended_without_effect()
         case word:
-            raise ValueError(f"{word} is not an outcome of a hold")
+            return refusal_of_tenant(word)
 
 
 async def _call(call: FunctionCall, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:

@@ -12,11 +12,10 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from orchestrator.billing.rules import BalanceDepleted
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.placement.refusals import ssh_key_missing, tenant_not_active
+from orchestrator.placement.refusals import refusal_of_tenant
 from orchestrator.reservations.outcomes import TurnedOver, TurnOverOutcome
 from orchestrator.reservations.store.reservations import ReservationSubject
 from orchestrator.tenants.principals import Actor
@@ -133,14 +132,8 @@ def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
             return TurnedOver(UUID(outcome["allocation_id"]), outcome["body"], outcome["last"])
         case "stale":
             return StaleCatalogue()
-        case "ssh_key":
-            return ssh_key_missing()
-        case "tenant":
-            return tenant_not_active()
-        case "depleted":
-            return BalanceDepleted.of_tenant()
         case word:
-            raise ValueError(f"{word} is not an outcome of a turn-over")
+            return refusal_of_tenant(word)
 
 
 async def consume_with_last_claim(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,10 +14,11 @@ from orchestrator.reservations.hold_requests import GpuRequest
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.reservations.store.turn_over import Start
 from tests.allocations import invariants
-from tests.allocations.driving import TENANT, rows_of
+from tests.allocations.driving import TENANT, provision, rows_of
 from tests.allocations.seeding import IMAGE, REGION, SLICE_SKU
 from tests.reservations import holding
 from tests.reservations.holding import HOLDER, Desk, hold_alone
+from tests.support.waiting import wait_past
 
 
 async def consume(
@@ -83,6 +83,19 @@ def soon(seconds: float = 1.5) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
+async def back_to_back(desk: Desk, *, seconds: float = 1.0, lasts: float = 600) -> tuple[UUID, UUID]:
+    """An allocation that runs although its window is over, and the next one, on half of its units, that waits."""
+    change = soon(seconds)
+    first = await desk.held(desk.slot(0), desk.slot(1), ends_at=change)
+    second = await desk.held(desk.slot(1), desk.slot(2), starts_at=change, ends_at=soon(lasts))
+    for one in (first, second):
+        await desk.confirm(one)
+    running = await consumed(desk, first, sku=SLICE_SKU)
+    await provision(desk.context, desk.url, running)
+    await wait_past(change)
+    return running, await consumed(desk, second, sku=SLICE_SKU)
+
+
 def events_of(url: str, subject: str) -> list[str]:
     """The events of an allocation or reservation so far, in order."""
     return [row[0] for row in rows_of(url, "select event_type from outbox where subject = %s order by id", subject)]
@@ -91,8 +104,3 @@ def events_of(url: str, subject: str) -> list[str]:
 def violations(url: str) -> list[Any]:
     """What is broken, of the invariants of allocations and of reservations."""
     return [*invariants.violations(url), *holding.violations(url)]
-
-
-def random_key() -> str:
-    """An unused key."""
-    return os.urandom(8).hex()

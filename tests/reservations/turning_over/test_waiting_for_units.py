@@ -32,7 +32,7 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, events_of, soon, violations
+from tests.reservations.turning_over.desk import back_to_back, consumed, events_of, soon, violations
 from tests.support.command_sources import command_trees
 from tests.support.waiting import wait_past
 
@@ -44,19 +44,6 @@ def test_whoever_frees_units_starts_who_waits_for_them() -> None:
     assert {"finish_release", "force_cleanup"} <= closing
     never_occupied = {"fail_unstarted"}
     assert {name for name in closing - never_occupied if "start_waiting(" not in sources[name]} == set()
-
-
-async def back_to_back(desk: Desk, *, seconds: float = 1.0, lasts: float = 600) -> tuple[UUID, UUID]:
-    """An allocation that runs although its window is over, and the next one, on half of its units, that waits."""
-    change = soon(seconds)
-    first = await desk.held(desk.slot(0), desk.slot(1), ends_at=change)
-    second = await desk.held(desk.slot(1), desk.slot(2), starts_at=change, ends_at=soon(lasts))
-    for one in (first, second):
-        await desk.confirm(one)
-    running = await consumed(desk, first, sku=SLICE_SKU)
-    await provision(desk.context, desk.url, running)
-    await wait_past(change)
-    return running, await consumed(desk, second, sku=SLICE_SKU)
 
 
 def waits_of(url: str, allocation_id: UUID) -> str | None:
