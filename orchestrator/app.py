@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import connect_database
-from orchestrator.edge import health_endpoints as health
 from orchestrator.edge.batching import Batcher
 from orchestrator.edge.edge import PUBLIC_ZONE, Edge
 from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
-from orchestrator.edge.routes import node_router, public_routers
+from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
 from orchestrator.http.asgi import App
@@ -142,7 +142,13 @@ def _bearer_tokens(settings: Settings) -> BearerTokens | None:
     )
 
 
-def _application(services: Services, title: str, lifespan: object = None, docs_url: str | None = None) -> FastAPI:
+def _application(
+    services: Services,
+    title: str,
+    routes: Sequence[BaseRoute],
+    lifespan: object = None,
+    docs_url: str | None = None,
+) -> FastAPI:
     app = FastAPI(
         title=title, version="1", docs_url=docs_url, redoc_url=None,
         redirect_slashes=False,  # its Location repeats whatever Host the request named
@@ -151,6 +157,7 @@ def _application(services: Services, title: str, lifespan: object = None, docs_u
     app.state.services = services
     problems.install(app)
     documents.install(app)
+    app.router.routes.extend(routes)
     return app
 
 
@@ -173,10 +180,8 @@ def public_application(services: Services) -> FastAPI:
         async with services.feed.running(), tokens.keys.running() if tokens is not None else nullcontext():
             yield
 
-    app = _application(services, "Berth", lifespan, "/docs" if services.settings.docs_ui else None)
-    for router in (*public_routers(), health.router):
-        app.include_router(router)
-    return app
+    docs_url = "/docs" if services.settings.docs_ui else None
+    return _application(services, "Berth", PUBLIC_ROUTES, lifespan, docs_url)
 
 
 def public_listener(services: Services) -> App:
@@ -208,10 +213,7 @@ def node_application(services: Services) -> FastAPI:
         async with services.dispatcher.running():
             yield
 
-    app = _application(services, "Berth node API", lifespan)
-    app.include_router(node_router())
-    app.include_router(health.router)
-    return app
+    return _application(services, "Berth node API", NODE_ROUTES, lifespan)
 
 
 def node_listener(services: Services) -> App:
@@ -221,6 +223,4 @@ def node_listener(services: Services) -> App:
 
 def metrics_listener(services: Services) -> App:
     """What the metrics and health listener serves."""
-    app = _application(services, "Berth orchestrator metrics")
-    app.include_router(health.router)
-    return app
+    return _application(services, "Berth orchestrator metrics", METRICS_ROUTES)

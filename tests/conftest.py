@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,7 @@ import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from tests.databases import copied_database
 from tests.distribution import LongestFirst, rank
+from tests.forked.starting import forking
 
 MEMORY = "/dev/shm"
 
@@ -27,6 +29,17 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Without the garbage collector, which would walk every module again and again, then and in the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,6 +58,13 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What clients keep for their user, they keep for this session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_processes() -> Iterator[None]:
+    """Processes of ours begin as forks of a process that has their imports."""
+    with forking():
         yield
 
 

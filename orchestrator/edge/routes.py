@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fastapi import APIRouter
+from starlette.routing import BaseRoute
 
 from orchestrator.allocations import endpoints as allocations
 from orchestrator.audit import endpoints as audit
 from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
+from orchestrator.edge import health_endpoints as health
 from orchestrator.keyvalue import commit_endpoints as commits
 from orchestrator.keyvalue import endpoints as keys
 from orchestrator.log import admin_endpoints as admin_log
@@ -26,57 +30,65 @@ from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_e
 from orchestrator.tenants import admin_endpoints as tenants
 from orchestrator.webhooks import endpoints as webhooks
 
-
-def _joined(prefix: str, *routers: APIRouter, tags: list[str] | None = None) -> APIRouter:
-    joined = APIRouter(prefix=prefix, tags=list(tags or ()))
-    for router in routers:
-        joined.include_router(router)
-    return joined
-
-
-def public_routers() -> list[APIRouter]:
-    """The public listener's routers: tenant, admin, log, operations, enrolment, AsyncAPI."""
-    return [
-        _joined(
-            "/api/v1",
-            allocations.router,
-            reservations.router,
-            resources.router,
-            catalogue.router,
-            availability.router,
-            account_endpoints.router,
-            ssh_key_endpoints.router,
-            billing.router,
-            webhooks.router,
-        ),
-        _joined(
-            "/api/v1/admin",
-            tenants.router,
-            billing.admin_router,
-            api_key_endpoints.router,
-            admin_catalogue.router,
-            nodes.router,
-            resources.admin_router,
-            orphan_endpoints.router,
-            allocations.admin_router,
-            audit.router,
-            admin_log.dead_letters,
-            admin_log.consumers,
-        ),
-        _joined(
-            "/v1",
-            log.router,
-            feed_endpoints.router,
-            commits.router,
-            keys.router,
-        ),
+PUBLIC = {
+    "/api/v1": (
+        allocations.router,
+        reservations.router,
+        resources.router,
+        catalogue.router,
+        availability.router,
+        account_endpoints.router,
+        ssh_key_endpoints.router,
+        billing.router,
+        webhooks.router,
+    ),
+    "/api/v1/admin": (
+        tenants.router,
+        billing.admin_router,
+        api_key_endpoints.router,
+        admin_catalogue.router,
+        nodes.router,
+        resources.admin_router,
+        orphan_endpoints.router,
+        allocations.admin_router,
+        audit.router,
+        admin_log.dead_letters,
+        admin_log.consumers,
+    ),
+    "/v1": (
+        log.router,
+        feed_endpoints.router,
+        commits.router,
+        keys.router,
+    ),
+    "": (
         notifications.router,
         operations.router,
         enrolment_endpoints.router,
         asyncapi.router,
-    ]
+        health.router,
+    ),
+}
+"""The public listener's routers by prefix: tenant, admin, log, operations, enrolment, AsyncAPI, health."""
 
 
-def node_router() -> APIRouter:
-    """The node listener's routes: mTLS only; the certificate identifies the caller (DESIGN §8)."""
-    return _joined("/node/v1", tasks.router, certificate_endpoints.router, tags=["node"])
+def _routes(routers: Mapping[str, Sequence[APIRouter]], *tags: str) -> list[BaseRoute]:
+    joined = APIRouter()
+    for prefix, each in routers.items():
+        for router in each:
+            joined.include_router(router, prefix=prefix, tags=list(tags))
+    return joined.routes
+
+
+# Included once per process and one level deep: FastAPI analyses every endpoint again at each level and for each application.
+PUBLIC_ROUTES = _routes(PUBLIC)
+"""What the public listener routes."""
+
+NODE_ROUTES = [
+    *_routes({"/node/v1": (tasks.router, certificate_endpoints.router)}, "node"),
+    *_routes({"": (health.router,)}),
+]
+"""What the node listener routes: mTLS only; the certificate identifies the caller (DESIGN §8)."""
+
+METRICS_ROUTES = _routes({"": (health.router,)})
+"""What the metrics and health listener routes."""

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
+from tests.api.documents import public_document
 from tests.api.processes import public_process
 from tests.support.public_api import PublicApi
 
@@ -23,7 +22,7 @@ def headers_of(caller: Caller) -> dict[str, str]:
 
 def test_head_answers_as_get_without_a_body(api: PublicApi) -> None:
     """Every GET of the document without parameters in its path, the feed aside, which never ends."""
-    document = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+    document = public_document()
     paths = [path for path, methods in document["paths"].items() if "get" in methods and "{" not in path]
     assert len(paths) > 15
     for path in sorted({*paths} - {"/v1/subscribe", "/v1/status", "/metrics"}):

@@ -21,9 +21,8 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from berth.local.servers import LocalPostgres
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent, signing_request, ssh_key
+from tests.api.documents import public_document
 from tests.api.processes import public_process
 from tests.databases import copied_database
 
@@ -125,8 +124,7 @@ def document(request: pytest.FixtureRequest) -> BaseSchema:
             "suppress-health-check": ["too_slow"],  # a busy machine says nothing about the document
         }
     )
-    application = public_application(build_services(Settings(database_url="postgresql://nowhere")))
-    return schemathesis.openapi.from_dict(without_patterns_of_formats(application.openapi()), config=config)
+    return schemathesis.openapi.from_dict(without_patterns_of_formats(public_document()), config=config)
 
 
 def without_patterns_of_formats(value: Any) -> Any:

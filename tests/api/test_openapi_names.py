@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.app import build_services, node_application, public_application
-from orchestrator.settings import Settings
+from tests.api.documents import node_document, public_document
 
 
 @pytest.fixture(scope="module")
 def documents() -> list[dict[str, Any]]:
     """The documents of the public and the node listener."""
-    services = build_services(Settings(database_url="postgresql://nowhere"))
-    return [public_application(services).openapi(), node_application(services).openapi()]
+    return [public_document(), node_document()]
 
 
 def operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,11 +10,10 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from orchestrator.app import build_services, node_application, public_application
 from orchestrator.log.event_types import EVENT_KINDS
-from orchestrator.settings import Settings
 from orchestrator.webhooks.rules import document_of_test
 from tests.api.calling import signing_request, ssh_key
+from tests.api.documents import node_document, public_document
 
 ID = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
 STANDARD_FORMATS = frozenset({"uuid", "date-time", "date", "uri", "int64"})
@@ -23,14 +22,13 @@ STANDARD_FORMATS = frozenset({"uuid", "date-time", "date", "uri", "int64"})
 @pytest.fixture(scope="module", params=["public", "node"])
 def document(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The document of one listener."""
-    services = build_services(Settings(database_url="postgresql://nowhere"))
-    return (public_application if request.param == "public" else node_application)(services).openapi()
+    return public_document() if request.param == "public" else node_document()
 
 
 @pytest.fixture(scope="module")
 def public() -> dict[str, Any]:
     """The document of the public listener."""
-    return public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+    return public_document()
 
 
 def nested(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_place, new_region, new_tenant, rent
+from tests.api.documents import public_document
 from tests.keyvalue.committing import Keys, put
 from tests.support.foreign import bearer, stable
 from tests.support.public_api import PublicApi
@@ -54,7 +53,7 @@ def lists_of(document: Any) -> list[str]:
     ]
 
 
-PATHS = lists_of(public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi())
+PATHS = lists_of(public_document())
 CASES = [(path, query) for path in PATHS for query in FILTERS.get(path, [{}])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,12 @@ PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "mi
 
 
 def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    """Path and syntax tree of every module of these packages."""
+    """Path and syntax tree of every module of these packages. The trees are shared: read them only."""
     for package in packages or PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+            yield str(path.relative_to(ROOT)), _parsed(path)
+
+
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -37,13 +38,13 @@ LEAF = re.compile(
 ENDPOINT = re.compile(r"orchestrator\.[a-z]+\.(\w+_)?(endpoints|schemas|identity|sockets)")
 
 
-def imported(path: str, tree: ast.Module) -> Iterator[str]:
+def imported(tree: ast.Module) -> Iterator[str]:
     """Modules of the orchestrator that a module imports; of `from package import name` both spellings."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("orchestrator."):
             known = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name for name in known if name in MODULES)
-            if any(name not in MODULES for name in known):
+            yield from (name for name in known if name in trees())
+            if any(name not in trees() for name in known):
                 yield node.module
 
 
@@ -52,9 +53,16 @@ def name_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-TREES = {name_of(path): (path, tree) for path, tree in modules("orchestrator")}
-MODULES = set(TREES)
-IMPORTS = {name: set(imported(*TREES[name])) for name in TREES}
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of the orchestrator by its dotted name."""
+    return {name_of(path): tree for path, tree in modules("orchestrator")}
+
+
+@functools.cache
+def all_imports() -> list[tuple[str, str]]:
+    """Each module of the orchestrator with each of the orchestrator's that it imports."""
+    return [(name, other) for name, tree in trees().items() for other in sorted(set(imported(tree)))]
 
 
 def noun_of(module: str) -> str:
@@ -73,11 +81,8 @@ def edges(imports: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     return found
 
 
-ALL = [(module, other) for module, others in IMPORTS.items() for other in others]
-
-
 def test_nouns_import_each_other_along_the_list() -> None:
-    found = edges(ALL)
+    found = edges(all_imports())
     assert {noun: tuple(sorted(found[noun])) for noun in MAY_IMPORT} == MAY_IMPORT
 
 
@@ -89,13 +94,13 @@ def test_the_list_has_no_cycle() -> None:
 
 
 def test_every_folder_with_tables_is_a_noun() -> None:
-    assert {noun_of(name) for name in MODULES if name.endswith(".tables")} - {"database"} <= set(MAY_IMPORT)
+    assert {noun_of(name) for name in trees() if name.endswith(".tables")} - {"database"} <= set(MAY_IMPORT)
 
 
 def test_leaves_import_only_leaves_of_other_nouns() -> None:
     assert [
         (module, other)
-        for module, other in ALL
+        for module, other in all_imports()
         if LEAF.fullmatch(module)
         and noun_of(other) in MAY_IMPORT
         and noun_of(other) != noun_of(module)
@@ -106,7 +111,7 @@ def test_leaves_import_only_leaves_of_other_nouns() -> None:
 def test_endpoints_are_imported_by_endpoints_and_the_edge_alone() -> None:
     found = {
         (module, other)
-        for module, other in ALL
+        for module, other in all_imports()
         if ENDPOINT.fullmatch(other)
         and not ENDPOINT.fullmatch(module)
         and noun_of(module) not in ("edge", "app", "http")
@@ -117,7 +122,7 @@ def test_endpoints_are_imported_by_endpoints_and_the_edge_alone() -> None:
 def test_the_database_imports_only_leaves_of_nouns() -> None:
     found = [
         (module, other)
-        for module, other in ALL
+        for module, other in all_imports()
         if noun_of(module) == "database" and noun_of(other) in MAY_IMPORT and not LEAF.fullmatch(other)
     ]
     assert found == []

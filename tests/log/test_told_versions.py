@@ -13,12 +13,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, event
 
-from orchestrator.app import build_services, public_application
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.log.version_parameters import OPEN_PATHS
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, problem, rent
+from tests.api.documents import public_document
 from tests.api.processes import public_process
 from tests.support.log_versions import registered, version
 from tests.support.public_api import PublicApi
@@ -32,8 +31,7 @@ FEED = "/v1/subscribe"
 
 def read_paths() -> list[str]:
     """Every GET that the OpenAPI document lists, but those that say nothing of the log's world."""
-    document = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
-    return [path for path, of in document["paths"].items() if "get" in of and path not in {*OPEN_PATHS, FEED}]
+    return [path for path, of in public_document()["paths"].items() if "get" in of and path not in {*OPEN_PATHS, FEED}]
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from berth.local.servers import LocalPostgres
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import (
     Caller,
     fresh,
@@ -28,6 +26,7 @@ from tests.api.calling import (
     refusal,
     ssh_key,
 )
+from tests.api.documents import public_document
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.support.public_api import PublicApi
@@ -78,7 +77,7 @@ def add_key(caller: Caller, key: str) -> httpx.Response:
 
 
 def test_every_write_of_the_document_takes_a_key() -> None:
-    document = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+    document = public_document()
     without = [
         f"{method} {path}"
         for path, operations in document["paths"].items()

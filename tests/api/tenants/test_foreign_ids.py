@@ -14,9 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, new_tenant, ssh_key
+from tests.api.documents import public_document
 from tests.support.foreign import NEVER, Owned, bearer, own_everything, stable
 from tests.support.public_api import PublicApi
 
@@ -196,7 +195,7 @@ def operations_of(document: Any) -> list[Operation]:
     return found
 
 
-OPERATIONS = operations_of(public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi())
+OPERATIONS = operations_of(public_document())
 CALLED = [operation for operation in OPERATIONS if operation.name not in NOT_CALLED]
 
 
