@@ -12,7 +12,7 @@ import sys
 MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
-    "flooded": "benchmarks.flooded",
+    "fairness": "benchmarks.fairness",
     "holds": "benchmarks.holds",
     "windows": "benchmarks.reservations.windows",
     "contended": "benchmarks.reservations.contended",

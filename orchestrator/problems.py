@@ -235,6 +235,13 @@ class Overloaded(Problem):
     retry_after_seconds = 1
 
 
+class ConcurrencyLimited(Problem):
+    """The principal has as many requests in flight in this process as it may; nothing was done."""
+
+    status, code, title = 429, "concurrency_limited", "Too many requests at once"
+    retry_after_seconds = 1
+
+
 class SlotOverflow(Problem):
     """A deadline or retirement would exceed the representable range of times."""
 

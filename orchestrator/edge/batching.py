@@ -4,29 +4,38 @@ Creates, holds, confirms and commits have one queue each. A request that finds a
 that arrive while all slots are taken form the next batch, and one that would be smaller than those that run waits a moment
 for more. Two requests with one key are never in the same batch: the second
 waits for the first.
+
+A batch takes its items round robin over the tenants. A light tenant, one with few requests beside tenants with many, does not
+wait for a slot: one more batch runs for the light tenants alone. While light tenants send requests the other batches are
+smaller and fewer, because the event loop and the processors are shared as well (docs/reference/performance.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
 
-from orchestrator.http.metrics import COMBINED, COMBINED_LIST_SIZE, COMBINING_QUEUE
+from orchestrator.edge.fair_queue import FairQueue
+from orchestrator.http.metrics import COMBINED, COMBINED_LIGHT, COMBINED_LIST_SIZE, COMBINING_QUEUE
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import Overloaded, Problem, Unforeseen
+from orchestrator.problems import ConcurrencyLimited, Overloaded, Problem, Unforeseen
 
 log = structlog.get_logger("orchestrator.api")
 GATHER_SECONDS = 0.002
 """How long a batch smaller than those that run waits for more items."""
 TURN_SECONDS_MAX = 10.0
 """How long a deferred item waits for its turn."""
+SHARED_SECONDS = 1.0
+"""How long after a request of a light tenant the batches of the others stay smaller and fewer."""
+SHARED_BATCH_SHARE, SHARED_SLOTS_SHARE = 4, 2
+"""By how much: divisors of `batch_max` and `batches_in_flight_max`."""
 
 
 class Combinable(Protocol):
@@ -61,7 +70,8 @@ class _Waiting(Generic[Item]):
 class Batcher(Generic[Item]):
     """The queue between an endpoint and a command that takes a list.
 
-    Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for verbs that end something (P13).
+    Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for verbs that end something (P13). A tenant
+    may have as many waiting as there are places left, so one tenant takes half of them, two take two thirds.
 
     Deferred items run alone, a bounded number at once. An item that finds all turns taken waits until one of them ends, and
     then joins a batch once more: the first of many rivals has usually released what the others waited for.
@@ -75,9 +85,11 @@ class Batcher(Generic[Item]):
         self._batch_max = batch_max
         self._batches_in_flight_max = batches_in_flight_max
         self._queue_max = queue_max
-        self._queue: deque[_Waiting[Item]] = deque()
+        self._queue: FairQueue[_Waiting[Item]] = FairQueue(lambda one: one.item.operation.scope, self._judge)
         self._back: list[_Waiting[Item]] = []
         self._running: dict[asyncio.Task[None], int] = {}
+        self._light: asyncio.Task[None] | None = None
+        self._shared_until = -math.inf
         self._moment: asyncio.TimerHandle | None = None
         self._moment_over = False
         self._alone: set[_Waiting[Item]] = set()
@@ -88,26 +100,53 @@ class Batcher(Generic[Item]):
 
     async def answer(self, item: Item) -> Answer:
         """Return the answer to one item. Raises the `Problem` that it met."""
-        if self._queue_max is not None and len(self._queue) >= self._queue_max:
-            raise Overloaded(
-                f"{self._queue_max} {self._kind} are waiting in this process, the most allowed; retry later"
-            )
+        if self._queue_max is not None:
+            self._require_place(item.operation.scope, self._queue_max)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(item, answered))
         self._waiting.set(len(self._queue))
         self._start()
         return await answered
 
+    def _require_place(self, tenant: UUID, queue_max: int) -> None:
+        """Raise `Overloaded` if the queue is full, `ConcurrencyLimited` if the tenant has its share of the places."""
+        left = queue_max - len(self._queue)
+        if left <= 0:
+            raise Overloaded(f"{queue_max} {self._kind} are waiting in this process, the most allowed; retry later")
+        waiting = self._queue.waiting_of(tenant)
+        if waiting >= left:
+            raise ConcurrencyLimited(
+                f"{waiting} {self._kind} of this tenant are waiting in this process, its share; retry later"
+            )
+
     def _start(self) -> None:
-        while self._queue and len(self._running) < self._batches_in_flight_max:
-            if self._gathers():
-                return
-            batch = self._take()
+        self._start_light()
+        while self._queue and len(self._running) < self._slots() and not self._gathers():
+            batch = self._take(self._batch_max // (SHARED_BATCH_SHARE if self._is_shared() else 1) or 1)
             if not batch:
                 return
-            task = asyncio.create_task(self._run(batch))
-            self._running[task] = len(batch)
-            task.add_done_callback(self._ended)
+            self._running[self._begin(batch)] = len(batch)
+
+    def _start_light(self) -> None:
+        """Start a batch of the light tenants alone, beside the others, unless one runs."""
+        if self._light is not None:
+            return
+        batch = self._take(self._batch_max, self._queue.light_tenants())
+        if batch:
+            self._shared_until = asyncio.get_running_loop().time() + SHARED_SECONDS
+            COMBINED_LIGHT.labels(self._kind).inc(len(batch))
+            self._light = self._begin(batch)
+
+    def _begin(self, batch: list[_Waiting[Item]]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run(batch))
+        task.add_done_callback(self._ended)
+        return task
+
+    def _is_shared(self) -> bool:
+        return asyncio.get_running_loop().time() < self._shared_until
+
+    def _slots(self) -> int:
+        return self._batches_in_flight_max // (SHARED_SLOTS_SHARE if self._is_shared() else 1) or 1
 
     def _gathers(self) -> bool:
         """Whether the next batch waits a moment for more items: it is smaller than each that runs.
@@ -126,25 +165,23 @@ class Batcher(Generic[Item]):
         self._start()
         self._moment_over = False
 
-    def _take(self) -> list[_Waiting[Item]]:
-        """The next items in order of arrival, without those whose key is in flight."""
-        taken: list[_Waiting[Item]] = []
-        left: list[_Waiting[Item]] = []
-        while self._queue and len(taken) < self._batch_max:
-            one = self._queue.popleft()
-            if one.answered.done():
-                continue
-            if one.key in self._keys_in_flight:
-                left.append(one)
-                continue
-            self._keys_in_flight.add(one.key)
-            taken.append(one)
-        self._queue.extendleft(reversed(left))
+    def _take(self, count: int, tenants: Collection[UUID] | None = None) -> list[_Waiting[Item]]:
+        taken = self._queue.take(count, tenants)
         self._waiting.set(len(self._queue))
         return taken
 
+    def _judge(self, one: _Waiting[Item]) -> bool | None:
+        """Whether a batch takes it: not while its key is in flight, and never once its client has gone."""
+        if one.answered.done():
+            return None
+        if one.key in self._keys_in_flight:
+            return False
+        self._keys_in_flight.add(one.key)
+        return True
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
+        self._light = None if task is self._light else self._light
         if not task.cancelled() and task.exception() is not None:
             # Failures of a command are results; this is a failure of the queue, and its callers would wait for ever.
             log.critical("a queue of requests died; ending the process", kind=self._kind, exc_info=task.exception())
@@ -196,11 +233,12 @@ class Batcher(Generic[Item]):
     def _try_again(self) -> None:
         """Queue the items that came back before those that arrived since."""
         self._keys_in_flight.difference_update(one.key for one in self._back)
-        self._queue.extendleft(reversed(self._back))
+        self._queue.put_back(self._back)
         self._back.clear()
 
     def _answer(self, one: _Waiting[Item], result: Result) -> None:
         self._keys_in_flight.discard(one.key)
+        self._queue.done(one)
         if one.answered.done():
             return
         if isinstance(result, Answer):

@@ -19,6 +19,9 @@ COMBINED_LIST_SIZE = Histogram(
     ["kind"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
+COMBINED_LIGHT = Counter(
+    "berth_api_combined_light_total", "Requests combined in batches of light tenants alone", ["kind"]
+)
 COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
 GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicate requests answered from the gate's cache", ["answer"])
 GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicate requests that waited for the first, by outcome", ["end"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.edge.batching import Batcher
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import Overloaded, Problem
+from orchestrator.problems import ConcurrencyLimited, Problem
 from tests.support.waiting import async_wait_for, let_others_run
 
 TENANT = UUID(int=1)
@@ -158,9 +158,9 @@ def test_a_full_queue_refuses_what_comes_and_what_waits_is_not_counted_out() -> 
         world = World(queue_max=3)
         answers = [asyncio.create_task(world.gatherer.answer(wish(key, ("answer", "answer")))) for key in range(20)]
         results = await asyncio.gather(*answers, return_exceptions=True)
-        refused = [one for one in results if isinstance(one, Overloaded)]
-        assert refused
-        assert all(isinstance(one, Answer | Overloaded) for one in results)
+        refused = [one for one in results if isinstance(one, ConcurrencyLimited)]
+        assert refused, "one tenant has its share of the places"
+        assert all(isinstance(one, Answer | ConcurrencyLimited) for one in results)
         assert sum(map(len, world.lists)) == 20 - len(refused)
 
     asyncio.run(scene())
