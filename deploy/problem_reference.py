@@ -132,7 +132,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "read the state from the API, then continue from `first_version`",
     ),
     "reservation_retired": ("orchestrator/reservations/store/rows.py", "nothing: it ended long ago"),
-    "concurrency_limited": ("orchestrator/edge/batching.py", "send fewer requests at once; retry after `Retry-After`"),
+    "concurrency_limited": (
+        "orchestrator/http/principal_limits.py, orchestrator/edge/batching.py",
+        "send fewer at once",
+    ),
     "head_too_large": ("orchestrator/edge/connections.py", "fewer and shorter header fields, a shorter path"),
     "too_large": ("orchestrator/edge/edge.py, orchestrator/keyvalue/commit_endpoints.py", "split the request"),
     "image_unavailable": (

@@ -14,9 +14,10 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import connect_database
 from orchestrator.edge.batching import Batcher
-from orchestrator.edge.edge import PUBLIC_ZONE, Edge
+from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
 from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
+from orchestrator.edge.node_limits import NodeLimits
 from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
@@ -27,6 +28,7 @@ from orchestrator.http.oidc.issuer_documents import IssuerDocuments
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
 from orchestrator.http.oidc.token_principals import ClaimRules
 from orchestrator.http.oidc.tokens import TokenRules
+from orchestrator.http.principal_limits import PrincipalLimits
 from orchestrator.http.services import Services
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
@@ -67,6 +69,7 @@ def build_services(settings: Settings) -> Services:
         settings=settings,
         context=context,
         credentials=Credentials(settings.credential_cache_seconds, _bearer_tokens(settings)),
+        limits=PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max),
         catalogue=catalogue,
         gate=gate,
         creates=Batcher(
@@ -218,7 +221,10 @@ def node_application(services: Services) -> FastAPI:
 
 def node_listener(services: Services) -> App:
     """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
-    return _edge(node_application(services), "node", services.settings)
+    settings = services.settings
+    limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max)
+    app = NodeLimits(node_application(services), limits, settings.trust_domain, ALWAYS_SERVED)
+    return _edge(app, "node", settings)
 
 
 def metrics_listener(services: Services) -> App:

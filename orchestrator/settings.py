@@ -108,6 +108,17 @@ class Settings(BaseSettings):
         0.5, ge=0, description="least time between writes of one socket's position"
     )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
+    principal_in_flight_max: int = Field(
+        1_000,
+        ge=1,
+        description="requests of a tenant, or of an operator's key, served at once; beyond it they get 429",
+    )
+    principal_endings_in_flight_max: int = Field(
+        64, ge=1, description="of these releases, cancels and confirms, beside the others; beyond it they wait"
+    )
+    node_in_flight_max: int = Field(
+        32, ge=1, description="requests of a node's certificate served at once; beyond it 429, and results wait"
+    )
     connections_max: int = Field(16_384, ge=1, description="connections of each listener; beyond it new ones get 503")
     connections_per_source_max: int = Field(
         4_096,

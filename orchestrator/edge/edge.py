@@ -11,6 +11,7 @@ import codecs
 import re
 import time
 import uuid
+from typing import Any
 
 import structlog
 from starlette.datastructures import Headers
@@ -20,6 +21,7 @@ from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
+from orchestrator.http.principal_limits import ON_RESPONSE
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION
 from orchestrator.log.version_parameters import VERSION_HEADER, requested_version
@@ -106,6 +108,7 @@ class Edge:
                 state["end_if_unread"]()
                 # The request is done; its client may take long to read the response.
                 place.leave()
+                _leave(state)
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 if asked is not None and asked.version is not None:
                     message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
@@ -123,6 +126,7 @@ class Edge:
             except Problem as problem:
                 refusal = problem
         state = {"end_if_unread": _nothing, **scope.get("state", {})}
+        state[ON_RESPONSE] = []
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
         scope["state"] = state
         place = _Place(self, int(measured))
@@ -133,6 +137,7 @@ class Edge:
                 await self._serve(scope, receive, send_on, place)
         finally:
             place.leave()
+            _leave(state)
             elapsed = time.perf_counter() - started if measured else 0.0
             if measured:
                 self._seconds.observe(elapsed)
@@ -227,6 +232,12 @@ def _ending(scope: Scope) -> str:
 
 def _overloaded() -> Overloaded:
     return Overloaded("this process serves as many requests as it may; retry later or use another replica")
+
+
+def _leave(state: dict[str, Any]) -> None:
+    """The request counts no longer against the limits of its principal."""
+    while state[ON_RESPONSE]:
+        state[ON_RESPONSE].pop()()
 
 
 def _nothing() -> None:

@@ -89,6 +89,7 @@ class FastPath:
         try:
             credential = headers.get(b"authorization", "")
             caller = await principal_behind(services.credentials, services.context.database, credential)
+            await services.limits.admit(scope, caller.scope)
         except Problem:
             raise
         except Exception as error:

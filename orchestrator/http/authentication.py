@@ -70,6 +70,7 @@ def tenants_own(principal: Principal) -> Principal:
 async def authenticate(request: Request) -> Principal:
     """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know.
 
+    Raises `ConcurrencyLimited` if it has as many requests in flight as it may.
     Returns when the log has come to the version that the client wants its answer to include, or raises what
     `LogHead.reach` raises: here, because strangers are not waited for.
     """
@@ -81,6 +82,7 @@ async def admit(request: Request, authorization: str) -> Principal:
     services = services_for(request.app.state.services, request.scope)
     database = services.context.database
     principal = await principal_behind(services.credentials, database, authorization)
+    await services.limits.admit(request.scope, principal.scope)
     refuse_unknown_parameters(request)
     asked = database.response_version
     if asked is not None and asked.at_least > 0:

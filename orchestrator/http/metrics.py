@@ -23,6 +23,7 @@ COMBINED_LIGHT = Counter(
     "berth_api_combined_light_total", "Requests combined in batches of light tenants alone", ["kind"]
 )
 COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
+LIMITED = Counter("berth_api_limited_total", "Requests refused by a limit of their principal", ["limit"])
 GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicate requests answered from the gate's cache", ["answer"])
 GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicate requests that waited for the first, by outcome", ["end"])
 GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Responses evicted from the full gate before expiry")

@@ -49,6 +49,7 @@ _DESCRIPTIONS: Final = {
     410: "Its record is not kept any more",
     413: "The body is too large",
     422: "The request does not fit the schema, or names what is not there",
+    429: "The principal has reached a limit of its own",
     503: "Nothing can be done now, or the outcome is unknown",
 }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
     from orchestrator.http.authentication import Credentials
+    from orchestrator.http.principal_limits import PrincipalLimits
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
@@ -34,6 +35,7 @@ class Services:
     settings: Settings
     context: Context
     credentials: Credentials
+    limits: PrincipalLimits
     catalogue: CatalogueCache
     gate: Gate
     creates: Batcher[Create]

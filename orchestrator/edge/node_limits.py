@@ -1,0 +1,24 @@
+"""Limits of each node certificate, before anything of its request is read."""
+
+from __future__ import annotations
+
+from orchestrator.http.asgi import App, Receive, Scope, Send
+from orchestrator.http.principal_limits import PrincipalLimits
+from orchestrator.nodes.certificates import node_identity
+
+
+class NodeLimits:
+    """Wraps the node application, inside the edge. Raises `Unauthenticated` for a certificate without an identity."""
+
+    def __init__(self, app: App, limits: PrincipalLimits, trust_domain: str, open_paths: frozenset[str]) -> None:
+        self._app = app
+        self._limits = limits
+        self._trust_domain = trust_domain
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the request to its certificate's node and pass it on."""
+        if scope["type"] == "http" and scope["path"] not in self._open_paths:
+            identity = node_identity(scope["state"].get("peer"), self._trust_domain)
+            await self._limits.admit(scope, identity.node_id)
+        await self._app(scope, receive, send)
