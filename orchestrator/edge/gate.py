@@ -7,6 +7,7 @@ It repeats what the operations table said, for no longer than the table keeps it
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,9 @@ from orchestrator.problems import OperationInProgress
 
 BODY_LENGTH_MAX = 16_384
 """Longer answers are left to the table."""
+
+ANSWER_BYTES = 1_024
+"""What an answer takes beside its body: its key, fingerprint and entries."""
 
 _HITS_COMMITTED = metrics.GATE_HITS.labels("committed")
 _HITS_REJECTED = metrics.GATE_HITS.labels("rejected")
@@ -54,7 +58,7 @@ class Gate:
         self._settings = settings
         self._clock = clock
         self._entries: GateEntries[tuple[UUID, str], _Owner, _Concluded] = GateEntries(
-            settings.max_entries, settings.cleanup_interval_seconds
+            settings.max_entries, settings.max_bytes, settings.cleanup_interval_seconds
         )
         self._generation = 0
 
@@ -92,6 +96,7 @@ class Gate:
         self._generation += 1
         self._entries.forget()
         _CONCLUDED.set(0)
+        metrics.GATE_BYTES.set(self._entries.bytes)
 
     async def _carry_out(self, operation: Operation, run: Callable[[], Awaitable[Answer]], now: float) -> Answer:
         key = (operation.scope, operation.key)
@@ -112,6 +117,7 @@ class Gate:
             owner.ended.set()
             _PENDING.set(self._entries.pending)
             _CONCLUDED.set(self._entries.concluded)
+            metrics.GATE_BYTES.set(self._entries.bytes)
 
     def _remember(self, operation: Operation, owner: _Owner, answer: Answer) -> None:
         """Keep an answer for its TTL, but no longer than the table keeps it: counted from before the table was asked."""
@@ -122,7 +128,10 @@ class Gate:
         if expires_at <= now or len(answer.body) > BODY_LENGTH_MAX or owner.generation != self._generation:
             return
         concluded = _Concluded(operation.fingerprint, answer.status, answer.body, answer.version)
-        self._entries.conclude((operation.scope, operation.key), owner, concluded, expires_at)
+        size = ANSWER_BYTES + sys.getsizeof(answer.body)
+        evicted = self._entries.conclude((operation.scope, operation.key), owner, concluded, expires_at, size)
+        if evicted:
+            metrics.GATE_EVICTIONS.inc(evicted)
 
     async def _wait(self, owner: _Owner, seconds: float) -> None:
         """Return once the owner has ended. Raises `OperationInProgress` if it does not within so many seconds."""

@@ -22,14 +22,17 @@ Concluded = TypeVar("Concluded")
 class _Entry(Generic[Concluded]):
     answer: Concluded
     expires_at: float
+    size: int
 
 
 # Not cachetools.TTLCache: each response has its own deadline, entries in flight are never evicted, and a sweep is bounded.
 class GateEntries(Generic[Key, Owner, Concluded]):
-    """At most `entries_max` of both kinds together. Times are of one monotonic clock, in seconds."""
+    """At most `entries_max` of both kinds together, and answers of `bytes_max`. Times are of one monotonic clock, in seconds."""
 
-    def __init__(self, entries_max: int, cleanup_interval_seconds: float) -> None:
+    def __init__(self, entries_max: int, bytes_max: int, cleanup_interval_seconds: float) -> None:
         self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._cleanup_interval_seconds = cleanup_interval_seconds
         self._next_cleanup_at = 0.0
         self._pending: dict[Key, Owner] = {}
@@ -41,7 +44,7 @@ class GateEntries(Generic[Key, Owner, Concluded]):
         if found is None:
             return None
         if found.expires_at <= now:
-            del self._concluded[key]
+            self._evict(key)
             return None
         self._concluded.move_to_end(key)
         return found.answer
@@ -59,15 +62,26 @@ class GateEntries(Generic[Key, Owner, Concluded]):
         evicted = self._make_room(0 if key in self._concluded else 1)
         if evicted is None:
             return None
-        self._concluded.pop(key, None)
+        if key in self._concluded:
+            self._evict(key)
         self._pending[key] = owner
         return evicted
 
-    def conclude(self, key: Key, owner: Owner, answer: Concluded, expires_at: float) -> None:
-        """The operation is over, and this is its answer until then. Nothing happens if it has another owner, or none."""
-        if self._pending.get(key) is owner:
-            del self._pending[key]
-            self._concluded[key] = _Entry(answer, expires_at)
+    def conclude(self, key: Key, owner: Owner, answer: Concluded, expires_at: float, size: int) -> int:
+        """The operation is over, and this is its answer of `size` bytes until then; how many answers had to go.
+
+        Nothing happens if it has another owner, or none. An answer larger than the bound is not kept.
+        """
+        if self._pending.get(key) is not owner:
+            return 0
+        del self._pending[key]
+        self._concluded[key] = _Entry(answer, expires_at, size)
+        self._bytes += size
+        evicted = 0
+        while self._bytes > self._bytes_max:
+            self._evict(next(iter(self._concluded)))
+            evicted += 1
+        return evicted
 
     def drop(self, key: Key, owner: Owner) -> None:
         """The operation is over, and nothing is known of it. Nothing happens if it has another owner, or none."""
@@ -83,17 +97,23 @@ class GateEntries(Generic[Key, Owner, Concluded]):
             if oldest is None or oldest[1].expires_at > now:
                 self._next_cleanup_at = now + self._cleanup_interval_seconds
                 return swept
-            del self._concluded[oldest[0]]
+            self._evict(oldest[0])
         return SWEPT_MAX
 
     def forget(self) -> None:
         """Let go of every answer."""
         self._concluded.clear()
+        self._bytes = 0
 
     @property
     def pending(self) -> int:
         """How many operations are under way."""
         return len(self._pending)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the answers that are remembered."""
+        return self._bytes
 
     @property
     def concluded(self) -> int:
@@ -106,5 +126,8 @@ class GateEntries(Generic[Key, Owner, Concluded]):
         if excess > len(self._concluded):
             return None
         for _ in range(excess):
-            self._concluded.popitem(last=False)
+            self._evict(next(iter(self._concluded)))
         return max(excess, 0)
+
+    def _evict(self, key: Key) -> None:
+        self._bytes -= self._concluded.pop(key).size

@@ -29,6 +29,7 @@ GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicate requests that wait
 GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Responses evicted from the full gate before expiry")
 GATE_OVERFLOWS = Counter("berth_api_gate_overflows_total", "Operations that bypassed the full gate")
 GATE_ENTRIES = Gauge("berth_api_gate_entries", "Operations in the gate, by state", ["state"])
+GATE_BYTES = Gauge("berth_api_gate_bytes", "Memory of the responses in the gate")
 TASKS_DISPATCHED = Counter("berth_api_tasks_dispatched_total", "Tasks leased to nodes, by kind", ["kind"])
 TASK_WAIT_SECONDS = Histogram(
     "berth_api_task_queued_seconds", "Seconds from queued to dispatched", buckets=LATENCIES_SECONDS

@@ -1,4 +1,4 @@
-"""Settings of the gate (orchestrator/edge/gate.py): `IDEMPOTENCY_*`, the names and defaults of AD-40, Part 8."""
+"""Settings of the gate (orchestrator/edge/gate.py): `IDEMPOTENCY_*`, the names and defaults of AD-40, Part 8; `max_bytes` is added."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class GateSettings(BaseSettings):
         description="how long a refusal is remembered; never longer than the database keeps it",
     )
     max_entries: int = Field(100_000, ge=1, le=10_000_000, description="operations that a process knows at once")
+    max_bytes: int = Field(
+        67_108_864, ge=1_048_576, description="memory of what a process knows; the least recently used is let go"
+    )
     cleanup_interval_seconds: float = Field(
         10.0, gt=0, le=DAY_SECONDS, description="how often answers whose time is over are let go"
     )

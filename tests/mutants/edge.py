@@ -304,4 +304,28 @@ MUTANTS: list[Mutant] = [
         "            raise",
         ("tests/security/test_principal_limits.py::test_turns_are_given_in_order_and_none_is_lost",),
     ),
+    Mutant(
+        "the gate takes any number of bytes",
+        "edge",
+        "orchestrator/edge/gate_entries.py",
+        "while self._bytes > self._bytes_max:",
+        "while False:",
+        ("tests/security/test_gate_memory.py::test_thousands_of_responses_take_no_more_than_the_bound[as attacked]",),
+    ),
+    Mutant(
+        "what the gate evicts counts for ever",
+        "edge",
+        "orchestrator/edge/gate_entries.py",
+        "self._bytes -= self._concluded.pop(key).size",
+        "self._concluded.pop(key)",
+        ("tests/operations/test_gate_entries.py::test_answers_are_bounded_in_bytes_and_the_least_recently_used_go",),
+    ),
+    Mutant(
+        "wide characters count as one byte",
+        "edge",
+        "orchestrator/edge/gate.py",
+        "sys.getsizeof(answer.body)",
+        "len(answer.body)",
+        ("tests/security/test_gate_memory.py::test_thousands_of_responses_take_no_more_than_the_bound[largest]",),
+    ),
 ]

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from orchestrator.edge.gate_entries import SWEPT_MAX, GateEntries
 
 ENTRIES_MAX = 4
+BYTES_MAX = 1_000_000
 KEYS = st.sampled_from("abcdef")
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 7.0])
 CLEANUP_SECONDS = 2.0
@@ -21,7 +22,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries: GateEntries[str, object, int] = GateEntries(ENTRIES_MAX, CLEANUP_SECONDS)
+        self.entries: GateEntries[str, object, int] = GateEntries(ENTRIES_MAX, BYTES_MAX, CLEANUP_SECONDS)
         self.now = 100.0
         self.serial = 0
         self.owners: dict[str, object] = {}
@@ -69,7 +70,7 @@ class Machine(RuleBasedStateMachine):
     def conclude(self, key: str, seconds: float) -> None:
         if key in self.owners:
             self.serial += 1
-            self.entries.conclude(key, self.owners.pop(key), self.serial, self.now + seconds)
+            self.entries.conclude(key, self.owners.pop(key), self.serial, self.now + seconds, 1)
             self.answers[key] = (self.serial, self.now + seconds)
             self.used[key] = None
 
@@ -82,7 +83,7 @@ class Machine(RuleBasedStateMachine):
     @rule(key=KEYS)
     def a_stranger_changes_nothing(self, key: str) -> None:
         self.entries.drop(key, object())
-        self.entries.conclude(key, object(), -1, self.now + 100)
+        self.entries.conclude(key, object(), -1, self.now + 100, 1)
 
     @rule()
     def sweep(self) -> None:
@@ -115,17 +116,17 @@ def concluded(entries: GateEntries[int, object, str], keys: range, expires_at: f
     for key in keys:
         owner = object()
         entries.begin(key, owner)
-        entries.conclude(key, owner, "answer", expires_at)
+        entries.conclude(key, owner, "answer", expires_at, 1)
 
 
 def test_a_sweep_is_bounded_and_goes_on_with_the_next_request() -> None:
-    entries: GateEntries[int, object, str] = GateEntries(10_000, 10.0)
+    entries: GateEntries[int, object, str] = GateEntries(10_000, BYTES_MAX, 10.0)
     concluded(entries, range(3_000), expires_at=5.0)
     assert [entries.sweep(6.0) for _ in range(4)] == [SWEPT_MAX, SWEPT_MAX, 3_000 - 2 * SWEPT_MAX, 0]
 
 
 def test_between_sweeps_there_is_an_interval() -> None:
-    entries: GateEntries[int, object, str] = GateEntries(100, 10.0)
+    entries: GateEntries[int, object, str] = GateEntries(100, BYTES_MAX, 10.0)
     assert entries.sweep(1.0) == 0
     concluded(entries, range(3), expires_at=2.0)
     assert entries.sweep(10.9) == 0
@@ -133,8 +134,30 @@ def test_between_sweeps_there_is_an_interval() -> None:
 
 
 def test_the_least_recently_used_answer_goes_first() -> None:
-    entries: GateEntries[int, object, str] = GateEntries(3, 10.0)
+    entries: GateEntries[int, object, str] = GateEntries(3, BYTES_MAX, 10.0)
     concluded(entries, range(3), expires_at=100.0)
     assert entries.answer(0, 1.0) == "answer"
     assert entries.begin(3, object()) == 1
     assert [entries.answer(key, 1.0) for key in range(3)] == ["answer", None, "answer"]
+
+
+def test_answers_are_bounded_in_bytes_and_the_least_recently_used_go() -> None:
+    entries: GateEntries[int, object, str] = GateEntries(100, 10, 10.0)
+
+    def conclude(key: int, size: int) -> int:
+        owner = object()
+        entries.begin(key, owner)
+        return entries.conclude(key, owner, "answer", 50.0, size)
+
+    assert [conclude(key, 3) for key in range(3)] == [0, 0, 0]
+    assert entries.answer(0, 1.0) == "answer"
+    assert conclude(3, 4) == 1
+    assert (entries.answer(1, 1.0), entries.answer(0, 1.0), entries.bytes) == (None, "answer", 10)
+    assert conclude(4, 11) == 4, "it is larger than the bound: nothing is left of it either"
+    assert (entries.bytes, entries.concluded) == (0, 0)
+    conclude(5, 10)
+    assert entries.answer(5, 60.0) is None
+    conclude(5, 1)
+    assert entries.bytes == 1, "what is replaced counts no longer"
+    entries.forget()
+    assert entries.bytes == 0
