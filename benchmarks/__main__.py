@@ -13,6 +13,7 @@ MODULES = {
     "create": "benchmarks.create",
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
+    "refusals": "benchmarks.refusals",
     "holds": "benchmarks.holds",
     "windows": "benchmarks.reservations.windows",
     "contended": "benchmarks.reservations.contended",

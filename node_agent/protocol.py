@@ -19,7 +19,18 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    field_validator,
+)
+
+from berth.process.bounded_models import BoundedModel
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -54,7 +65,7 @@ Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 
 
-class Wire(BaseModel):
+class Wire(BoundedModel):
     """A message: immutable, and closed to unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -280,7 +291,7 @@ class HeldInventory(Wire):
     """
 
     gathered_after: Instant
-    allocations: Annotated[list[HeldAllocation], Field(max_length=HELD_ALLOCATIONS_MAX)]
+    allocations: Annotated[list[HeldAllocation], Field(max_length=HELD_ALLOCATIONS_MAX), FailFast()]
 
 
 class Heartbeat(Wire):
@@ -288,7 +299,7 @@ class Heartbeat(Wire):
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
-    allocations: Annotated[list[UUID], Field(max_length=HELD_ALLOCATIONS_MAX)]
+    allocations: Annotated[list[UUID], Field(max_length=HELD_ALLOCATIONS_MAX), FailFast()]
     inventory: HeldInventory | None = None
     journal_entries: Whole = 0
 

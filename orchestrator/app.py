@@ -14,6 +14,7 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import connect_database
 from orchestrator.edge.batching import Batcher
+from orchestrator.edge.body_values import values_max_of
 from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
 from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
@@ -171,6 +172,7 @@ def _edge(app: App, zone: str, settings: Settings) -> App:
         body_bytes_max=settings.body_bytes_max,
         in_flight_max=settings.requests_in_flight_max,
         body_seconds_max=settings.body_seconds_max,
+        body_values_max=values_max_of(settings.kv_operations_max + settings.kv_preconditions_max),
     )
 
 

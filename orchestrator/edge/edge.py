@@ -17,6 +17,7 @@ import structlog
 from starlette.datastructures import Headers
 
 from orchestrator.database.response_versions import ResponseVersion
+from orchestrator.edge.body_values import VALUES_MAX, BodyValues
 from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.http import metrics
@@ -72,12 +73,20 @@ class Edge:
     """Wraps an ASGI application of one trust zone."""
 
     def __init__(
-        self, app: App, *, zone: str, body_bytes_max: int, in_flight_max: int, body_seconds_max: float = 10.0
+        self,
+        app: App,
+        *,
+        zone: str,
+        body_bytes_max: int,
+        in_flight_max: int,
+        body_seconds_max: float = 10.0,
+        body_values_max: int = VALUES_MAX,
     ) -> None:
         self._app = app
         self._zone = zone
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
+        self._body_values_max = body_values_max
         self._in_flight_max = in_flight_max
         self._in_flight = 0
         self._gauge = metrics.IN_FLIGHT.labels(zone=zone)
@@ -173,6 +182,7 @@ class Edge:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, place: _Place) -> None:
         received = 0
         head = b""
+        values = BodyValues(self._body_values_max)
         complete = False
         began = False
         # A client that sends half a body would otherwise occupy a place among the requests in flight without end.
@@ -201,6 +211,7 @@ class Edge:
                     raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
                 if received > self._body_bytes_max:
                     raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+                values.add(body, last=complete)
                 if self._in_flight > self._in_flight_max and not _ending(scope):
                     raise _overloaded()
             return message

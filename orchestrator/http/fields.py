@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from berth.process.bounded_models import BoundedModel, at_most, check_members
 
 INT32_MAX = 2**31 - 1
 LABELS_MAX = 64
@@ -23,10 +25,22 @@ REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
 
 
-class Request(BaseModel):
+class Request(BoundedModel):
     """A request body: no unknown fields, no coercion from one type to another."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Variant(BaseModel):
+    """As `Request`, for bodies that a discriminator tells apart; it does not accept a `BoundedModel`."""
+
+    model_config = Request.model_config
+
+    @model_validator(mode="before")
+    @classmethod
+    def count_members(cls, value: Any) -> Any:
+        """Refuse far too many members before one is validated."""
+        return check_members(value, len(cls.model_fields))
 
 
 class Nothing(Request):
@@ -78,6 +92,8 @@ NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
 HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
-Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map)]
+Labels = Annotated[
+    dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map), at_most(LABELS_MAX)
+]
 SshKeyIds = Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
 UserData = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)]

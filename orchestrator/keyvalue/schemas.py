@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from berth.process.bounded_models import items_of
 from orchestrator.http.fields import Request
 from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
@@ -14,6 +15,8 @@ from orchestrator.log.version_parameters import VERSION_MAX
 
 REQUEST_ID_LENGTH_MIN: Final = 20
 """The setting's default, named in the OpenAPI document."""
+ITEMS_MAX: Final = 10_000
+"""The largest bound that the settings may set."""
 _BASE64 = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _BASE64URL = r"([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
 BASE64URL_LENGTH_MAX: Final = 2_740
@@ -31,7 +34,13 @@ Base64Url = Annotated[
 ]  # fmt: skip
 
 
-class PointRead(Request):
+class _Item(BaseModel):
+    """An item of a transaction; `items_of` counts its members, at less cost than each item by itself."""
+
+    model_config = Request.model_config
+
+
+class PointRead(_Item):
     """Satisfied if the key has not changed since the version."""
 
     type: Literal["point_read"]
@@ -39,7 +48,7 @@ class PointRead(Request):
     key: Key
 
 
-class RangeRead(Request):
+class RangeRead(_Item):
     """Satisfied if no key in `[begin, end)` was changed, created or deleted since the version."""
 
     type: Literal["range_read"]
@@ -48,7 +57,7 @@ class RangeRead(Request):
     end: Key
 
 
-class WriteKey(Request):
+class WriteKey(_Item):
     """Set the key to the value."""
 
     type: Literal["write"]
@@ -56,14 +65,14 @@ class WriteKey(Request):
     value: Bytes
 
 
-class DeleteKey(Request):
+class DeleteKey(_Item):
     """Delete the key."""
 
     type: Literal["delete"]
     key: Key
 
 
-class DeleteRange(Request):
+class DeleteRange(_Item):
     """Delete every key in `[begin, end)`."""
 
     type: Literal["range_delete"]
@@ -84,10 +93,12 @@ class CommitTransaction(Request):
     )
     read_version: LogVersion | None = Field(None, description="The version of preconditions without one")
     preconditions: Annotated[
-        list[Annotated[PointRead | RangeRead, Field(discriminator="type")]], FailFast()
+        list[Annotated[PointRead | RangeRead, Field(discriminator="type")]], Field(max_length=ITEMS_MAX), FailFast(),
+        items_of(PointRead, RangeRead),
     ] = Field(default_factory=list)  # fmt: skip
     operations: Annotated[
-        list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]], FailFast()
+        list[Annotated[WriteKey | DeleteKey | DeleteRange, Field(discriminator="type")]], Field(max_length=ITEMS_MAX),
+        FailFast(), items_of(WriteKey, DeleteKey, DeleteRange),
     ] = Field(default_factory=list)  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
+from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
 from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
 from orchestrator.catalogue.shapes import Shape
@@ -27,7 +28,9 @@ ADDRESS = "where operators reach the machine, as they registered it; tenants log
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
 FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
 
-Faults = Annotated[dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra=describe_map)]
+Faults = Annotated[
+    dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra=describe_map), at_most(FAULTS_MAX)
+]
 
 
 class CreateNode(Request):

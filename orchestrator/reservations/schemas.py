@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import (
@@ -59,7 +59,7 @@ class StartedAllocation(Request):
 class HoldNamed(_Hold):
     """Named resources: one, or a bundle, all or nothing."""
 
-    resources: Annotated[list[ResourceId], Field(min_length=1, max_length=RESOURCES_MAX)]
+    resources: Annotated[list[ResourceId], Field(min_length=1, max_length=RESOURCES_MAX), FailFast()]
     sku: None = None
     gpus: None = None
     region: None = None

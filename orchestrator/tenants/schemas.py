@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
+from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Variant
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 
@@ -77,7 +77,7 @@ class Account(BaseModel):
     limits: AccountLimits | None
 
 
-class CreateTenantKey(Request):
+class CreateTenantKey(Variant):
     """A key that acts for one tenant."""
 
     name: Printable
@@ -85,7 +85,7 @@ class CreateTenantKey(Request):
     tenant_id: Id
 
 
-class CreateAdminKey(Request):
+class CreateAdminKey(Variant):
     """A key for an operator."""
 
     name: Printable

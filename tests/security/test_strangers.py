@@ -52,7 +52,20 @@ def test_a_stranger_is_refused_before_its_body_arrives(api: httpx.Client, what: 
 def test_a_list_of_nonsense_is_refused_at_its_first_item(api: httpx.Client, database: str) -> None:
     tenant = new_tenant(Caller(api, insert_admin_key(database)))
     for member in ("operations", "preconditions"):
-        body = b'{"%b":[' % member.encode() + b",".join([b"0"] * 120_000) + b"]}"
         headers = {"authorization": f"Bearer {tenant.key}", "content-type": "application/json"}
+        body = b'{"%b":[' % member.encode() + b",".join([b"0"] * 120_000) + b"]}"
+        problem(api.post("/v1/commit", content=body, headers=headers), 413, "too_large")
+        body = b'{"%b":[' % member.encode() + b",".join([b"0"] * 9_000) + b"]}"
         refusal = problem(api.post("/v1/commit", content=body, headers=headers), 400, "malformed")
         assert [found["field"] for found in refusal["errors"]] == [f"{member}.0"]
+
+
+def test_surplus_members_and_entries_are_counted(api: httpx.Client, database: str) -> None:
+    admin = Caller(api, insert_admin_key(database))
+    surplus = {str(number): 0 for number in range(5_000)}
+    refusal = problem(admin.call("POST", "/admin/tenants", {"name": "x", **surplus}), 422, "invalid")
+    assert [found["message"] for found in refusal["errors"]] == ["has 5001 members; at most 2 of them are known"]
+    refusal = problem(new_tenant(admin).call("POST", "/allocations", {"labels": surplus}), 422, "invalid")
+    assert {"field": "labels", "message": "has 5000 entries; at most 64 are allowed"} in refusal["errors"]
+    few = problem(admin.call("POST", "/admin/tenants", {"name": "x", "y": 1, "z": 2}), 422, "invalid")
+    assert [found["field"] for found in few["errors"]] == ["y", "z"]
