@@ -25,7 +25,7 @@ class Settings(BaseSettings):
         8,
         ge=1,
         le=200,
-        description="connections each process may hold; beside these as many for reservations and half as many for creates",
+        description="connections each process may hold; beside these as many for reservations, half for creates, 2 for keys",
     )
     database_reserve_size: int = Field(
         2,

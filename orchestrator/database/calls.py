@@ -30,6 +30,7 @@ class CallGroup(StrEnum):
 
     CREATES = "creates"
     RESERVATIONS = "reservations"
+    CREDENTIALS = "credentials"
 
 
 class FunctionCall(Protocol):

@@ -25,7 +25,9 @@ KEY_LENGTH_MAX = 200
 
 
 class Credentials:
-    """Resolves a bearer string to its principal. Unknown API keys are cached too, within the same bound.
+    """Resolves a bearer string to its principal. Unknown API keys are cached too, as long and in a table of their own.
+
+    The cache's key is the SHA-256 of the whole key: a key that is created later is not in it.
 
     `tokens` is None where no issuer is configured; then a token is an unknown key.
     """

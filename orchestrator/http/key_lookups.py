@@ -1,4 +1,4 @@
-"""Looks up API keys in few queries, so that a flood of unknown keys takes one connection and not all of them."""
+"""Looks up API keys in few queries over connections for nothing else: unknown keys keep no other request waiting."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ class _Query:
 class KeyLookups:
     """Keys that are asked for while a query runs are in the next one.
 
-    One query at a time for each ending verb, and one for all other requests: ending verbs have reserved connections and wait
-    for no other request (P13).
+    One query at a time for ending verbs, and one for all other requests: a release does not wait for them (P13).
     """
 
     def __init__(self, find: Find) -> None:
         self._find = find
-        self._next: dict[str, _Query] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._next: dict[bool, _Query] = {}
+        self._turns: defaultdict[bool, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def principal_of(self, database: Database, digest: bytes) -> Principal | None:
         """The principal of a live key, by the key's SHA-256. Raises what the query raises."""
-        verb = database.ending_verb
-        query = self._next.get(verb)
+        ending = bool(database.ending_verb)
+        query = self._next.get(ending)
         if query is None or len(query.digests) >= DIGESTS_MAX:
-            query = self._next[verb] = _Query()
+            query = self._next[ending] = _Query()
         query.digests.add(digest)
         if query.found is None:
-            query.found = asyncio.create_task(self._run(database, verb, query))
+            query.found = asyncio.create_task(self._run(database, ending, query))
         return (await asyncio.shield(query.found)).get(digest)
 
-    async def _run(self, database: Database, verb: str, query: _Query) -> dict[bytes, Principal]:
-        async with self._turns[verb]:
-            if self._next.get(verb) is query:
-                del self._next[verb]
+    async def _run(self, database: Database, ending: bool, query: _Query) -> dict[bytes, Principal]:
+        async with self._turns[ending]:
+            if self._next.get(ending) is query:
+                del self._next[ending]
             return await self._find(database, list(query.digests))

@@ -18,17 +18,21 @@ Value = TypeVar("Value")
 
 # Not cachetools.TTLCache: an entry ages from the moment the database was asked, not from when it was stored.
 class SingleFlightCache(Generic[Key, Value]):
-    """Answers of `ask`, trusted for `seconds` from when they were asked for. At most `ENTRIES_MAX` are kept."""
+    """Answers of `ask`, trusted for `seconds` from when they were asked for.
+
+    At most `ENTRIES_MAX` are kept, and as many that are None or False: what anyone can ask for evicts nothing else.
+    """
 
     def __init__(self, ask: Callable[[Database, Key], Awaitable[Value]], seconds: float) -> None:
         self._ask = ask
         self._seconds = seconds
         self._known: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
+        self._refuted: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
         self._asking: dict[tuple[Key, str], asyncio.Task[tuple[float, Value]]] = {}
 
     async def answer_for(self, database: Database, key: Key) -> Value:
         """The answer, at most `seconds` old, asked for through `database`. Raises what `ask` raises, uncached."""
-        found = self._known.get(key)
+        found = self._known.get(key) or self._refuted.get(key)
         if found is not None and found[0] > time.monotonic():
             return found[1]
         # Ending verbs have reserved connections, so they do not join a question that waits for the pool (P13).
@@ -52,13 +56,16 @@ class SingleFlightCache(Generic[Key, Value]):
         del self._asking[question]
         if ended.cancelled() or ended.exception() is not None:
             return
-        key = question[0]
-        self._known[key] = ended.result()
-        self._known.move_to_end(key)
-        while len(self._known) > ENTRIES_MAX:
-            self._known.popitem(last=False)
+        key, answer = question[0], ended.result()
+        table, other = (self._known, self._refuted) if answer[1] else (self._refuted, self._known)
+        other.pop(key, None)
+        table[key] = answer
+        table.move_to_end(key)
+        while len(table) > ENTRIES_MAX:
+            table.popitem(last=False)
 
     def forget(self) -> None:
         """Ask anew for everything from now on."""
         self._known.clear()
+        self._refuted.clear()
         self._asking.clear()

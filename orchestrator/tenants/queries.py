@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.store import api_keys, ssh_keys, tenants
@@ -45,9 +46,9 @@ async def list_ssh_keys(database: Database, tenant_id: UUID, *, after: UUID, lim
 
 
 async def find_principals(database: Database, digests: Sequence[bytes]) -> dict[bytes, Principal]:
-    """The principals of live keys, by the keys' SHA-256."""
-    async with database.read_one() as reading:
-        return await principals.find_principals(reading, digests)
+    """The principals of live keys, by the keys' SHA-256. Uses no connection that an authenticated request may need."""
+    async with database.read_call(CallGroup.CREDENTIALS) as call:
+        return await principals.find_principals(call, digests)
 
 
 async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:

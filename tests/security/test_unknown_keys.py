@@ -1,4 +1,4 @@
-"""A flood of unknown keys uses one connection for all of them, of the pool and of the reserve."""
+"""A flood of unknown keys uses two connections for all of them, none of the pool and none of the reserve."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.database.transactions import connect_database
+from orchestrator.database.transactions import POOL_TIMEOUT_SECONDS, connect_database
+from orchestrator.http import single_flight
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.key_lookups import DIGESTS_MAX, KeyLookups
+from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import DatabaseUnavailable, Unauthenticated
 from orchestrator.tenants.principals import Principal
 from tests.api.calling import insert_admin_key
@@ -101,5 +103,71 @@ def test_a_live_key_among_unknown_ones_is_found(database_url: str) -> None:
         assert all(isinstance(one, Unauthenticated) for one in unknown)
         assert isinstance(live, Principal)
         assert live.role == "admin"
+
+    asyncio.run(run())
+
+
+async def hold_connection(database: Any, held: asyncio.Semaphore, go: asyncio.Event) -> None:
+    """Occupy a connection until told to leave it."""
+    async with database.reading() as reading:
+        await reading.execute("select 1")
+        held.release()
+        await go.wait()
+
+
+def test_an_unknown_key_needs_no_connection_of_the_pool_or_the_reserve(database_url: str) -> None:
+    key = insert_admin_key(database_url)
+
+    async def run() -> None:
+        database = connect_database(
+            database_url, pool_size=1, reserve_size=2, lock_timeout_seconds=1, transaction_timeout_seconds=60,
+            application="berth-test",
+        )  # fmt: skip
+        held, go = asyncio.Semaphore(0), asyncio.Event()
+        verbs = ("", "release", "cancel")
+        holding = [asyncio.create_task(hold_connection(database.for_request(None, verb), held, go)) for verb in verbs]
+        try:
+            for _ in verbs:
+                await held.acquire()
+            credentials = Credentials(60.0)
+            for verb in ("", "release"):
+                asking = database.for_request(None, verb)
+                async with asyncio.timeout(POOL_TIMEOUT_SECONDS / 2):
+                    with pytest.raises(Unauthenticated):
+                        await credentials.principal_of(asking, f"berth_unknown_{verb}")
+                    assert (await credentials.principal_of(asking, key)).role == "admin"
+        finally:
+            go.set()
+            await asyncio.gather(*holding)
+            await database.close()
+
+    asyncio.run(run())
+
+
+def test_unknown_keys_evict_no_live_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_flight, "ENTRIES_MAX", 10)
+
+    class Asked(Database):
+        def for_request(self, response_version: object = None, ending_verb: str = "") -> Asked:
+            return self
+
+    async def run() -> None:
+        asked: list[str] = []
+
+        async def ask(database: Any, key: str) -> str | None:
+            asked.append(key)
+            return "principal" if key == "live" else None
+
+        cache = SingleFlightCache(ask, 60.0)
+        database: Any = Asked()
+        assert await cache.answer_for(database, "live") == "principal"
+        for number in range(100):
+            assert await cache.answer_for(database, str(number)) is None
+        assert await cache.answer_for(database, "live") == "principal"
+        assert await cache.answer_for(database, "99") is None
+        assert await cache.answer_for(database, "0") is None
+        assert asked.count("live") == 1, "a live key is still known"
+        assert asked.count("99") == 1, "the answer to an unknown key is kept"
+        assert asked.count("0") == 2, "in a bounded table"
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
+from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import NotFound
 from orchestrator.tenants.principals import Principal
@@ -66,15 +67,19 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> None:
 
 
 _FIND = """
-select k.secret_hash, k.id, k.role, k.tenant_id from api_keys k left join tenants t on t.id = k.tenant_id
-where k.secret_hash = any(:digests) and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
+select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.role, k.id, k.tenant_id)), '[]'::json)
+from api_keys k left join tenants t on t.id = k.tenant_id
+where k.secret_hash = any(%(digests)s) and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
 """
 
 
-async def find_principals(reading: Reading, digests: Sequence[bytes]) -> dict[bytes, Principal]:
+async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[bytes, Principal]:
     """The live keys with these SHA-256, of active tenants and operators; others are left out."""
-    rows = await reading.execute(_FIND, {"digests": list(digests)})
-    return {bytes(row.secret_hash): Principal(row.role, row.id, row.tenant_id) for row in rows}
+    rows = await call.value(_FIND, {"digests": list(digests)})
+    return {
+        bytes.fromhex(digest): Principal(role, UUID(id_), None if tenant_id is None else UUID(tenant_id))
+        for digest, role, id_, tenant_id in rows
+    }
 
 
 async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:
