@@ -136,8 +136,15 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/http/principal_limits.py, orchestrator/edge/batching.py",
         "send fewer at once",
     ),
+    "too_many_failures": (
+        "orchestrator/http/failed_attempts.py",
+        "wait as `Retry-After` says; send a live key",
+    ),
     "head_too_large": ("orchestrator/edge/connections.py", "fewer and shorter header fields, a shorter path"),
-    "too_large": ("orchestrator/edge/edge.py, orchestrator/keyvalue/commit_endpoints.py", "split the request"),
+    "too_large": (
+        "orchestrator/edge/edge.py, orchestrator/edge/body_values.py, orchestrator/keyvalue/commit_endpoints.py",
+        "split the request",
+    ),
     "image_unavailable": (
         "orchestrator/placement/admission.py",
         "take an image of `GET /api/v1/images` that fits; new key",

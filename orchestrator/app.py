@@ -20,10 +20,12 @@ from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
 from orchestrator.edge.node_limits import NodeLimits
 from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES
+from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
 from orchestrator.http.asgi import App
 from orchestrator.http.authentication import Credentials
+from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.issuer_documents import IssuerDocuments
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
@@ -69,7 +71,11 @@ def build_services(settings: Settings) -> Services:
     return Services(
         settings=settings,
         context=context,
-        credentials=Credentials(settings.credential_cache_seconds, _bearer_tokens(settings)),
+        credentials=Credentials(
+            settings.credential_cache_seconds,
+            _bearer_tokens(settings),
+            FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second),
+        ),
         limits=PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max),
         catalogue=catalogue,
         gate=gate,
@@ -173,6 +179,8 @@ def _edge(app: App, zone: str, settings: Settings) -> App:
         in_flight_max=settings.requests_in_flight_max,
         body_seconds_max=settings.body_seconds_max,
         body_values_max=values_max_of(settings.kv_operations_max + settings.kv_preconditions_max),
+        proxies=TrustedProxies(settings.trusted_proxies if zone == PUBLIC_ZONE else (), settings.proxy_header),
+        hsts_seconds=settings.hsts_seconds if zone == PUBLIC_ZONE else 0,
     )
 
 

@@ -79,6 +79,13 @@ class Unauthenticated(Problem):
     status, code, title = 401, "unauthenticated", "Unauthenticated"
 
 
+class TooManyFailures(Problem):
+    """Too many wrong credentials came from one address; this one was not looked up."""
+
+    status, code, title = 429, "too_many_failures", "Too many failures"
+    retry_after_seconds = 1
+
+
 class Forbidden(Problem):
     """A known principal asks for what its role does not allow."""
 

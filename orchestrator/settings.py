@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -38,6 +40,23 @@ class Settings(BaseSettings):
 
     public_host: str = Field("127.0.0.1", description="address of the public listener")
     public_port: int = Field(8080, ge=1, le=65535, description="port of the public listener")
+    public_tls_certificate_file: Path | None = Field(
+        None,
+        description="PEM certificate chain of the public listener, which then speaks TLS; read again when it changes",
+    )
+    public_tls_key_file: Path | None = Field(None, description="PEM key of the public listener's certificate")
+    hsts_seconds: int = Field(
+        31_536_000, ge=0, description="max-age of Strict-Transport-Security on the public listener's TLS; 0: none"
+    )
+    trusted_proxies: list[str] = Field(
+        [], description="networks (JSON list of CIDR) of the proxies before the public listener; default: none"
+    )
+    proxy_header: Literal["x-forwarded-for", "forwarded"] = Field(
+        "x-forwarded-for", description="header in which trusted proxies say who the caller is; any other is ignored"
+    )
+    proxy_protocol: bool = Field(
+        False, description="whether each connection begins with a PROXY header (v1 or v2), of a trusted proxy"
+    )
     node_host: str = Field("127.0.0.1", description="address of the node listener")
     node_port: int = Field(8443, ge=1, le=65535, description="port of the node listener")
     node_api_url: str = Field("https://127.0.0.1:8443", description="where nodes reach the node listener")
@@ -123,7 +142,13 @@ class Settings(BaseSettings):
     connections_per_source_max: int = Field(
         4_096,
         ge=0,
-        description="connections of the public listener from one address; 0: no bound, as behind a proxy",
+        description="connections of the public listener from one address that is no trusted proxy's; 0: no bound",
+    )
+    failed_attempts_max: int = Field(
+        100, ge=0, description="wrong credentials from one address at once; beyond it 429; 0: no bound"
+    )
+    failed_attempts_per_second: float = Field(
+        10.0, gt=0, description="wrong credentials from one address that are looked up, in the long run"
     )
     credential_cache_seconds: float = Field(
         1.0, ge=0, description="how long a checked API key, or a token's tenant, is trusted without asking"
@@ -254,6 +279,13 @@ class Settings(BaseSettings):
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _require_networks(cls, networks: list[str]) -> list[str]:
+        for network in networks:
+            ip_network(network)
+        return networks
 
     @field_validator("oidc_issuer", "oidc_jwks_url")
     @classmethod

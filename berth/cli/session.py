@@ -41,14 +41,19 @@ StateDirOption = Annotated[
     Path | None,
     typer.Option("--state-dir", help="state directory of the local stack [env: BERTH_STATE_DIR; default: var]"),
 ]
+InsecureOption = Annotated[
+    bool,
+    typer.Option("--insecure-http", help="send the key over http:// to any address [env: BERTH_INSECURE_HTTP]"),
+]
 
 
 class Session:
     """One run of one command."""
 
-    def __init__(self, output: Output, state_dir: Path | None) -> None:
+    def __init__(self, output: Output, state_dir: Path | None, *, insecure_http: bool = False) -> None:
         self.output = output
         self.settings = Settings()
+        self.insecure_http = insecure_http or self.settings.insecure_http
         self.state_dir = state_dir or self.settings.state_dir
         self.state_dir_is_named = state_dir is not None or "state_dir" in self.settings.model_fields_set
         self.console = Console(highlight=False)
@@ -83,7 +88,7 @@ class Session:
         # Start-up stays light for the commands that do not call the API.
         from berth.client import Client
 
-        return Client(address, key, retry_seconds=RETRY_SECONDS)
+        return Client(address, key, retry_seconds=RETRY_SECONDS, insecure_http=self.insecure_http)
 
     def database_url(self) -> str:
         """The database, for the commands that read it directly."""
@@ -147,7 +152,7 @@ def end_with(session: Session, ending: Ending) -> NoReturn:
 def command(
     app: typer.Typer, name: str, **typer_arguments: Any
 ) -> Callable[[Callable[Concatenate[Session, Arguments], None]], Callable[Concatenate[Session, Arguments], None]]:
-    """Register a function as a command: it gets a `Session`, `--output` and `--state-dir`, and named exit codes."""
+    """Register a function as a command: it gets a `Session`, the options of every command, and named exit codes."""
 
     def register(
         function: Callable[Concatenate[Session, Arguments], None],
@@ -158,12 +163,14 @@ def command(
         added = [
             inspect.Parameter("state_dir", keyword, default=None, annotation=StateDirOption),
             inspect.Parameter("output", keyword, default=Output.TEXT, annotation=OutputOption),
+            inspect.Parameter("insecure_http", keyword, default=False, annotation=InsecureOption),
         ]
 
         def run(**arguments: Any) -> None:
             output, state_dir = arguments.pop("output"), arguments.pop("state_dir")
+            insecure_http = arguments.pop("insecure_http")
             try:
-                session = Session(output, state_dir)
+                session = Session(output, state_dir, insecure_http=insecure_http)
             except ValidationError as error:
                 fields = ", ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
                 typer.echo(f"berth: unusable environment: {fields}", err=True)

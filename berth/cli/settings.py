@@ -18,6 +18,9 @@ class Settings(BaseSettings):
     state_dir: Path = Field(Path("var"), description="state directory of the local stack")
     api_url: str | None = Field(None, description="address of the API; default: the stack in the state directory")
     api_key: str | None = Field(None, description="API key; default: the admin key of the stack in the state directory")
+    insecure_http: bool = Field(
+        False, description="whether the key may be sent over http:// to an address that is not a loopback one"
+    )
     database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
     nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
     temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")

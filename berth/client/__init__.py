@@ -7,6 +7,7 @@
 Imports nothing else of ours and works from any program.
 """
 
+from berth.client.access_errors import InsecureAddress, TooManyFailures
 from berth.client.async_client import AsyncClient
 from berth.client.calls.balances import Balance, Payment
 from berth.client.calls.call import Call
@@ -163,6 +164,7 @@ __all__ = [
     "Image",
     "ImageInUse",
     "ImageUnavailable",
+    "InsecureAddress",
     "Internal",
     "Invalid",
     "InvalidCursor",
@@ -231,6 +233,7 @@ __all__ = [
     "TokenInvalid",
     "TokenNotYetValid",
     "TooLarge",
+    "TooManyFailures",
     "TooManyMessages",
     "TtlOutOfRange",
     "Unauthenticated",

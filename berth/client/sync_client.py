@@ -83,9 +83,15 @@ class Client:
         retry_seconds: float = RETRY_SECONDS,
         retention_seconds: float = RETENTION_SECONDS,
         client_id: str | None = None,
+        insecure_http: bool = False,
     ) -> None:
         self.exchange = Exchange(
-            address, key, retry_seconds=retry_seconds, retention_seconds=retention_seconds, client_id=client_id
+            address,
+            key,
+            retry_seconds=retry_seconds,
+            retention_seconds=retention_seconds,
+            client_id=client_id,
+            insecure_http=insecure_http,
         )
         self._http = httpx.Client(**self.exchange.settings())
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from orchestrator.edge.connection_counts import ConnectionCounts
+from orchestrator.edge.connection_counts import Accepted, ConnectionCounts
+from orchestrator.edge.sources import canonical
 from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
 from orchestrator.problems import HeadTooLarge, Malformed, Overloaded, Problem
 
@@ -75,11 +76,15 @@ class _ResponseTransport:
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """A connection that ends where a client exceeds a bound. `counts`: the listener's connections."""
+    """A connection that ends where a client exceeds a bound. `counts`: the listener's connections.
 
-    def __init__(self, *args: Any, counts: ConnectionCounts, **kwargs: Any) -> None:
+    `accepted`: the connection is counted already, and comes from where this says.
+    """
+
+    def __init__(self, *args: Any, counts: ConnectionCounts, accepted: Accepted | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._counts = counts
+        self._accepted = accepted
         self._uncount: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -97,7 +102,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """The first request's head is due."""
         super().connection_made(transport)
         self._response_transport: Any = _ResponseTransport(self)
-        self._uncount = self._counts.add(self.client[0] if self.client else "")
+        if self._accepted is not None:
+            self.client, self._uncount = self._accepted.client, self._accepted.uncount
+        else:
+            source = self.client[0] if self.client else ""
+            self._uncount = self._counts.add(canonical(source) or source)
         if self._uncount is None:
             self._deaf = self._lingers = True
             self._write_refusal(Overloaded("too many connections are open here; close some, or retry later"))

@@ -20,11 +20,12 @@ from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.edge.body_values import VALUES_MAX, BodyValues
 from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
+from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.principal_limits import ON_RESPONSE
 from orchestrator.http.problem_documents import problem_response
-from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION
+from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION, SOURCE
 from orchestrator.log.version_parameters import VERSION_HEADER, requested_version
 from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 
@@ -81,12 +82,16 @@ class Edge:
         in_flight_max: int,
         body_seconds_max: float = 10.0,
         body_values_max: int = VALUES_MAX,
+        proxies: TrustedProxies | None = None,
+        hsts_seconds: int = 0,
     ) -> None:
         self._app = app
         self._zone = zone
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
         self._body_values_max = body_values_max
+        self._proxies = proxies or TrustedProxies((), "")
+        self._hsts = (b"strict-transport-security", b"max-age=%d" % hsts_seconds) if hsts_seconds else None
         self._in_flight_max = in_flight_max
         self._in_flight = 0
         self._gauge = metrics.IN_FLIGHT.labels(zone=zone)
@@ -95,6 +100,7 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
         if scope["type"] == "websocket":
+            scope.setdefault("state", {})[SOURCE] = self._proxies.source_of(scope)
             full = self._in_flight >= self._in_flight_max
             await serve_socket(self._app, scope, receive, send, zone=self._zone, is_full=full)
             return
@@ -118,9 +124,8 @@ class Edge:
                 # The request is done; its client may take long to read the response.
                 place.leave()
                 _leave(state)
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-                if asked is not None and asked.version is not None:
-                    message["headers"].append((VERSION_HEADER, str(asked.version).encode()))
+                added = self._headers_of(scope, request_id, asked)
+                message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
         asked: ResponseVersion | None = None
@@ -137,6 +142,7 @@ class Edge:
         state = {"end_if_unread": _nothing, **scope.get("state", {})}
         state[ON_RESPONSE] = []
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
+        state[SOURCE] = self._proxies.source_of(scope)
         scope["state"] = state
         place = _Place(self, int(measured))
         try:
@@ -153,6 +159,14 @@ class Edge:
             metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
             self._write_log(scope, status, elapsed)
 
+    def _headers_of(self, scope: Scope, request_id: str, asked: ResponseVersion | None) -> list[tuple[bytes, bytes]]:
+        headers = [(b"x-request-id", request_id.encode())]
+        if asked is not None and asked.version is not None:
+            headers.append((VERSION_HEADER, str(asked.version).encode()))
+        if self._hsts is not None and scope["scheme"] == "https":
+            headers.append(self._hsts)
+        return headers
+
     def count(self, change: int) -> None:
         """Count so many requests in flight more."""
         self._in_flight += change
@@ -167,7 +181,7 @@ class Edge:
         logged = {name: state[name] for name in LOGGED_OF_A_WRITE if name in state}
         (log.warning if troubled else log.info)(
             "request", zone=self._zone, method=scope["method"], path=scope["path"], status=status,
-            seconds=round(seconds, 4), request_id=state["request_id"], **logged,
+            seconds=round(seconds, 4), request_id=state["request_id"], source=state[SOURCE], **logged,
         )  # fmt: skip
 
     def _require_acceptable(self, scope: Scope, headers: Headers) -> None:

@@ -25,7 +25,7 @@ from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import problem_response
-from orchestrator.http.services import Services, services_for
+from orchestrator.http.services import Services, services_for, source_of
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer
@@ -88,7 +88,9 @@ class FastPath:
         services = services_for(self._services, scope)
         try:
             credential = headers.get(b"authorization", "")
-            caller = await principal_behind(services.credentials, services.context.database, credential)
+            caller = await principal_behind(
+                services.credentials, services.context.database, credential, source_of(scope)
+            )
             await services.limits.admit(scope, caller.scope)
         except Problem:
             raise

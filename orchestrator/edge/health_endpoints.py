@@ -1,4 +1,4 @@
-"""`GET /ok` and `GET /metrics`, on every listener."""
+"""`GET /ok` on every listener; `GET /metrics` on the metrics listener alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from orchestrator.database.schema_revision import require_schema
 from orchestrator.http.services import Parts
 
 router = APIRouter()
+metrics_router = APIRouter()
 
 
 @router.get("/ok", response_class=PlainTextResponse, tags=["health"])
@@ -19,7 +20,7 @@ async def ok(parts: Parts) -> str:
     return "ok"
 
 
-@router.get("/metrics", response_class=PlainTextResponse, tags=["health"])
+@metrics_router.get("/metrics", response_class=PlainTextResponse, tags=["health"])
 async def metrics() -> Response:
     """Prometheus text format."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

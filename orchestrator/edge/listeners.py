@@ -11,9 +11,12 @@ from typing import Any
 
 import uvicorn
 
+from orchestrator.edge.accepting import AcceptingServer
 from orchestrator.edge.connection_counts import ConnectionCounts
 from orchestrator.edge.connections import BoundedHttpProtocol
 from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
+from orchestrator.edge.sources import TrustedProxies
+from orchestrator.edge.tls import ReloadedContext
 from orchestrator.http.asgi import App
 from orchestrator.settings import Settings
 
@@ -29,9 +32,17 @@ class NodeProtocol(BoundedHttpProtocol):
         self.app_state = {**self.app_state, "peer": certificate or None}
 
 
+def trusted_proxies(settings: Settings) -> TrustedProxies:
+    """The proxies before the public listener."""
+    return TrustedProxies(settings.trusted_proxies, settings.proxy_header)
+
+
 def public_server(app: App, settings: Settings) -> uvicorn.Server:
-    """The public listener, which speaks WebSocket as well."""
-    counts = ConnectionCounts(settings.connections_max, settings.connections_per_source_max or None)
+    """The public listener, which speaks WebSocket as well. Raises ValueError or OSError for unusable TLS files."""
+    proxies = trusted_proxies(settings)
+    counts = ConnectionCounts(
+        settings.connections_max, settings.connections_per_source_max or None, is_shared=proxies.trusts
+    )
     config = _config(
         app, settings, settings.public_host, settings.public_port, partial(BoundedHttpProtocol, counts=counts)
     )
@@ -40,7 +51,13 @@ def public_server(app: App, settings: Settings) -> uvicorn.Server:
     config.ws_ping_interval = settings.feed_keepalive_seconds
     config.ws_ping_timeout = settings.feed_stall_seconds
     config.ws_per_message_deflate = False  # memory for each socket, and what is secret beside what a tenant wrote
-    return uvicorn.Server(config)
+    certificate, key = settings.public_tls_certificate_file, settings.public_tls_key_file
+    if (certificate is None) != (key is None):
+        raise ValueError("BERTH_PUBLIC_TLS_CERTIFICATE_FILE and BERTH_PUBLIC_TLS_KEY_FILE go together")
+    tls = ReloadedContext(certificate, key) if certificate is not None and key is not None else None
+    if tls is None and not settings.proxy_protocol:
+        return uvicorn.Server(config)
+    return AcceptingServer(config, counts, tls=tls, header_from=proxies if settings.proxy_protocol else None)
 
 
 def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:

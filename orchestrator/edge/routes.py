@@ -90,5 +90,5 @@ NODE_ROUTES = [
 ]
 """What the node listener routes: mTLS only; the certificate identifies the caller (DESIGN §8)."""
 
-METRICS_ROUTES = _routes({"": (health.router,)})
+METRICS_ROUTES = _routes({"": (health.router, health.metrics_router)})
 """What the metrics and health listener routes."""

@@ -11,17 +11,20 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from orchestrator.database.transactions import Database
+from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.key_lookups import KeyLookups
+from orchestrator.http.metrics import FAILED_ATTEMPTS
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.tokens import is_token
 from orchestrator.http.query_parameters import refuse_unknown_parameters
-from orchestrator.http.services import services_for
+from orchestrator.http.services import services_for, source_of
 from orchestrator.http.single_flight import SingleFlightCache
-from orchestrator.problems import Forbidden, Unauthenticated
+from orchestrator.problems import Forbidden, Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.queries import find_principals
 
 KEY_LENGTH_MAX = 200
+UNAUTHENTICATED = 401
 
 
 class Credentials:
@@ -32,19 +35,42 @@ class Credentials:
     `tokens` is None where no issuer is configured; then a token is an unknown key.
     """
 
-    def __init__(self, cache_seconds: float, tokens: BearerTokens | None = None) -> None:
+    def __init__(
+        self, cache_seconds: float, tokens: BearerTokens | None = None, failed: FailedAttempts | None = None
+    ) -> None:
         self.tokens = tokens
+        self._failed = failed or FailedAttempts(0, 1.0)
         self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(
             KeyLookups(find_principals).principal_of, cache_seconds
         )
 
-    async def principal_of(self, database: Database, bearer: str) -> Principal:
-        """The principal of a live key or a good token. Raises `Unauthenticated` or what `BearerTokens` raises."""
+    async def principal_of(self, database: Database, bearer: str, source: str | None = None) -> Principal:
+        """The principal of a live key or a good token, sent from the address `source`.
+
+        Raises `Unauthenticated`, `TooManyFailures`, or what `BearerTokens` raises.
+        """
+        digest = hashlib.sha256(bearer.encode()).digest()
+        try:
+            self._failed.require_allowed(source, digest)
+        except TooManyFailures:
+            FAILED_ATTEMPTS.labels(result="refused").inc()
+            raise
+        try:
+            principal = await self._principal_of(database, bearer, digest)
+        except Problem as problem:
+            if problem.status == UNAUTHENTICATED and bearer:
+                FAILED_ATTEMPTS.labels(result="looked_up").inc()
+                self._failed.note_failure(source)
+            raise
+        self._failed.note_success(digest)
+        return principal
+
+    async def _principal_of(self, database: Database, bearer: str, digest: bytes) -> Principal:
         if self.tokens is not None and is_token(bearer):
             return await self.tokens.principal_of(database, bearer)
         if not bearer or len(bearer) > KEY_LENGTH_MAX:
             raise Unauthenticated("send `Authorization: Bearer <API key>`")
-        principal = await self._keys.answer_for(database, hashlib.sha256(bearer.encode()).digest())
+        principal = await self._keys.answer_for(database, digest)
         if principal is None:
             raise Unauthenticated("this API key is unknown or revoked; send a live key")
         return principal
@@ -56,10 +82,12 @@ class Credentials:
             self.tokens.forget()
 
 
-async def principal_behind(credentials: Credentials, database: Database, header: str) -> Principal:
-    """The principal of an Authorization header. Raises `Unauthenticated`, or what a token's check raises."""
+async def principal_behind(
+    credentials: Credentials, database: Database, header: str, source: str | None = None
+) -> Principal:
+    """The principal of an Authorization header sent from the address `source`. Raises as `Credentials.principal_of` does."""
     scheme, _, bearer = header.partition(" ")
-    return await credentials.principal_of(database, bearer.strip() if scheme.lower() == "bearer" else "")
+    return await credentials.principal_of(database, bearer.strip() if scheme.lower() == "bearer" else "", source)
 
 
 def tenants_own(principal: Principal) -> Principal:
@@ -83,7 +111,7 @@ async def admit(request: Request, authorization: str) -> Principal:
     """As `authenticate`, whatever header or parameter the credential came in."""
     services = services_for(request.app.state.services, request.scope)
     database = services.context.database
-    principal = await principal_behind(services.credentials, database, authorization)
+    principal = await principal_behind(services.credentials, database, authorization, source_of(request.scope))
     await services.limits.admit(request.scope, principal.scope)
     refuse_unknown_parameters(request)
     asked = database.response_version

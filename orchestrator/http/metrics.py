@@ -11,6 +11,12 @@ REQUEST_SECONDS = Histogram(
     "berth_api_request_seconds", "Duration of a request in seconds", ["zone"], buckets=LATENCIES_SECONDS
 )
 IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests in flight", ["zone"])
+CONNECTIONS_REFUSED = Counter(
+    "berth_api_connections_refused_total", "Connections ended before a request, by reason", ["reason"]
+)
+FAILED_ATTEMPTS = Counter(
+    "berth_api_failed_attempts_total", "Requests with a wrong credential, by whether it was looked up", ["result"]
+)
 PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
 COMBINED = Counter("berth_api_combined_total", "Creates, holds and confirms by outcome", ["kind", "outcome"])
 COMBINED_LIST_SIZE = Histogram(

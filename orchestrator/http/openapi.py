@@ -49,7 +49,7 @@ _DESCRIPTIONS: Final = {
     410: "Its record is not kept any more",
     413: "The body is too large",
     422: "The request does not fit the schema, or names what is not there",
-    429: "The principal has reached a limit of its own",
+    429: "The principal has reached one of its limits, or too many wrong credentials came from this address",
     503: "Nothing can be done now, or the outcome is unknown",
 }
 
@@ -106,7 +106,7 @@ _TAGS: Final = {
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",
 }
-_OPEN_PATHS: Final = frozenset({"/ok", "/metrics", "/asyncapi.json", "/api/v1/nodes/enroll"})
+_OPEN_PATHS: Final = frozenset({"/ok", "/asyncapi.json", "/api/v1/nodes/enroll"})
 
 
 def install(app: FastAPI) -> None:

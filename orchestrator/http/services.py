@@ -51,7 +51,14 @@ class Services:
 
 RESPONSE_VERSION: Final = "response_version"
 ENDING_VERB: Final = "ending_verb"
+SOURCE: Final = "source"
 """Members of a request's state that the edge sets (orchestrator/edge/edge.py)."""
+
+
+def source_of(scope: MutableMapping[str, Any]) -> str | None:
+    """The caller's address, if it is known."""
+    source: str | None = scope.get("state", {}).get(SOURCE)
+    return source
 
 
 def services_for(services: Services, scope: MutableMapping[str, Any]) -> Services:

@@ -18,7 +18,7 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.problem_documents import invalid_from
-from orchestrator.http.services import Parts, Services
+from orchestrator.http.services import Parts, Services, source_of
 from orchestrator.http.writes import AnyWrite
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.subscribers import Subscriber
@@ -71,7 +71,7 @@ async def notifications(socket: WebSocket) -> None:
     credential, spoken = _credential_of(socket)
     try:
         bearer = credential or socket.headers.get("authorization", "")
-        caller = await principal_behind(parts.credentials, parts.context.database, bearer)
+        caller = await principal_behind(parts.credentials, parts.context.database, bearer, source_of(socket.scope))
         query = _query_of(socket)
         async with parts.feed.admit(caller.tenant_id):
             subscriber, subscription = await _open(socket, parts, caller, query)

@@ -1,4 +1,6 @@
-"""Settings of the gate (orchestrator/edge/gate.py): `IDEMPOTENCY_*`, the names and defaults of AD-40, Part 8; `max_bytes` is added."""
+"""Settings of the gate (orchestrator/edge/gate.py): `IDEMPOTENCY_*`, the names and defaults of AD-40, Part 8, and
+`max_bytes`.
+"""
 
 from __future__ import annotations
 

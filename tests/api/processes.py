@@ -11,10 +11,21 @@ import httpx
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
+from tests.metrics_ports import get
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false"}
 """What a local stack would let through."""
+
+
+_metrics_ports: dict[int, int] = {}
+"""The metrics port of a process by its public port."""
+
+
+def metric_of(http: httpx.Client, prefix: str) -> float:
+    """The sum of the series of a process of `public_process` whose lines begin so."""
+    _, text = get(_metrics_ports[http.base_url.port or 0], "/metrics")
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(prefix))
 
 
 @contextmanager
@@ -24,7 +35,8 @@ def public_process(
     """A public listener over this database, as a separate process; its log is `api.log` in the directory."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port())
-    plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())
+    metrics_port = _metrics_ports[endpoints.public_port] = free_port()
+    plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), metrics_port)
     process = ChildProcess(plan, directory / "api.log")
     process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
     try:

@@ -17,7 +17,7 @@ import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from orchestrator.database.schema_revision import REVISION_NEEDED
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
-from tests.api.processes import public_process
+from tests.api.processes import metric_of, public_process
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 
@@ -193,3 +193,10 @@ def test_every_write_leaves_a_line_in_the_log_and_no_read_does(database_url: str
         assert (create["allocation_id"], create["operation_key"]) == (made["allocation_id"], "the key")
         assert release["path"] == f"/api/v1/allocations/{made['allocation_id']}/release"
         assert not [line for line in lines if line.get("method") == "GET"]
+
+
+def test_metrics_are_on_their_own_port_only(database_url: str, tmp_path: Path) -> None:
+    with public_process(database_url, tmp_path / "api") as http:
+        assert http.get("/ok").status_code == 200
+        problem(http.get("/metrics"), 404, "not_found")
+        assert metric_of(http, 'berth_api_requests_total{method="GET",status="404",zone="public"}') == 1

@@ -61,7 +61,7 @@ def test_calls_of_an_asynchronous_client_share_one_question() -> None:
     server = Server()
 
     async def write_at_once() -> None:
-        async with AsyncClient("http://berth.invalid", "k", client_id="c") as client:
+        async with AsyncClient("https://berth.invalid", "k", client_id="c") as client:
             server.count_joined(client.exchange)
             client._http = httpx.AsyncClient(
                 base_url="http://berth.invalid", transport=httpx.MockTransport(server.handle_async)
@@ -81,7 +81,7 @@ def test_threads_that_use_one_client_share_one_question() -> None:
             wait_for(lambda: server.joined == WRITES, "every call to start", 10)
         return server.handle(request)
 
-    with Client("http://berth.invalid", "k", client_id="c") as client, ThreadPoolExecutor(WRITES) as threads:
+    with Client("https://berth.invalid", "k", client_id="c") as client, ThreadPoolExecutor(WRITES) as threads:
         server.count_joined(client.exchange)
         client._http = httpx.Client(base_url="http://berth.invalid", transport=httpx.MockTransport(handle))
 

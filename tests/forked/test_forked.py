@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.forked.starting import CommandLine, Process
-from tests.outbox_relay.relays import wait_for
+from tests.support.waiting import wait_for
 
 UNREACHABLE = {"BERTH_DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/none", "BERTH_NATS_URL": "nats://127.0.0.1:1"}
 STARTS = [

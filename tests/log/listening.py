@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from tests.api.calling import Caller
+from tests.api.processes import metric_of
 
 SETTINGS = {
     "BERTH_FEED_BUFFER_BYTES_MAX": "200000",
@@ -32,8 +33,7 @@ class Listener:
 
     def metric(self, name: str) -> float:
         """A number of the process."""
-        lines = self.admin.http.get("/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+        return metric_of(self.admin.http, name)
 
     def position(self, tenant: Caller | None, name: str) -> int | None:
         """Where Postgres has a subscription."""

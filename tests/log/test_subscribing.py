@@ -19,7 +19,7 @@ from httpx_sse import connect_sse
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem, refusal
-from tests.api.processes import public_process
+from tests.api.processes import metric_of, public_process
 from tests.databases import copied_database
 from tests.log.browsing import page
 from tests.log.streaming import Told, call_after_keepalives, events_of, leave, parsed, refused, subscribed
@@ -45,8 +45,7 @@ class Feed:
 
     def metric(self, name: str) -> float:
         """A number of the process."""
-        lines = self.admin.http.get("/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+        return metric_of(self.admin.http, name)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from tests.mutants import (
     client,
     edge,
     ends,
+    fairness,
     log,
     nodes,
     operations,
@@ -34,6 +35,7 @@ MODULES = (
     client,
     verbs,
     edge,
+    fairness,
     ends,
 )
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 
@@ -40,7 +41,7 @@ class Listener:
         wait_for(lambda: not self.server.server_state.connections, "the connections to end")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/waits`, `/big`, `/reads` and `/v1/subscribe` (the body), anything else: an empty response at once."""
+        """`/waits`, `/big`, `/source`, `/reads` and `/v1/subscribe` (the body), anything else: an empty response at once."""
         if scope["type"] == "websocket":
             await self._talk(receive, send)
         if scope["type"] != "http":
@@ -51,6 +52,8 @@ class Listener:
             await asyncio.to_thread(self.release.wait)
         elif scope["path"] == "/big":
             body = bytes(BIG_BYTES)
+        elif scope["path"] == "/source":
+            body = str(scope["state"]["source"]).encode()
         elif scope["path"] in ("/reads", "/v1/subscribe"):
             while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
                 pass
@@ -68,19 +71,29 @@ class Listener:
 
 
 @contextmanager
-def listening(in_flight_max: int = 1_000, connections_per_source_max: int = 0) -> Iterator[Listener]:
-    """A public listener behind the edge, with these bounds."""
+def listening(
+    in_flight_max: int = 1_000, connections_per_source_max: int = 0, **settings_of_it: Any
+) -> Iterator[Listener]:
+    """A public listener behind the edge, with these bounds and settings."""
     settings = Settings(
         database_url="postgresql://absent@127.0.0.1:1/none",
         public_port=free_port(),
         connections_per_source_max=connections_per_source_max,
+        **settings_of_it,
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await edge(scope, receive, send)
 
     listener = Listener(listeners.public_server(app, settings), settings.public_port)
-    edge = Edge(listener, zone="public", body_bytes_max=262_144, in_flight_max=in_flight_max)
+    edge = Edge(
+        listener,
+        zone="public",
+        body_bytes_max=262_144,
+        in_flight_max=in_flight_max,
+        proxies=listeners.trusted_proxies(settings),
+        hsts_seconds=settings.hsts_seconds,
+    )
     thread = threading.Thread(target=listener.server.run)
     thread.start()
     try:

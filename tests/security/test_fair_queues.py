@@ -23,7 +23,8 @@ from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import ConcurrencyLimited, Overloaded
 from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_place, new_tenant, one_gpu
-from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
+from tests.api.processes import public_process
+from tests.support.waiting import WAIT_SECONDS_MAX, let_others_run, wait_for
 
 FLOODING, QUIET = UUID(int=1), UUID(int=2)
 BATCH_MAX = 32
@@ -74,7 +75,7 @@ class Batches:
 async def settle() -> None:
     """Let everything run that can."""
     for _ in range(5):
-        await asyncio.sleep(0)
+        await let_others_run()
 
 
 def test_a_flood_delays_another_tenant_by_no_batch() -> None:

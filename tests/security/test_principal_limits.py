@@ -23,7 +23,8 @@ from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.principal_limits import PrincipalLimits
 from orchestrator.problems import Problem
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.api.processes import WAIT_SECONDS_MAX, public_process, wait_for
+from tests.api.processes import public_process
+from tests.support.waiting import WAIT_SECONDS_MAX, let_others_run, wait_for
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 IN_FLIGHT_MAX, ENDINGS_MAX = 3, 2
@@ -58,7 +59,7 @@ class Application:
 async def settle() -> None:
     """Let everything run that can."""
     for _ in range(20):
-        await asyncio.sleep(0)
+        await let_others_run()
 
 
 class Clients:
@@ -196,12 +197,12 @@ def test_turns_are_given_in_order_and_none_is_lost(asked: list[tuple[int, bool]]
             holding[key].append(number)
             served[key].append(number)
             assert len(holding[key]) <= turns_max
-            await asyncio.sleep(0)
+            await let_others_run()
             holding[key].remove(number)
             turns.give_back(key)
 
         holders = [asyncio.create_task(hold(number, key)) for number, (key, _) in enumerate(asked)]
-        await asyncio.sleep(0)
+        await let_others_run()
         for one, (_, goes) in zip(holders, asked, strict=True):
             if goes and not one.done() and served_none(one, holding, asked, holders):
                 one.cancel()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from ipaddress import ip_address
 from typing import cast
+from urllib.parse import urlsplit
 
 import httpx
 
+from berth.client.access_errors import InsecureAddress
 from berth.client.errors import Unauthenticated
 
 KeySource = str | Callable[[], str]
@@ -19,6 +22,24 @@ def require_sendable(key: str) -> str:
     if not key or not (key.isascii() and key.isprintable()):
         raise Unauthenticated("the API key has characters that no API key has", code="unauthenticated")
     return key
+
+
+def require_confidential(address: str) -> None:
+    """Return if a key sent to `address` crosses no network unencrypted. Raises `InsecureAddress`."""
+    parts = urlsplit(address)
+    if parts.scheme.lower() == "http" and not _is_loopback(parts.hostname or ""):
+        raise InsecureAddress(
+            f"{address} is neither https:// nor a loopback address, so the key would cross the network unencrypted;"
+            " use https://, or allow it (insecure_http, --insecure-http, BERTH_INSECURE_HTTP)",
+            code="insecure_address",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class AskedKey(httpx.Auth):

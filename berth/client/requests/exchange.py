@@ -19,7 +19,7 @@ from berth.client.errors import Invalid, UnreadableAnswer
 from berth.client.problems import error_from_problem
 from berth.client.requests.client_ids import kept_client_id
 from berth.client.requests.clocks import ServerClock
-from berth.client.requests.credentials import AskedKey, AsyncKeySource, require_sendable
+from berth.client.requests.credentials import AskedKey, AsyncKeySource, require_confidential, require_sendable
 from berth.client.requests.operation_keys import KEY_LENGTH_MAX, KeySequence, encoded_client_id
 
 Result = TypeVar("Result")
@@ -35,7 +35,7 @@ class Exchange:
 
     `retry_seconds` bounds the retrying of one request. `retention_seconds` is how long the deployment keeps an
     operation's answer (its `BERTH_OPERATION_RETENTION_SECONDS`): an older key is asked for, never sent again. Without a
-    `client_id` it is the one kept in the user's state directory.
+    `client_id` it is the one kept in the user's state directory. `insecure_http`: whether a key may cross a network unencrypted.
     """
 
     address: str
@@ -44,12 +44,18 @@ class Exchange:
     request_seconds: float = REQUEST_SECONDS
     retention_seconds: float = RETENTION_SECONDS
     client_id: str | None = None
+    insecure_http: bool = False
     clock: ServerClock = field(default_factory=ServerClock)
     time_asked: bool = False
     time_question: Future[bool] | None = None
 
     def __post_init__(self) -> None:
-        """Raises `Unauthenticated` for a key that no header can carry, `Invalid` for an unusable client id."""
+        """Raises `Unauthenticated` for a key that no header can carry, `Invalid` for an unusable client id.
+
+        Raises `InsecureAddress` for a key and an `http://` address that is not a loopback one.
+        """
+        if self.key and not self.insecure_http:
+            require_confidential(self.address)
         if isinstance(self.key, str) and self.key:
             require_sendable(self.key)
         if self.client_id is not None:

@@ -17,7 +17,7 @@ import pytest
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, ssh_key
-from tests.api.processes import public_process
+from tests.api.processes import metric_of, public_process
 from tests.databases import copied_database
 from tests.support.waiting import wait_for
 
@@ -30,12 +30,6 @@ def repeated(first: httpx.Response, again: httpx.Response) -> None:
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["content-type"] == first.headers["content-type"]
     assert again.headers["idempotent-replayed"] == "true"
-
-
-def metric(http: httpx.Client, name: str) -> float:
-    """The value of a series of the process."""
-    lines = http.get("/metrics").text.splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
 
 
 def test_duplicates_are_answered_while_the_database_is_away(server_directory: Path, tmp_path: Path) -> None:
@@ -70,7 +64,7 @@ def test_duplicates_are_answered_while_the_database_is_away(server_directory: Pa
             ]
             first = [write() for write in writes]
             assert [answer.status_code for answer in first] == [201, 201, 409, 202, 201, 200, 201, 201]
-            before = metric(http, 'berth_api_gate_hits_total{answer="committed"}')
+            before = metric_of(http, 'berth_api_gate_hits_total{answer="committed"}')
             server.kill()
             for answer, write in zip(first, writes, strict=True):
                 repeated(answer, write())
@@ -80,12 +74,12 @@ def test_duplicates_are_answered_while_the_database_is_away(server_directory: Pa
                 422,
                 "operation_conflict",
             )
-            assert metric(http, 'berth_api_gate_hits_total{answer="committed"}') == before + 9
-            assert metric(http, 'berth_api_gate_hits_total{answer="rejected"}') == 1
+            assert metric_of(http, 'berth_api_gate_hits_total{answer="committed"}') == before + 9
+            assert metric_of(http, 'berth_api_gate_hits_total{answer="rejected"}') == 1
             # From here on it is known that the connections are lost: another server may answer next, so nothing is repeated.
             problem(tenant.call("POST", "/allocations", body, key="new"), 503, "database_unavailable")
             problem(writes[0](), 503, "database_unavailable")
-            assert metric(http, 'berth_api_gate_entries{state="concluded"}') == 0
+            assert metric_of(http, 'berth_api_gate_entries{state="concluded"}') == 0
             server.start()
             wait_for(lambda: http.get("/ok").status_code == 200, "the database to be there again")
             for answer, write in zip(first, writes, strict=True):
@@ -186,7 +180,7 @@ def sending(pool: ThreadPoolExecutor, action: Callable[[], httpx.Response]) -> F
 
 def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(two: Two) -> None:
     waited = 'berth_api_gate_waits_total{end="answered"}'
-    before = metric(two.here.http, waited), metric(two.there.http, waited)
+    before = metric_of(two.here.http, waited), metric_of(two.there.http, waited)
     with ThreadPoolExecutor(12) as pool:
         with creates_held(two):
             here = [sending(pool, lambda: two.create(two.here, "k")) for _ in range(6)]
@@ -194,7 +188,7 @@ def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(two: Two
             there = [sending(pool, lambda: two.create(two.there, "k")) for _ in range(4)]
             wait_for(lambda: two.waiting_sessions() == 2, "the other process to wait for the key")
             wait_for(
-                lambda: metric(two.here.http, 'berth_api_requests_in_flight{zone="public"}') == 7, "all to be there"
+                lambda: metric_of(two.here.http, 'berth_api_requests_in_flight{zone="public"}') == 6, "all to be there"
             )
             assert two.waiting_sessions() == 2, "one of each process asks the database"
             assert not any(answer.done() for answer in [*here, *there])
@@ -202,8 +196,8 @@ def test_duplicates_in_flight_wait_for_the_first_and_hold_no_connection(two: Two
         assert {answer.status_code for answer in answers} == {201}
         assert len({answer.content for answer in answers}) == 1
         assert two.made("k") == 1
-        assert metric(two.here.http, waited) - before[0] == 5
-        assert metric(two.there.http, waited) - before[1] == 3
+        assert metric_of(two.here.http, waited) - before[0] == 5
+        assert metric_of(two.there.http, waited) - before[1] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""Accepts connections that begin with a TLS handshake or a PROXY header, within the bounds of all connections.
+
+asyncio's own servers hand a connection over once its handshake is done: until then it is counted by nothing, and all share
+one context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import uvicorn
+
+from orchestrator.edge.connection_counts import Accepted, ConnectionCounts, Source
+from orchestrator.edge.proxy_protocol import HeaderRefused, read_source
+from orchestrator.edge.sources import TrustedProxies, canonical
+from orchestrator.edge.tls import ReloadedContext
+from orchestrator.http import metrics
+
+log = structlog.get_logger("orchestrator.api")
+HANDSHAKE_SECONDS_MAX = 5.0
+"""For the PROXY header, and for the TLS handshake after it."""
+PAUSE_SECONDS = 0.1
+"""Between attempts to accept while there are no file descriptors."""
+
+
+class AcceptingServer(uvicorn.Server):
+    """A uvicorn server whose connections are accepted here. `tls` None: plain HTTP behind the PROXY header."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        counts: ConnectionCounts,
+        *,
+        tls: ReloadedContext | None,
+        header_from: TrustedProxies | None,
+    ) -> None:
+        super().__init__(config)
+        self._counts = counts
+        self._tls = tls
+        self._header_from = header_from
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: socket.socket | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Bind and accept. Ends the process as uvicorn does where the address is in use."""
+        self._listening = self.config.bind_socket()
+        self._listening.setblocking(False)
+        self._listening.listen(self.config.backlog)
+        await super().startup(sockets=[])
+        self._run(self._accept(self._listening))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and end what has not begun; then as uvicorn does."""
+        for task in self._tasks:
+            task.cancel()
+        if self._listening is not None:
+            self._listening.close()
+        await super().shutdown(sockets)
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("cannot accept connections", why=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            self._run(self._admit(connection, (address[0], address[1])))
+
+    async def _admit(self, connection: socket.socket, client: Source) -> None:
+        """Count a connection, and hand it over when its header and its handshake are done."""
+        uncount: Callable[[], None] | None = None
+        handed_over = False
+        try:
+            uncount = self._count(client[0], per_source=self._header_from is None)
+            if self._header_from is not None:
+                client = await self._client_behind(connection, client, self._header_from)
+                uncount()
+                uncount = None  # for a moment it is not counted, and nothing else runs in that moment
+                uncount = self._count(client[0], per_source=True)
+            accepted = Accepted(client, uncount)
+            await self._hand_over(connection, accepted)
+            handed_over = True
+        except _Refused as refused:
+            metrics.CONNECTIONS_REFUSED.labels(reason=str(refused)).inc()
+        except OSError:  # the handshake failed, took too long, or the client left
+            metrics.CONNECTIONS_REFUSED.labels(reason="handshake").inc()
+        finally:
+            if not handed_over:
+                connection.close()
+                if uncount is not None:
+                    uncount()
+
+    def _count(self, source: str, *, per_source: bool) -> Callable[[], None]:
+        uncount = self._counts.add(canonical(source) or source, per_source=per_source)
+        if uncount is None:
+            raise _Refused("too_many")
+        return uncount
+
+    async def _client_behind(self, connection: socket.socket, client: Source, proxies: TrustedProxies) -> Source:
+        """The address in the PROXY header, which only a trusted proxy may send."""
+        peer = canonical(client[0])
+        if peer is None or not proxies.trusts(peer):
+            raise _Refused("not_a_proxy")
+        loop = asyncio.get_running_loop()
+
+        async def read(count: int) -> bytes:
+            received = b""
+            while len(received) < count:
+                piece = await loop.sock_recv(connection, count - len(received))
+                if not piece:
+                    raise EOFError
+                received += piece
+            return received
+
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                return await read_source(read) or client
+        except (HeaderRefused, EOFError, TimeoutError) as error:
+            raise _Refused("proxy_header") from error
+
+    async def _hand_over(self, connection: socket.socket, accepted: Accepted) -> None:
+        config = self.config
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, accepted=accepted
+            )
+            return made
+
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            await loop.connect_accepted_socket(protocol, connection)
+        else:
+            await loop.connect_accepted_socket(
+                protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
+            )
+
+
+class _Refused(Exception):
+    """A connection is ended before it is handed over; the text is the metric's reason."""
