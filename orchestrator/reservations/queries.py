@@ -26,7 +26,7 @@ async def find_reservation(database: Database, reservation_id: UUID, tenant_id: 
 
 
 async def why_missing(context: Context, reservation_id: UUID) -> Problem:
-    """The refusal for an id of which the tenant has no reservation."""
+    """The refusal for an id that names no reservation of the tenant."""
     async with context.database.read_one() as reading:
         return await reservation_rows.why_missing(reading, reservation_id, context.limits.shard)
 

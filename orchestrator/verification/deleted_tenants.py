@@ -37,7 +37,7 @@ where t.state = 'deleted' and l.event_type in ('provisioning.requested', 'reserv
 """
 
 
-def check_deleted_tenants(connection: Connection, bounds: Bounds) -> Verdict:
+def check_deleted_tenants(connection: Connection, _: Bounds) -> Verdict:
     """Deleted tenants: no live allocation, reservation or claim; no credential; nothing was created later."""
     verdict = Verdict("tenants", "a deleted tenant holds nothing, and nothing acts for it")
     verdict.count(connection, "select count(*) from tenants where state = 'deleted'")

@@ -49,10 +49,6 @@ class Seeded:
     pools: dict[str, int] = field(default_factory=dict)
     nodes: list[SeededNode] = field(default_factory=list)
 
-    def node_of(self, node_id: uuid.UUID) -> SeededNode:
-        """The node with that id."""
-        return next(node for node in self.nodes if node.id == node_id)
-
 
 def connect(url: str) -> psycopg.Connection[Any]:
     """An autocommit connection, for looking and seeding."""

@@ -68,10 +68,10 @@ async def insert_tenant(tx: Transaction, name: str, gpus_limit: int | None) -> T
     ).first()
     if made is None:
         there = (await tx.execute("select id, state from tenants where name = :name", {"name": name})).one()
+        detail = f"there is already a tenant called {name!r}"
         if there.state == "deleted":
             detail = f"{name!r} was the name of a deleted tenant, and names are not used again; choose another"
-            raise AlreadyExists(detail, existing_id=there.id, state=there.state)
-        raise AlreadyExists(f"there is already a tenant called {name!r}", existing_id=there.id, state=there.state)
+        raise AlreadyExists(detail, existing_id=there.id, state=there.state)
     await tx.execute(
         "insert into tenant_quotas (tenant_id, gpus_limit) values (:id, :gpus_limit)",
         {"id": made.id, "gpus_limit": gpus_limit},
