@@ -15,6 +15,14 @@ _FACTS = "tests/berth/test_verification.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a later end reads the claims of every owner",
+        "database",
+        _LOCK,
+        " and o.closed_at is null offset 0",
+        " and o.closed_at is null",
+        ("tests/database/test_plans.py::test_the_past_is_not_read[3000-12000]",),
+    ),
+    Mutant(
         "a later end ignores the windows in its way",
         "allocations",
         _SUCCEED,

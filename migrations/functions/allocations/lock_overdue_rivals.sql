@@ -23,7 +23,10 @@ begin
            coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')
     into due, nodes, resources
     from rivals_for(array[own.node_id], '{}', own.units, tstzrange(own.ends_at, p_until), clock_timestamp()) r
-    join claims c on c.owner_id = r.owner_id and c.closed_at is null
+    cross join lateral (
+        -- By owner, for each: a plan that begins with all open claims reads the dead index entries of closed ones.
+        select o.node_id, o.resource_id from claims o where o.owner_id = r.owner_id and o.closed_at is null offset 0
+    ) c
     where r.overdue;
     perform from nodes n where n.id = any (lock_overdue_rivals.nodes) order by n.id for no key update;
     perform from resources r where r.id = any (lock_overdue_rivals.resources) order by r.id for no key update;
