@@ -37,6 +37,11 @@ ADVICE: dict[str, tuple[str, str]] = {
         "send `read_version`, or a version for each precondition",
     ),
     "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
+    "identity_conflict": (
+        "orchestrator/nodes/commands/certificates.py, orchestrator/nodes/store/certificates.py",
+        "revoke the node's certificates, find out how its key was copied, enrol it again",
+    ),
+    "too_many_certificates": ("orchestrator/nodes/commands/certificates.py", "renew when a certificate has ended"),
     "token_expired": ("orchestrator/http/oidc/tokens.py", "get a new token; the same idempotency key may be used"),
     "token_invalid": (
         "orchestrator/http/oidc/tokens.py, orchestrator/http/oidc/token_principals.py",

@@ -186,14 +186,17 @@ class Agent:
                 self._refusals_in_a_row = 0
             elif self._enrolment.seconds_until_renewal() <= 0 or executor.keys_wanted.is_set():
                 try:
-                    await self._enrolment.renew()
+                    if self._enrolment.seconds_until_renewal() <= 0:
+                        await self._enrolment.renew()
+                    else:
+                        await self._enrolment.fetch_verifying_keys()
                 except (Unreachable, CredentialsRefused, RequestRefused) as error:
                     self._note(error, "renewal")
                     await asyncio.sleep(min(backoff.next_seconds(), max(0.1, self._enrolment.seconds_left() / 4)))
                     continue
                 executor.keys_wanted.clear()
             backoff.reset()
-            executor.trust = Trust.of(self._enrolment.identity.credentials)
+            executor.take_trust(Trust.of(self._enrolment.identity.credentials))
             pause = min(self._enrolment.seconds_until_renewal(), IDENTITY_CHECK_SECONDS)
             await asyncio.sleep(max(RENEWAL_PAUSE_SECONDS, pause))
 

@@ -23,7 +23,7 @@ from node_agent.connection import (
     enrol,
 )
 from node_agent.crash_points import CrashPoint, reach
-from node_agent.identity import IdentityStore, StoredIdentity, new_key_pem, request_pem, token_digest, validity
+from node_agent.identity import IdentityStore, StoredIdentity, request_pem, token_digest, validity
 from node_agent.problems import CannotStart, IdentityLost
 from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
 from node_agent.settings import Settings
@@ -81,14 +81,24 @@ class Enrolment:
             await self.enrol_again("this node's certificate has expired")
 
     async def renew(self) -> None:
-        """Trade the certificate, while it is valid, for a new one with a new key. Raises the connection's
-        situations."""
-        private_key_pem = new_key_pem()
+        """Trade the certificate, while it is valid, for its successor with a new key.
+
+        The key is on disk before it is sent: asked again after a lost answer, it must be the same one, because another key
+        would be a second claim to this node's identity. Raises the connection's situations.
+        """
+        private_key_pem = self._store.pending_key()
         request = CertificateRequest(csr_pem=request_pem(private_key_pem))
         credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
         reach(CrashPoint.RENEWAL_AFTER_ANSWER)
         await self._save(credentials, private_key_pem, self.identity.token_sha256)
         log.info("certificate_renewed", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
+
+    async def fetch_verifying_keys(self) -> None:
+        """Keep the certificate and take the keys that tasks are signed with now. Raises the connection's situations."""
+        identity = self.identity
+        request = CertificateRequest(csr_pem=request_pem(identity.private_key_pem))
+        credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
+        await self._save(credentials, identity.private_key_pem, identity.token_sha256)
 
     def expired(self) -> bool:
         """Whether the certificate has ended, by the server's clock; False while that is unknown."""

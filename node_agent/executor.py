@@ -79,6 +79,12 @@ class Executor:
         """Whether all tasks that an earlier process had begun have ended. Valid after `recover`."""
         return not self._recovering
 
+    def take_trust(self, trust: Trust) -> None:
+        """Admit tasks by these keys; those refused for another key are taken when they are handed out again."""
+        if trust != self.trust:
+            self.trust = trust
+            self._untrusted.clear()
+
     @property
     def full(self) -> bool:
         """Whether one request could not name all running tasks; then no more are requested."""

@@ -1,8 +1,8 @@
 """The node's identity: its key, its certificate and its trust anchors; made by enrolment, kept on disk, renewed in time.
 
 `identity/` (0700) holds `credentials.json` (0600), replaced as a whole, so that key and certificate always belong
-together; `pending-key.pem`, the key of an enrolment that has not been answered yet, so that asking again asks for the
-same key; and `client.pem`, derived, because OpenSSL reads files.
+together; `pending-key.pem`, the key of an enrolment or renewal that has not been answered yet, so that asking again asks
+for the same key; and `client.pem`, derived, because OpenSSL reads files.
 """
 
 from __future__ import annotations
@@ -108,15 +108,19 @@ class IdentityStore:
         return identity
 
     def pending_key(self) -> str:
-        """The key for an enrolment: kept until one succeeds, so that a lost answer can be asked for again."""
+        """The key for an enrolment or renewal: kept until one succeeds, so that a lost answer can be asked for again."""
         if not self._pending_key_file.exists():
             write_durably(self._pending_key_file, new_key_pem().encode())
         return self._pending_key_file.read_text()
 
     def save(self, identity: StoredIdentity) -> None:
-        """Make `identity` the node's own. A crash leaves the old or the new one, never a mixture."""
+        """Make `identity` the node's own. A crash leaves the old or the new one, never a mixture.
+
+        A pending key stays until its own certificate is here: it may have one whose answer was lost.
+        """
         write_durably(self._credentials_file, identity.model_dump_json().encode())
-        self._pending_key_file.unlink(missing_ok=True)
+        if self._pending_key_file.exists() and self._pending_key_file.read_text() == identity.private_key_pem:
+            self._pending_key_file.unlink()
 
     def write_client_pem(self, identity: StoredIdentity) -> Path:
         """The certificate and key in the one file that `ssl.SSLContext.load_cert_chain` wants."""

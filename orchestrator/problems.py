@@ -92,6 +92,24 @@ class Forbidden(Problem):
     status, code, title = 403, "forbidden", "Forbidden"
 
 
+class IdentityConflict(Problem):
+    """Two keys were used as the identity of a node; its calls are refused until it enrols again."""
+
+    status, code, title = 403, "identity_conflict", "Identity conflict"
+
+    def __init__(self) -> None:
+        super().__init__("two keys were used as this node's identity; revoke its certificates and enrol it again")
+
+
+class TooManyCertificates(Problem):
+    """The most certificates of one node are valid; it renews when one of them has ended."""
+
+    status, code, title = 409, "too_many_certificates", "Too many certificates"
+
+    def __init__(self, valid_max: int) -> None:
+        super().__init__(f"at most {valid_max} certificates of a node are valid at once; renew when one has ended")
+
+
 class NotFound(Problem):
     """There is no such object, or it belongs to another tenant."""
 

@@ -211,6 +211,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.NODE_CERTIFICATES_REVOKED: EventKind(
         _O, "the certificates of a node were revoked", {"node_id": ID, "reason": TEXT, "certificates": WHOLE}
     ),
+    EventType.NODE_IDENTITY_CONFLICT: EventKind(
+        _O, "two keys were used as the identity of a node; its calls are refused until it enrols again",
+        {**_NODE, "epoch": WHOLE, "serial": TEXT},
+    ),
     EventType.NODE_CLEANUP_BLOCKED: EventKind(
         _O, "the retries of a cleanup after a failure are exhausted; the units stay occupied",
         {"node_id": ID, "allocation_id": ID, **_TROUBLE, "fence": FENCE},

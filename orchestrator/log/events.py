@@ -28,6 +28,7 @@ class EventType(StrEnum):
     NODE_UNCORDONED = "node.uncordoned"
     NODE_DRAINING = "node.draining"
     NODE_CERTIFICATES_REVOKED = "node.certificates_revoked"
+    NODE_IDENTITY_CONFLICT = "node.identity_conflict"
     NODE_CLEANUP_BLOCKED = "node.cleanup_blocked"
     NODE_RETIRED = "node.retired"
     NODE_ORPHAN_FOUND = "node.orphan_found"

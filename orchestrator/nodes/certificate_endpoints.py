@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from node_agent.protocol import CertificateRequest, Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -15,8 +15,15 @@ router = APIRouter(responses=PROBLEM_RESPONSES)
 
 
 @router.post("/certificate")
-async def renew(body: CertificateRequest, caller: NodeCaller, parts: Parts) -> Credentials:
-    """A certificate for the key of the signing request, of the same epoch; the old one stays good until its end."""
+async def renew(body: CertificateRequest, request: Request, caller: NodeCaller, parts: Parts) -> Credentials:
+    """The successor of the presented certificate, for the key of the signing request; the old one stays valid until its end.
+
+    Repeated with the same key, the same certificate. Another key after that is a fork: 403 `identity_conflict`, and the node
+    is suspended. With the key of the presented certificate: that certificate, with the present verifying keys.
+    """
     authority = required_authority(parts)
-    renewed = await renew_certificate(parts.context, authority, caller.node_id, caller.serial, csr_pem=body.csr_pem)
+    renewed = await renew_certificate(
+        parts.context, authority, caller.node_id, caller.serial,
+        csr_pem=body.csr_pem, request_id=request.scope["state"]["request_id"],
+    )  # fmt: skip
     return credentials(parts, renewed.node_id, renewed.epoch, renewed.certificate_pem, renewed.server_time)

@@ -105,7 +105,7 @@ class NodeAuthority:
         return IssuedCertificate(
             pem=certificate.public_bytes(Encoding.PEM).decode(),
             serial=format(certificate.serial_number, "x"),
-            key_sha256=hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest(),
+            key_sha256=key_digest(key),
             not_before=not_before,
             not_after=not_after,
         )
@@ -163,6 +163,11 @@ def read_signing_request(csr_pem: str) -> PublicKey:
     raise _invalid_request(
         f"must have an EC P-256 or P-384, Ed25519, or RSA key ({RSA_BITS_MIN} to {RSA_BITS_MAX} bits)"
     )
+
+
+def key_digest(key: PublicKey) -> bytes:
+    """The SHA-256 of the key's SubjectPublicKeyInfo (RFC 5280 §4.1), 32 bytes."""
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
 
 
 def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:

@@ -123,6 +123,9 @@ class ListedNode(BaseModel):
     faults: dict[str, str]
     enrolled_at: datetime | None
     last_seen_at: datetime | None
+    identity_conflict_at: datetime | None = Field(
+        description="When two keys were used as its identity; null: never since it enrolled"
+    )
     agent_version: str | None
     row_version: BigCount
 

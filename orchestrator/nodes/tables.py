@@ -76,6 +76,7 @@ nodes = Table(
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Column("inventory", JSONB),
     Column("inventory_after", TIMESTAMPTZ),
+    Column("identity_conflict_at", TIMESTAMPTZ),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
     CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),
     CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
@@ -141,7 +142,10 @@ node_certificates = Table(
     Column("issued_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("revoked_at", TIMESTAMPTZ),
     Column("revoked_reason", Text),
+    Column("predecessor", Text),
+    Column("pem", Text),
     Index("node_certificates_by_node", "node_id"),
+    Index("one_successor", "predecessor", unique=True, postgresql_where=text("predecessor is not null")),
 )
 
 node_orphans = Table(

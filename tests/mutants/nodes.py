@@ -5,7 +5,59 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import check
 
+_CHAINS = "tests/api/nodes/test_identity_chains.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "a second successor of a certificate is issued",
+        "nodes",
+        "orchestrator/nodes/commands/certificates.py",
+        "if pem is None and link.successor_key_sha256 is not None:",
+        "if False:",
+        (f"{_CHAINS}::test_a_stolen_certificate_renewed_first_suspends_the_node_when_the_node_renews",),
+    ),
+    Mutant(
+        "an identity conflict suspends nothing",
+        "nodes",
+        "orchestrator/nodes/store/certificates.py",
+        "    if row.identity_conflict_at is not None:\n        raise IdentityConflict\n",
+        "",
+        (f"{_CHAINS}::test_a_stolen_certificate_renewed_first_suspends_the_node_when_the_node_renews",),
+    ),
+    Mutant(
+        "renewals are unbounded",
+        "nodes",
+        "orchestrator/nodes/commands/certificates.py",
+        "if valid >= VALID_PER_NODE_MAX:",
+        "if False:",
+        (f"{_CHAINS}::test_an_attacker_who_renews_without_end_displaces_no_certificate",),
+    ),
+    Mutant(
+        "a heartbeat puts a suspended node online",
+        "tasks",
+        "orchestrator/tasks/store/dispatch.py",
+        "state <> 'retired' and identity_conflict_at is null as serves",
+        "state <> 'retired' as serves",
+        (f"{_CHAINS}::test_a_heartbeat_admitted_before_the_conflict_does_not_put_the_node_online",),
+    ),
+    Mutant(
+        "a waiting node gets tasks after an identity conflict",
+        "tasks",
+        "orchestrator/tasks/store/dispatch.py",
+        "        and n.identity_conflict_at is null\n",
+        "",
+        (
+            "tests/nodes/test_revoked_while_waiting.py::test_a_right_that_ends_during_a_long_poll_ends_the_poll_without_a_task",
+        ),
+    ),
+    Mutant(
+        "enrolment does not end an identity conflict",
+        "nodes",
+        "orchestrator/nodes/store/enrolment.py",
+        ", identity_conflict_at = null",
+        "",
+        (f"{_CHAINS}::test_enrolment_ends_the_suspension_and_the_chain",),
+    ),
     Mutant(
         "each round of the reconciler begins with the first node",
         "nodes",
@@ -74,8 +126,8 @@ MUTANTS: list[Mutant] = [
         "a retired node is served",
         "nodes",
         "orchestrator/tasks/store/dispatch.py",
-        (" and n.state <> 'retired'\n    join node_certificates"),
-        ("\n    join node_certificates"),
+        (" and n.state <> 'retired'\n        and n.identity_conflict_at"),
+        ("\n        and n.identity_conflict_at"),
         ("tests/nodes/test_revoked_while_waiting.py",),
     ),
     Mutant(

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 from uuid import UUID
 
 import uvicorn
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import BaseModel
@@ -45,6 +46,12 @@ from tests.support.waiting import async_wait_for
 KEY_ID = "key-1"
 
 
+def public_key_of(csr_pem: str) -> bytes:
+    """The public key of a certificate signing request (SPKI, DER)."""
+    key = x509.load_pem_x509_csr(csr_pem.encode()).public_key()
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
 class _PeerProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -60,6 +67,7 @@ class ControlPlane:
         self.signing_key = Ed25519PrivateKey.generate()
         self.node_id = uuid.uuid4()
         self.epoch = 0
+        self.key_id = KEY_ID
         self.tokens: set[str] = set()
         self.certificate_life = dt.timedelta(hours=1)
         self.certificate_age = dt.timedelta(0)
@@ -79,7 +87,8 @@ class ControlPlane:
         self.repeated = 0
         self.heartbeats: list[Heartbeat] = []
         self.enrolments: list[EnrolRequest] = []
-        self.renewals = 0
+        self.renewals: list[bytes] = []
+        self.lost_renewals = 0
         self.peers: list[str] = []
         self.next_fence = 100
         self.changed = asyncio.Condition()
@@ -113,7 +122,7 @@ class ControlPlane:
             "parameters": parameters,
             "not_before": self.now() - dt.timedelta(seconds=1),
             "expires_at": self.now() + dt.timedelta(hours=1),
-            "key_id": KEY_ID,
+            "key_id": self.key_id,
         }
         return TaskBody.model_validate({**fields, **changes})
 
@@ -184,7 +193,7 @@ class ControlPlane:
             certificate_pem=self.authority.issue_node(csr_pem, self.node_id, begins, self.certificate_life),
             ca_pem=self.authority.pem,
             node_api_url=f"https://127.0.0.1:{self.node_port}",
-            verifying_keys=[VerifyingKey(key_id=KEY_ID, public_key=base64.b64encode(raw).decode())],
+            verifying_keys=[VerifyingKey(key_id=self.key_id, public_key=base64.b64encode(raw).decode())],
             server_time=self.now(),
         )
 
@@ -221,8 +230,11 @@ class ControlPlane:
             self.heartbeats.append(Heartbeat.model_validate_json(content))
             return 200, HeartbeatAnswer(server_time=self.now(), node_state="active")
         if path == "/node/v1/certificate":
-            self.renewals += 1
-            return 200, self._credentials(CertificateRequest.model_validate_json(content).csr_pem)
+            request = CertificateRequest.model_validate_json(content)
+            self.renewals.append(public_key_of(request.csr_pem))
+            if len(self.renewals) <= self.lost_renewals:
+                return 503, {"code": "overloaded"}
+            return 200, self._credentials(request.csr_pem)
         task_id, what = UUID(path.split("/")[-2]), path.split("/")[-1]
         if what == "progress":
             phases = ProgressReport.model_validate_json(content).phases

@@ -9,12 +9,14 @@ import stat
 import uuid
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from node_agent.identity import StoredIdentity, request_pem
 from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.authority import Authority
 from tests.node_agent.conftest import Play
-from tests.node_agent.control_plane import ControlPlane
+from tests.node_agent.control_plane import ControlPlane, public_key_of
 
 
 def test_a_certificate_is_renewed_at_half_its_life_and_used_at_once(play: Play) -> None:
@@ -26,7 +28,7 @@ def test_a_certificate_is_renewed_at_half_its_life_and_used_at_once(play: Play) 
         await plane.until(lambda: plane.waits > 0)
         first = (agent.state_dir / "identity" / "client.pem").read_bytes()
         plane.certificate_age = dt.timedelta(0)
-        await plane.until(lambda: plane.renewals == 1)
+        await plane.until(lambda: len(plane.renewals) == 1)
         beats = len(plane.heartbeats)
         await plane.until(lambda: len(plane.heartbeats) > beats + 1)
         renewed = agent.state_dir / "identity" / "client.pem"
@@ -35,12 +37,41 @@ def test_a_certificate_is_renewed_at_half_its_life_and_used_at_once(play: Play) 
             assert stat.S_IMODE(secret.stat().st_mode) == 0o600
         assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
         assert token not in secret.read_text()
-        assert plane.renewals == 1
+        assert len(plane.renewals) == 1
         report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
         assert report.outcome == "completed"
         assert len(plane.enrolments) == 1
 
     play(scenario, started=False)
+
+
+def test_a_renewal_without_an_answer_is_repeated_with_the_same_key_even_after_a_kill(play: Play) -> None:
+    """Another key would be a second claim to the identity: the control plane suspends the node for it."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        plane.certificate_life = dt.timedelta(hours=2)
+        plane.certificate_age = dt.timedelta(hours=1)
+        plane.lost_renewals = 3
+        agent.start(BERTH_ENROLMENT_TOKEN=plane.new_token())
+        await plane.until(lambda: len(plane.renewals) >= 2)
+        agent.kill()
+        plane.certificate_age = dt.timedelta(0)
+        agent.start()
+        await plane.until(lambda: len(plane.renewals) > plane.lost_renewals)
+        assert len(set(plane.renewals)) == 1
+        assert plane.renewals[0] != public_key_of(plane.enrolments[0].csr_pem)
+
+    play(scenario, started=False)
+
+
+def test_a_task_signed_with_a_new_key_makes_the_agent_fetch_it_and_keep_its_certificate(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        plane.key_id, plane.signing_key = "key-2", Ed25519PrivateKey.generate()
+        report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
+        assert report.outcome == "completed"
+        assert plane.renewals == [public_key_of(plane.enrolments[0].csr_pem)]
+
+    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
 def test_an_expired_certificate_is_replaced_with_a_new_token_and_never_with_the_used_one(play: Play) -> None:

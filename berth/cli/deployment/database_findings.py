@@ -68,6 +68,10 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
     else:
         yield Finding("nodes", "ok", f"{readings.nodes}, none offline")
     yield _slots(readings)
+    if readings.conflicted_nodes:
+        shown = ", ".join(readings.conflicted_nodes[:NODES_NAMED_MAX])
+        advice = "revoke their certificates and enrol them again"
+        yield Finding("node identities", "bad", f"two keys were used as the identity of {shown}; {advice}")
     hours = readings.node_certificate_hours_least
     if hours is not None:
         soon = hours < CERTIFICATE_HOURS_LEAST

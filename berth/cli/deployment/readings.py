@@ -76,6 +76,7 @@ class FleetReadings:
     head_version: int
     nodes: int
     offline_nodes: tuple[str, ...]
+    conflicted_nodes: tuple[str, ...]
     node_certificate_hours_least: float | None
     blocked_slots: int
     orphaned_slots: int
@@ -151,6 +152,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select version from log_head), (select count(*) from nodes where state <> 'retired'), "
             "(select coalesce(array_agg(name::text order by name), '{}') from nodes "
             " where not online and state not in ('registered', 'retired')), "
+            "(select coalesce(array_agg(name::text order by name), '{}') from nodes where identity_conflict_at is not null), "
             "(select extract(epoch from min(newest) - clock_timestamp())::float8 / 3600 from "
             " (select max(c.not_after) as newest from node_certificates c join nodes n on n.id = c.node_id "
             "  where n.online and c.revoked_at is null group by c.node_id) per_node), "
@@ -163,13 +165,14 @@ def read_fleet(database_url: str) -> FleetReadings:
         ).fetchone()
         assert row is not None
         overdue = {what: _count(connection, statement) for what, statement in _OVERDUE.items()}
-        outbox, oldest, head, nodes, offline, hours, blocked, orphaned, at, dead = row
+        outbox, oldest, head, nodes, offline, conflicted, hours, blocked, orphaned, at, dead = row
         return FleetReadings(
             outbox,
             oldest,
             head,
             nodes,
             tuple(offline),
+            tuple(conflicted),
             hours,
             blocked,
             orphaned,

@@ -20,6 +20,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.uncordoned",
     "node.draining",
     "node.certificates_revoked",
+    "node.identity_conflict",
     "node.cleanup_blocked",
     "node.retired",
     "node.orphan_found",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from orchestrator.audit import store as audit
@@ -12,15 +13,22 @@ from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.certificates import NodeAuthority, read_signing_request
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
 from orchestrator.nodes.store import certificates as node_certificates
 from orchestrator.nodes.store import nodes
-from orchestrator.nodes.store.certificates import record_certificate, require_standing, revoke_surplus
+from orchestrator.nodes.store.certificates import (
+    VALID_PER_NODE_MAX,
+    Standing,
+    read_link,
+    record_certificate,
+    require_standing,
+    suspend_for_identity_conflict,
+)
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import OperationInProgress
-from orchestrator.tenants.principals import Actor
+from orchestrator.problems import IdentityConflict, OperationInProgress, TooManyCertificates
+from orchestrator.tenants.principals import Actor, ActorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +42,66 @@ class Renewed:
 
 
 async def renew_certificate(
-    context: Context, authority: NodeAuthority, node_id: UUID, serial: str, *, csr_pem: str
+    context: Context, authority: NodeAuthority, node_id: UUID, serial: str, *, csr_pem: str, request_id: str
 ) -> Renewed:
-    """A certificate of the same epoch.
+    """The successor of the presented certificate, of the same epoch, for the key of the signing request.
 
-    Raises `Invalid` for an unusable request, `Unauthenticated` if the presented certificate was revoked meanwhile.
+    Asked again with the same key, the same certificate; with the key of the presented certificate, that one. TLS has proven
+    possession of the presented certificate's key. Another key in the place of a successor is a fork: it suspends the node.
+    Raises `Invalid` for an unusable request, `Unauthenticated` if the presented certificate was revoked meanwhile,
+    `IdentityConflict` for a fork and after it, `TooManyCertificates`.
     """
     key = read_signing_request(csr_pem)
     try:
         async with context.database.transaction() as tx:
             await lock_node(tx, node_id)
             standing = await require_standing(tx, node_id, serial)
-            issued = authority.issue(key, node_id)
-            await record_certificate(
-                tx,
-                node_id=node_id,
-                epoch=standing.epoch,
-                serial=issued.serial,
-                key_sha256=issued.key_sha256,
-                not_before=issued.not_before,
-                not_after=issued.not_after,
-            )
-            await revoke_surplus(tx, node_id, serial)
-            renewed = Renewed(node_id, standing.epoch, issued.pem, await read_clock(tx))
+            link = await read_link(tx, serial)
+            pem = link.pem_for(key_digest(key))
+            if pem is None and link.successor_key_sha256 is not None:
+                await _suspend(tx, standing, serial, request_id)
+            elif pem is None:
+                pem = await _issue_successor(tx, authority, key, standing, serial, link.valid, request_id)
+            server_time = await read_clock(tx)
             reach(CrashPoint.RENEW_CERTIFICATE_BEFORE_COMMIT)
         reach(CrashPoint.RENEW_CERTIFICATE_AFTER_COMMIT)
-        return renewed
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
+    if pem is None:
+        raise IdentityConflict
+    return Renewed(node_id, standing.epoch, pem, server_time)
+
+
+async def _issue_successor(
+    tx: Transaction,
+    authority: NodeAuthority,
+    key: PublicKey,
+    standing: Standing,
+    serial: str,
+    valid: int,
+    request_id: str,
+) -> str:
+    if valid >= VALID_PER_NODE_MAX:
+        raise TooManyCertificates(VALID_PER_NODE_MAX)
+    issued = authority.issue(key, standing.node_id)
+    await record_certificate(tx, standing.node_id, standing.epoch, issued, predecessor=serial)
+    detail = {"epoch": standing.epoch, "serial": issued.serial, "predecessor": serial}
+    await _record(tx, standing, "node.renew_certificate", detail, request_id)
+    return issued.pem
+
+
+async def _suspend(tx: Transaction, standing: Standing, serial: str, request_id: str) -> None:
+    name = await suspend_for_identity_conflict(tx, standing.node_id)
+    detail = {"epoch": standing.epoch, "serial": serial}
+    payload = {"node_id": standing.node_id, "name": name, **detail}
+    subject = f"nodes/{standing.node_id}"
+    await append_event(tx, Event(EventType.NODE_IDENTITY_CONFLICT, subject, uuid4(), None, payload, None, request_id))
+    await _record(tx, standing, "node.refuse_renewal", detail, request_id)
+
+
+async def _record(tx: Transaction, standing: Standing, action: str, detail: dict[str, Any], request_id: str) -> None:
+    actor = Actor(ActorKind.NODE, str(standing.node_id))
+    await audit.record(tx, actor, action, f"nodes/{standing.node_id}", detail, request_id)
 
 
 async def revoke_node_certificates(

@@ -14,10 +14,10 @@ from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.certificates import IssuedCertificate, NodeAuthority, PublicKey, read_signing_request
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import enrolment, nodes
-from orchestrator.nodes.store.certificates import record_certificate, revoke_certificates, revoke_surplus
+from orchestrator.nodes.store.certificates import record_certificate, revoke_certificates
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
@@ -97,40 +97,19 @@ async def _enrol(
     if node_id is None:
         raise _not_valid()
     if not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
-        return await _answer_again(tx, authority, key, token_hash, hardware_id, node_id)
+        answered = await enrolment.answered_before(tx, node_id, token_hash, hardware_id, key_digest(key))
+        if answered is None:
+            raise _not_valid()
+        return Enrolled(node_id, answered.epoch, answered.certificate_pem, await read_clock(tx))
     name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
     await revoke_certificates(tx, node_id, "the node enrolled again")
     issued = authority.issue(key, node_id)
-    await _record(tx, node_id, epoch, issued)
+    await record_certificate(tx, node_id, epoch, issued, predecessor=None)
     payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
     await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
     detail = {"epoch": epoch, "hardware_id": hardware_id, "serial": issued.serial}
     await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
     return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
-
-
-async def _answer_again(
-    tx: Transaction, authority: NodeAuthority, key: PublicKey, token_hash: bytes, hardware_id: str, node_id: UUID
-) -> Enrolled:
-    issued = authority.issue(key, node_id)
-    epoch = await enrolment.epoch_answered_before(tx, node_id, token_hash, hardware_id, issued.key_sha256)
-    if epoch is None:
-        raise _not_valid()
-    await _record(tx, node_id, epoch, issued)
-    await revoke_surplus(tx, node_id, issued.serial)
-    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
-
-
-async def _record(tx: Transaction, node_id: UUID, epoch: int, issued: IssuedCertificate) -> None:
-    await record_certificate(
-        tx,
-        node_id=node_id,
-        epoch=epoch,
-        serial=issued.serial,
-        key_sha256=issued.key_sha256,
-        not_before=issued.not_before,
-        not_after=issued.not_after,
-    )
 
 
 def _not_valid() -> Unauthenticated:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -28,18 +29,26 @@ returning t.id
 """
 # The key is the requester's proof that it is the one that was answered before; the answer may have been lost.
 _ANSWERED = """
-select n.epoch from enrolment_tokens t join nodes n on n.id = t.node_id
+select c.node_epoch as epoch, c.pem from enrolment_tokens t join nodes n on n.id = t.node_id
+join node_certificates c on c.node_id = n.id and c.node_epoch = n.epoch and c.key_sha256 = :key_sha256
 where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' and n.hardware_id = :hardware_id
   and t.used_at is not null and t.expires_at > clock_timestamp()
-  and exists (select from node_certificates c where c.node_id = n.id and c.node_epoch = n.epoch
-                and c.key_sha256 = :key_sha256 and c.revoked_at is null)
+  and n.identity_conflict_at is null and c.revoked_at is null and c.predecessor is null
 """
 _ENROL = """
-update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(),
+update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(), identity_conflict_at = null,
     state = case when state = 'registered' then 'active' else state end, row_version = row_version + 1
 where id = :node_id
 returning name, epoch, state
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The epoch and the certificate of an enrolment."""
+
+    epoch: int
+    certificate_pem: str
 
 
 async def insert_token(
@@ -76,13 +85,13 @@ async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardw
     return (await tx.execute(_CONSUME, values)).first() is not None
 
 
-async def epoch_answered_before(
+async def answered_before(
     tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes
-) -> int | None:
-    """The node's epoch if it began with this token and this key, and both still count; under the node's lock."""
+) -> Answered | None:
+    """What the node was answered if its epoch began with this token and this key, and both still count; under its lock."""
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "key_sha256": key_sha256}
     row = (await tx.execute(_ANSWERED, values)).first()
-    return None if row is None else int(row.epoch)
+    return None if row is None else Answered(row.epoch, row.pem)
 
 
 async def enrol_node(tx: Transaction, node_id: UUID, hardware_id: str) -> tuple[str, int, str]:

@@ -52,6 +52,7 @@ class Node:
     faults: dict[str, str]
     enrolled_at: datetime | None
     last_seen_at: datetime | None
+    identity_conflict_at: datetime | None
     agent_version: str | None
     row_version: int
 

@@ -30,6 +30,7 @@ with waiting as (
     select t.id from node_tasks t
     join waiting w on w.node_id = t.node_id
     join nodes n on n.id = t.node_id and n.epoch = t.node_epoch and n.state <> 'retired'
+        and n.identity_conflict_at is null
     join node_certificates c on c.serial = w.serial and c.node_id = n.id and c.revoked_at is null and c.node_epoch = n.epoch
     where t.state = 'queued' and t.not_before <= clock_timestamp() and t.expires_at > clock_timestamp()
     order by t.queued_at, t.id
@@ -81,12 +82,15 @@ def _dispatched(row: Any) -> Dispatched:
 
 
 _HEARTBEAT = """
-with before as (select id, online from nodes where id = :node_id for no key update)
-update nodes n set last_seen_at = clock_timestamp(), online = n.state <> 'retired', agent_version = :agent_version,
-    row_version = n.row_version + (not b.online and n.state <> 'retired')::integer,
+with before as (
+    select id, online, state <> 'retired' and identity_conflict_at is null as serves
+    from nodes where id = :node_id for no key update
+)
+update nodes n set last_seen_at = clock_timestamp(), online = b.serves, agent_version = :agent_version,
+    row_version = n.row_version + (not b.online and b.serves)::integer,
     held_allocations = cast(:allocations as jsonb)
 from before b where n.id = b.id
-returning n.name, n.state, b.online or n.state = 'retired' as was_online, clock_timestamp() as now
+returning n.name, n.state, b.online or not b.serves as was_online, clock_timestamp() as now
 """
 
 
