@@ -1,4 +1,4 @@
-"""CPU time of an API process for each of the costliest bodies of every write route, all of which it refuses."""
+"""CPU time of an API process for each of the costliest bodies of every write route, each refused."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
 from node_agent.durable_files import make_private_directory, write_durably
-from node_agent.protocol import Credentials, Wire
+from node_agent.protocol import Closed, Credentials
 
 log = structlog.get_logger("node_agent.identity")
 
 
-class StoredIdentity(Wire):
+class StoredIdentity(Closed):
     """The content of `credentials.json`. `token_sha256` identifies the enrolment token that was used."""
 
     credentials: Credentials

@@ -15,24 +15,24 @@ from uuid import UUID
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from node_agent.protocol import Envelope, ResultReport, Wire
+from node_agent.protocol import Closed, Envelope, ResultReport
 
 
-class Accepted(Wire):
+class Accepted(Closed):
     """The agent has accepted a trusted task: it will report a result."""
 
     kind: Literal["accepted"] = "accepted"
     envelope: Envelope
 
 
-class Started(Wire):
+class Started(Closed):
     """The task's effect may have begun. Synced before the effect."""
 
     kind: Literal["started"] = "started"
     task_id: UUID
 
 
-class Finished(Wire):
+class Finished(Closed):
     """The task's effect has ended with this report. Synced before the report is sent. A refused task has only this."""
 
     kind: Literal["finished"] = "finished"
@@ -40,14 +40,14 @@ class Finished(Wire):
     report: ResultReport
 
 
-class Reported(Wire):
+class Reported(Closed):
     """The server has the report. Losing this record only repeats the report."""
 
     kind: Literal["reported"] = "reported"
     task_id: UUID
 
 
-class NewestFence(Wire):
+class NewestFence(Closed):
     """Written by compaction: the newest fence seen for a unit (`slot:<index>` or `allocation:<id>`)."""
 
     kind: Literal["newest_fence"] = "newest_fence"

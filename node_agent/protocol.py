@@ -65,10 +65,14 @@ Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 
 
-class Wire(BoundedModel):
-    """A message: immutable, and closed to unknown fields."""
+class Closed(BaseModel):
+    """Immutable, and closed to unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Wire(Closed, BoundedModel):
+    """A message: closed, and refused as a whole if it has far more members than fields."""
 
 
 class FromServer(BaseModel):

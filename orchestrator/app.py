@@ -71,11 +71,7 @@ def build_services(settings: Settings) -> Services:
     return Services(
         settings=settings,
         context=context,
-        credentials=Credentials(
-            settings.credential_cache_seconds,
-            _bearer_tokens(settings),
-            FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second),
-        ),
+        credentials=_credentials(settings),
         limits=PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max),
         catalogue=catalogue,
         gate=gate,
@@ -110,6 +106,11 @@ def build_services(settings: Settings) -> Services:
         ),
         authority=load_authority(settings),
     )
+
+
+def _credentials(settings: Settings) -> Credentials:
+    failures = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
+    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failures)
 
 
 def _feed(settings: Settings) -> Feed:

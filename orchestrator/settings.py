@@ -52,7 +52,7 @@ class Settings(BaseSettings):
         [], description="networks (JSON list of CIDR) of the proxies before the public listener; default: none"
     )
     proxy_header: Literal["x-forwarded-for", "forwarded"] = Field(
-        "x-forwarded-for", description="header in which trusted proxies say who the caller is; any other is ignored"
+        "x-forwarded-for", description="header in which trusted proxies name the caller's address; any other is ignored"
     )
     proxy_protocol: bool = Field(
         False, description="whether each connection begins with a PROXY header (v1 or v2), of a trusted proxy"

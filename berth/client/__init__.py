@@ -7,7 +7,13 @@
 Imports nothing else of ours and works from any program.
 """
 
-from berth.client.access_errors import InsecureAddress, TooManyFailures
+from berth.client.access_errors import (
+    ConcurrencyLimited,
+    IdentityConflict,
+    InsecureAddress,
+    TooManyCertificates,
+    TooManyFailures,
+)
 from berth.client.async_client import AsyncClient
 from berth.client.calls.balances import Balance, Payment
 from berth.client.calls.call import Call
@@ -21,7 +27,6 @@ from berth.client.errors import (
     BalanceInsufficient,
     BalanceOutOfBounds,
     BerthError,
-    ConcurrencyLimited,
     DatabaseUnavailable,
     ExpirationIndexFull,
     Forbidden,
@@ -161,6 +166,7 @@ __all__ = [
     "Forbidden",
     "HeadTooLarge",
     "HolderMismatch",
+    "IdentityConflict",
     "Image",
     "ImageInUse",
     "ImageUnavailable",
@@ -233,6 +239,7 @@ __all__ = [
     "TokenInvalid",
     "TokenNotYetValid",
     "TooLarge",
+    "TooManyCertificates",
     "TooManyFailures",
     "TooManyMessages",
     "TtlOutOfRange",

@@ -370,12 +370,6 @@ class Overloaded(BerthError):
     codes = ("overloaded",)
 
 
-class ConcurrencyLimited(Overloaded):
-    """As many requests of this principal are under way in the process as may be; the request was not done."""
-
-    codes = ("concurrency_limited",)
-
-
 class ResourceTableFull(Overloaded):
     """As many resources are registered as the deployment allows."""
 

@@ -28,7 +28,7 @@ UNAUTHENTICATED = 401
 
 
 class Credentials:
-    """Resolves a bearer string to its principal. Unknown API keys are cached too, as long and in a table of their own.
+    """Resolves a bearer string to its principal. Unknown API keys are cached too, as long and in a separate table.
 
     The cache's key is the SHA-256 of the whole key: a key that is created later is not in it.
 

@@ -1,7 +1,7 @@
 """Slows down addresses that send wrong credentials: a token bucket of failures for each, in a bounded table.
 
 A blocked address gets 429 at once, because a delayed answer would hold its connection. What has been a good credential in this
-process before is not blocked, so one caller's failures do not stop another behind the same address who is at work.
+process before is not blocked, so one caller's failures do not stop another behind the same address that is at work.
 """
 
 from __future__ import annotations

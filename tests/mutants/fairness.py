@@ -131,7 +131,7 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_principal_limits.py::test_a_node_is_limited_before_its_body_arrives",),
     ),
     Mutant(
-        "a tenant's half-sent bodies count for nobody",
+        "a tenant's half-sent bodies count for no tenant",
         "edge",
         "orchestrator/edge/fast_path.py",
         "            await services.limits.admit(scope, caller.scope)\n",

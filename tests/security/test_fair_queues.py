@@ -39,7 +39,7 @@ class Wish:
 
 
 def wish(tenant: UUID, number: int) -> Wish:
-    """A tenant's request with a key of its own."""
+    """A tenant's request with a new key."""
     return Wish(Operation(tenant, f"key-{number}", b"", 60.0))
 
 
@@ -85,7 +85,7 @@ def test_a_flood_delays_another_tenant_by_no_batch() -> None:
         await batches.ask(FLOODING, FLOOD)
         assert [sum(batch.values()) for batch in batches.begun] == [1, 1], "every slot is taken"
         (answer,) = await batches.ask(QUIET, 1)
-        assert batches.begun[2:] == [Counter({QUIET: 1})], "a batch of its own beside the others"
+        assert batches.begun[2:] == [Counter({QUIET: 1})], "a separate batch beside the others"
         await batches.let_go(2)
         assert answer.done()
 
@@ -221,7 +221,7 @@ BOUNDS = {
 
 @pytest.mark.usefixtures("tmp_path")
 def test_a_create_overtakes_a_thousand_of_another_tenant(database_url: str, tmp_path: Path) -> None:
-    """While the database stands still 1,000 creates of one tenant and one of another arrive; the one is served first."""
+    """While the database answers nothing 1,000 creates of one tenant and one of another arrive; the one is served first."""
     with (
         public_process(database_url, tmp_path, BOUNDS) as http,
         psycopg.connect(database_url, autocommit=True) as database,

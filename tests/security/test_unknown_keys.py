@@ -108,7 +108,7 @@ def test_a_live_key_among_unknown_ones_is_found(database_url: str) -> None:
 
 
 async def hold_connection(database: Any, held: asyncio.Semaphore, go: asyncio.Event) -> None:
-    """Occupy a connection until told to leave it."""
+    """Occupy a connection until the test lets it go."""
     async with database.reading() as reading:
         await reading.execute("select 1")
         held.release()

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from node_agent.clock import boot_seconds
 from node_agent.drivers.interface import DriverFailure
 from node_agent.durable_files import sync_directory
-from node_agent.protocol import FailureCode, Wire
+from node_agent.protocol import Closed, FailureCode
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Lease(Wire):
+class Lease(Closed):
     """The holder of a slot, and under which fence it was taken; which agent process renewed it last, in which boot, and
     until which second of it the lease holds."""
 

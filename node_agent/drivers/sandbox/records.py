@@ -21,12 +21,12 @@ import structlog
 from pydantic import ValidationError
 
 from node_agent.durable_files import write_durably
-from node_agent.protocol import Wire
+from node_agent.protocol import Closed
 
 log = structlog.get_logger("node_agent.sandbox")
 
 
-class GuestRecord(Wire):
+class GuestRecord(Closed):
     """What should be. `provisioning` and `releasing` are transient; only a `running` one is started again."""
 
     allocation_id: UUID
@@ -44,7 +44,7 @@ class GuestRecord(Wire):
     writes_marker: bool = True
 
 
-class GuestState(Wire):
+class GuestState(Closed):
     """What is, by the guest's own word. `start_ticks` is field 22 of /proc/<pid>/stat: together they name one
     process."""
 
