@@ -24,7 +24,7 @@ SURPLUS = 5_000
 
 def applications() -> Iterator[FastAPI]:
     """The applications with routes that accept bodies."""
-    services = application.build_services(Settings(database_url="postgresql://nobody@127.0.0.1:1/none"))
+    services = application.build_services(Settings(database_url="postgresql://berth@127.0.0.1:1/none"))
     yield application.public_application(services)
     yield application.node_application(services)
 
