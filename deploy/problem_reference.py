@@ -145,6 +145,7 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/http/failed_attempts.py",
         "wait as `Retry-After` says; send a live key",
     ),
+    "rate_limited": ("orchestrator/http/rate_limits.py", "send fewer; wait for `Retry-After`"),
     "head_too_large": ("orchestrator/edge/connections.py", "fewer and shorter header fields, a shorter path"),
     "too_large": (
         "orchestrator/edge/edge.py, orchestrator/edge/body_values.py, orchestrator/keyvalue/commit_endpoints.py",

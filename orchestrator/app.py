@@ -32,6 +32,7 @@ from orchestrator.http.oidc.issuer_keys import IssuerKeys
 from orchestrator.http.oidc.token_principals import ClaimRules
 from orchestrator.http.oidc.tokens import TokenRules
 from orchestrator.http.principal_limits import PrincipalLimits
+from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.http.services import Services
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
@@ -72,7 +73,7 @@ def build_services(settings: Settings) -> Services:
         settings=settings,
         context=context,
         credentials=_credentials(settings),
-        limits=PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max),
+        limits=_limits(settings),
         catalogue=catalogue,
         gate=gate,
         creates=Batcher(
@@ -111,6 +112,11 @@ def build_services(settings: Settings) -> Services:
 def _credentials(settings: Settings) -> Credentials:
     failures = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
     return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failures)
+
+
+def _limits(settings: Settings) -> PrincipalLimits:
+    rates = RateLimits(settings.rates(), settings.rates_of_tenants)
+    return PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max, rates)
 
 
 def _feed(settings: Settings) -> Feed:
@@ -215,7 +221,14 @@ def public_listener(services: Services) -> App:
             MIN_VERSION_HEADER,
             "x-request-id",
         ],
-        expose_headers=["berth-version", "idempotent-replayed", "retry-after", "x-request-id"],
+        expose_headers=[
+            "berth-version",
+            "idempotent-replayed",
+            "ratelimit",
+            "ratelimit-policy",
+            "retry-after",
+            "x-request-id",
+        ],
     )
 
 
@@ -233,7 +246,8 @@ def node_application(services: Services) -> FastAPI:
 def node_listener(services: Services) -> App:
     """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
     settings = services.settings
-    limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max)
+    rates = RateLimits(dict.fromkeys(RequestClass, settings.node_requests_per_second_max))
+    limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max, rates)
     app = NodeLimits(node_application(services), limits, settings.trust_domain, ALWAYS_SERVED)
     return _edge(app, "node", settings)
 

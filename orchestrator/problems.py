@@ -8,6 +8,7 @@ the edge. `business` marks the definite outcomes of a well-formed request, which
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 from uuid import UUID
@@ -35,6 +36,10 @@ class Problem(Exception):
         super().__init__(detail)
         self.detail = detail
         self.extra = extra
+
+    def headers(self) -> dict[str, str]:
+        """Header fields of the response."""
+        return {} if self.retry_after_seconds is None else {"retry-after": str(self.retry_after_seconds)}
 
     def document(self) -> dict[str, Any]:
         """The problem document, without `server_time`, which the edge adds."""
@@ -265,6 +270,23 @@ class ConcurrencyLimited(Problem):
 
     status, code, title = 429, "concurrency_limited", "Too many requests at once"
     retry_after_seconds = 1
+
+
+class RateLimited(Problem):
+    """The principal has sent more requests of a class than it may; nothing was done."""
+
+    status, code, title = 429, "rate_limited", "Too many requests"
+    retry_after_seconds = 1
+
+    def __init__(self, policy: str, *, quota: int, window_seconds: float, wait_seconds: float) -> None:
+        super().__init__(f"the rate of {policy} requests of this principal is exceeded; retry in {wait_seconds:.1f} s")
+        self._policy = f'"{policy}";q={quota};w={math.ceil(window_seconds)}'
+        self._wait = max(1, math.ceil(wait_seconds))
+        self._state = f'"{policy}";r=0;t={self._wait}'
+
+    def headers(self) -> dict[str, str]:
+        """`Retry-After`, and the fields of draft-ietf-httpapi-ratelimit-headers."""
+        return {"retry-after": str(self._wait), "ratelimit-policy": self._policy, "ratelimit": self._state}
 
 
 class SlotOverflow(Problem):

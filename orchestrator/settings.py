@@ -5,12 +5,14 @@ from __future__ import annotations
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
+from uuid import UUID
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl
 from orchestrator.http.oidc.addresses import is_trustworthy_url
+from orchestrator.http.rate_limits import Rates, RequestClass
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Limits
@@ -137,6 +139,23 @@ class Settings(BaseSettings):
     )
     node_in_flight_max: int = Field(
         32, ge=1, description="requests of a node's certificate served at once; beyond it 429, and results wait"
+    )
+    writes_per_second_max: float = Field(
+        5_000.0,
+        gt=0,
+        description="writes of a tenant, or of an operator's key, in a process; 4 s of them at once; beyond it 429",
+    )
+    reads_per_second_max: float = Field(5_000.0, gt=0, description="reads of one, in the same way")
+    streams_per_second_max: float = Field(500.0, gt=0, description="streams that one opens, in the same way")
+    operation_queries_per_second_max: float = Field(
+        500.0, gt=0, description="status queries of operations of one, in the same way"
+    )
+    rates_of_tenants: dict[UUID, dict[RequestClass, PositiveFloat]] = Field(
+        {},
+        description='rates of single tenants (JSON): `{"<id>": {"write": 9, "read": 9, "stream": 9, "operation_query": 9}}`',
+    )
+    node_requests_per_second_max: float = Field(
+        500.0, gt=0, description="requests of a node's certificate, in the same way"
     )
     connections_max: int = Field(16_384, ge=1, description="connections of each listener; beyond it new ones get 503")
     connections_per_source_max: int = Field(
@@ -324,6 +343,15 @@ class Settings(BaseSettings):
     def subscription_retention(self) -> SubscriptionRetention:
         """How long a named subscription keeps the log."""
         return SubscriptionRetention(self.notifications_kept_seconds, self.notifications_kept_versions_max)
+
+    def rates(self) -> Rates:
+        """The rates of a principal without its own."""
+        return {
+            RequestClass.WRITE: self.writes_per_second_max,
+            RequestClass.READ: self.reads_per_second_max,
+            RequestClass.STREAM: self.streams_per_second_max,
+            RequestClass.OPERATION_QUERY: self.operation_queries_per_second_max,
+        }
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

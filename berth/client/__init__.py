@@ -8,7 +8,6 @@ Imports nothing else of ours and works from any program.
 """
 
 from berth.client.access_errors import (
-    ConcurrencyLimited,
     IdentityConflict,
     InsecureAddress,
     TooManyCertificates,
@@ -76,6 +75,7 @@ from berth.client.errors import (
     WindowInvalid,
 )
 from berth.client.feed.events import Event
+from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
     EventStubbed,
     LeaderUnaccepted,
@@ -204,6 +204,7 @@ __all__ = [
     "PositionLost",
     "QuotaExceeded",
     "RangeInvalid",
+    "RateLimited",
     "Refused",
     "Region",
     "Replayed",

@@ -1,4 +1,4 @@
-"""Errors about how a caller reaches the API, and how much of it one caller may use."""
+"""Errors about how a caller reaches the API and proves its identity."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ class TooManyFailures(Overloaded):
     """Too many wrong keys came from this address; this one was not looked up."""
 
     codes = ("too_many_failures",)
-
-
-class ConcurrencyLimited(Overloaded):
-    """This principal has the most requests in flight that one may have in a process; this one was not done."""
-
-    codes = ("concurrency_limited",)
 
 
 class IdentityConflict(Forbidden):

@@ -23,7 +23,7 @@ from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import metrics
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
-from orchestrator.http.principal_limits import ON_RESPONSE
+from orchestrator.http.principal_limits import LIMITED_PRINCIPAL, ON_RESPONSE
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION, SOURCE
 from orchestrator.log.version_parameters import VERSION_HEADER, requested_version
@@ -38,7 +38,7 @@ SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC_ZONE = "public"
-LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id")
+LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id", LIMITED_PRINCIPAL)
 """What endpoints leave in the request's state for its line in the log."""
 
 

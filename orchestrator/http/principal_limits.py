@@ -15,18 +15,35 @@ from uuid import UUID
 
 from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.metrics import LIMITED
+from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.http.services import ENDING_VERB
-from orchestrator.problems import ConcurrencyLimited
+from orchestrator.problems import ConcurrencyLimited, Problem, RateLimited
 
 ON_RESPONSE: Final = "on_response"
 """Member of a request's state: a list of callables that the edge calls when the response begins, or the request is over."""
+LIMITED_PRINCIPAL: Final = "limited_principal"
+"""Member of a refused request's state: the principal at its limit, for the log."""
+STREAMS: Final = frozenset({"/v1/subscribe"})
+OPERATIONS: Final = "/api/v1/operations/"
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ADMITTED: Final = "admitted"
 
 
-class PrincipalLimits:
-    """Requests in flight by principal. `endings_max`: of those that end something."""
+def class_of(scope: MutableMapping[str, Any]) -> RequestClass:
+    """The class of a request that ends nothing."""
+    path: str = scope["path"]
+    if path in STREAMS:
+        return RequestClass.STREAM
+    if path.startswith(OPERATIONS):
+        return RequestClass.OPERATION_QUERY
+    return RequestClass.READ if scope["method"] in SAFE_METHODS else RequestClass.WRITE
 
-    def __init__(self, in_flight_max: int, endings_max: int) -> None:
+
+class PrincipalLimits:
+    """Rates and requests in flight by principal. `endings_max`: of those that end something, which have no rate."""
+
+    def __init__(self, in_flight_max: int, endings_max: int, rates: RateLimits) -> None:
+        self._rates = rates
         self._in_flight_max = in_flight_max
         self._in_flight: Counter[UUID] = Counter()
         self._endings: KeyedTurns[UUID] = KeyedTurns(endings_max)
@@ -40,16 +57,25 @@ class PrincipalLimits:
     async def admit(self, scope: MutableMapping[str, Any], principal: UUID) -> None:
         """Count a request of this principal until its response begins; once, however often this is called.
 
-        Raises `ConcurrencyLimited`, but never for a request that ends something: that waits for its turn.
+        Raises `RateLimited` and `ConcurrencyLimited`, but never for a request that ends something: that waits for its turn.
         """
         state = scope["state"]
         if state.get(_ADMITTED):
             return
         state[_ADMITTED] = True
+        try:
+            await self._admit(scope, principal)
+        except Problem:
+            state[LIMITED_PRINCIPAL] = str(principal)
+            raise
+
+    async def _admit(self, scope: MutableMapping[str, Any], principal: UUID) -> None:
+        state = scope["state"]
         leaving: list[Callable[[], None]] = state[ON_RESPONSE]
         if state.get(ENDING_VERB):
             await self._wait_for_turn(leaving, principal, scope["path"])
             return
+        self.take_rate(principal, class_of(scope))
         if self._in_flight[principal] >= self._in_flight_max:
             LIMITED.labels("concurrency").inc()
             raise ConcurrencyLimited(
@@ -57,6 +83,14 @@ class PrincipalLimits:
             )
         self._in_flight[principal] += 1
         leaving.append(partial(self._leave, principal))
+
+    def take_rate(self, principal: UUID, of: RequestClass) -> None:
+        """Count one request against the principal's rate alone. Raises `RateLimited`."""
+        try:
+            self._rates.take(principal, of)
+        except RateLimited:
+            LIMITED.labels("rate").inc()
+            raise
 
     async def _wait_for_turn(self, leaving: list[Callable[[], None]], principal: UUID, path: str) -> None:
         await self._objects.take((principal, path))

@@ -43,9 +43,7 @@ def problem_response(
     """
     PROBLEMS.labels(code=problem.code).inc()
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    sent = dict(headers or {})
-    if problem.retry_after_seconds is not None:
-        sent["retry-after"] = str(problem.retry_after_seconds)
+    sent = {**(headers or {}), **problem.headers()}
     if problem.status == 401:
         sent["www-authenticate"] = problem.challenge if isinstance(problem, TokenRefused) else "Bearer"
     document = {**problem.document(), "server_time": now}

@@ -18,6 +18,7 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.problem_documents import invalid_from
+from orchestrator.http.rate_limits import RequestClass
 from orchestrator.http.services import Parts, Services, source_of
 from orchestrator.http.writes import AnyWrite
 from orchestrator.log.feed.frames import Audience
@@ -72,6 +73,7 @@ async def notifications(socket: WebSocket) -> None:
     try:
         bearer = credential or socket.headers.get("authorization", "")
         caller = await principal_behind(parts.credentials, parts.context.database, bearer, source_of(socket.scope))
+        parts.limits.take_rate(caller.scope, RequestClass.STREAM)
         query = _query_of(socket)
         async with parts.feed.admit(caller.tenant_id):
             subscriber, subscription = await _open(socket, parts, caller, query)

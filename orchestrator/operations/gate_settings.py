@@ -1,6 +1,4 @@
-"""Settings of the gate (orchestrator/edge/gate.py): `IDEMPOTENCY_*`, the names and defaults of AD-40, Part 8, and
-`max_bytes`.
-"""
+"""Settings of the gate (orchestrator/edge/gate.py): names and defaults of AD-40, Part 8, and `max_bytes`."""
 
 from __future__ import annotations
 

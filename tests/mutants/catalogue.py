@@ -9,7 +9,7 @@ from tests.mutants import (
     client,
     edge,
     ends,
-    fairness,
+    limits,
     log,
     nodes,
     operations,
@@ -35,7 +35,7 @@ MODULES = (
     client,
     verbs,
     edge,
-    fairness,
+    limits,
     ends,
 )
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

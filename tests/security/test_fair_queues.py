@@ -85,7 +85,7 @@ def test_a_flood_delays_another_tenant_by_no_batch() -> None:
         await batches.ask(FLOODING, FLOOD)
         assert [sum(batch.values()) for batch in batches.begun] == [1, 1], "every slot is taken"
         (answer,) = await batches.ask(QUIET, 1)
-        assert batches.begun[2:] == [Counter({QUIET: 1})], "a separate batch beside the others"
+        assert batches.begun[2:] == [Counter({QUIET: 1})], "one more batch beside the others"
         await batches.let_go(2)
         assert answer.done()
 
@@ -221,7 +221,7 @@ BOUNDS = {
 
 @pytest.mark.usefixtures("tmp_path")
 def test_a_create_overtakes_a_thousand_of_another_tenant(database_url: str, tmp_path: Path) -> None:
-    """While the database answers nothing 1,000 creates of one tenant and one of another arrive; the one is served first."""
+    """While a lock stalls the database 1,000 creates of one tenant and one of another arrive; the one is served first."""
     with (
         public_process(database_url, tmp_path, BOUNDS) as http,
         psycopg.connect(database_url, autocommit=True) as database,

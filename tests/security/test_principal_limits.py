@@ -21,6 +21,7 @@ from orchestrator.edge.node_limits import NodeLimits
 from orchestrator.http.asgi import Receive, Scope, Send
 from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.principal_limits import PrincipalLimits
+from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.problems import Problem
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import public_process
@@ -34,7 +35,7 @@ class Application:
     """Admits each request for the principal that its path names, and answers it once it is let go."""
 
     def __init__(self) -> None:
-        self.limits = PrincipalLimits(IN_FLIGHT_MAX, ENDINGS_MAX)
+        self.limits = PrincipalLimits(IN_FLIGHT_MAX, ENDINGS_MAX, RateLimits(dict.fromkeys(RequestClass, 1_000.0)))
         self.admitted: list[str] = []
         self.go: dict[str, asyncio.Event] = {}
 
@@ -142,7 +143,7 @@ def test_a_node_is_limited_before_its_body_arrives() -> None:
                 pass
 
         node = uuid.uuid4()
-        limits = PrincipalLimits(IN_FLIGHT_MAX, ENDINGS_MAX)
+        limits = PrincipalLimits(IN_FLIGHT_MAX, ENDINGS_MAX, RateLimits(dict.fromkeys(RequestClass, 1_000.0)))
         edge = Edge(
             NodeLimits(reads, limits, "berth.local", frozenset({"/ok"})), zone="node", body_bytes_max=1_024,
             in_flight_max=1_000,

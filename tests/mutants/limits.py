@@ -1,4 +1,4 @@
-"""Mutants of the bounds per tenant: queues, requests in flight, the gate's memory."""
+"""Mutants of the limits of each principal: fair queues, requests in flight, rates, the gate's memory."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_principal_limits.py::test_a_node_is_limited_before_its_body_arrives",),
     ),
     Mutant(
-        "a tenant's half-sent bodies count for no tenant",
+        "a tenant's half-sent bodies do not count",
         "edge",
         "orchestrator/edge/fast_path.py",
         "            await services.limits.admit(scope, caller.scope)\n",
@@ -169,5 +169,85 @@ MUTANTS: list[Mutant] = [
         "sys.getsizeof(answer.body)",
         "len(answer.body)",
         ("tests/security/test_gate_memory.py::test_thousands_of_responses_take_no_more_than_the_bound[largest]",),
+    ),
+    Mutant(
+        "no rate is limited",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "if bucket.tokens < 1.0:",
+        "if False:",
+        ("tests/security/test_rate_limits.py::test_no_window_holds_more_than_the_rate_and_a_burst",),
+    ),
+    Mutant(
+        "a bucket fills beyond its burst",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "min(burst, bucket.tokens + (now - bucket.filled_at) * rate)",
+        "bucket.tokens + (now - bucket.filled_at) * rate",
+        ("tests/security/test_rate_limits.py::test_no_window_holds_more_than_the_rate_and_a_burst",),
+    ),
+    Mutant(
+        "a bucket never fills again",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "(now - bucket.filled_at) * rate)",
+        "0.0)",
+        ("tests/security/test_rate_limits.py::test_a_principal_below_its_rate_is_never_refused",),
+    ),
+    Mutant(
+        "buckets are kept without bound",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "if len(self._buckets) > BUCKETS_MAX:",
+        "if False:",
+        ("tests/security/test_rate_limits.py::test_buckets_are_bounded",),
+    ),
+    Mutant(
+        "a tenant's own rate is ignored",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "self._rates[of] if own is None else own.get(of, self._rates[of])",
+        "self._rates[of]",
+        ("tests/security/test_rate_limits.py::test_a_tenant_may_have_its_own_rates",),
+    ),
+    Mutant(
+        "classes share a bucket",
+        "edge",
+        "orchestrator/http/rate_limits.py",
+        "key = (principal, of)",
+        "key = (principal, RequestClass.READ)",
+        ("tests/security/test_rate_limits.py::test_each_class_has_its_own_bucket",),
+    ),
+    Mutant(
+        "releases have a rate",
+        "edge",
+        "orchestrator/http/principal_limits.py",
+        "if state.get(ENDING_VERB):\n            await self._wait",
+        "self.take_rate(principal, class_of(scope))\n        if state.get(ENDING_VERB):\n            await self._wait",
+        ("tests/security/test_rate_limits.py::test_what_ends_something_has_no_rate",),
+    ),
+    Mutant(
+        "status queries are reads",
+        "edge",
+        "orchestrator/http/principal_limits.py",
+        "if path.startswith(OPERATIONS):",
+        "if False:",
+        ("tests/security/test_rate_limits.py::test_random_status_queries_are_refused_to_one_tenant_alone",),
+    ),
+    Mutant(
+        "sockets have no rate",
+        "edge",
+        "orchestrator/notifications/endpoints.py",
+        "        parts.limits.take_rate(caller.scope, RequestClass.STREAM)\n",
+        "",
+        ("tests/security/test_rate_limits.py::test_sockets_have_a_rate",),
+    ),
+    Mutant(
+        "a refusal by a limit does not name its principal",
+        "edge",
+        "orchestrator/http/principal_limits.py",
+        "state[LIMITED_PRINCIPAL] = str(principal)\n            raise",
+        "raise",
+        ("tests/security/test_rate_limits.py::test_a_refused_write_is_logged_with_its_principal",),
     ),
 ]
