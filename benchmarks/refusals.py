@@ -1,4 +1,4 @@
-"""CPU time of an API process for each of the costliest bodies of every write route, each refused."""
+"""CPU time of an API process for each of the costliest bodies that it refuses on every write route."""
 
 from __future__ import annotations
 

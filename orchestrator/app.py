@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import connect_database
 from orchestrator.edge.batching import Batcher
 from orchestrator.edge.body_values import values_max_of
@@ -34,6 +35,7 @@ from orchestrator.http.oidc.tokens import TokenRules
 from orchestrator.http.principal_limits import PrincipalLimits
 from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.http.services import Services
+from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
@@ -106,6 +108,7 @@ def build_services(settings: Settings) -> Services:
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
         authority=load_authority(settings),
+        schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )
 
 
@@ -130,6 +133,11 @@ def _feed(settings: Settings) -> Feed:
         application="berth-orchestrator-feed",
     )
     return Feed(database, limits)
+
+
+def _credentials(settings: Settings) -> Credentials:
+    failed = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
+    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failed)
 
 
 def _bearer_tokens(settings: Settings) -> BearerTokens | None:

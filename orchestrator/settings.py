@@ -29,7 +29,7 @@ class Settings(BaseSettings):
         8,
         ge=1,
         le=200,
-        description="connections each process may hold; beside these as many for reservations, half for creates, 2 for keys",
+        description="connections each process may hold; beside these as many for reservations, half for creates, 3 for keys",
     )
     database_reserve_size: int = Field(
         2,
@@ -54,7 +54,7 @@ class Settings(BaseSettings):
         [], description="networks (JSON list of CIDR) of the proxies before the public listener; default: none"
     )
     proxy_header: Literal["x-forwarded-for", "forwarded"] = Field(
-        "x-forwarded-for", description="header in which trusted proxies name the caller's address; any other is ignored"
+        "x-forwarded-for", description="header in which trusted proxies name the caller; any other is ignored"
     )
     proxy_protocol: bool = Field(
         False, description="whether each connection begins with a PROXY header (v1 or v2), of a trusted proxy"

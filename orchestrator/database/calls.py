@@ -26,11 +26,14 @@ TRUSTED_IDLE_SECONDS = 1.0
 
 
 class CallGroup(StrEnum):
-    """What a call is for. Each group has its own connections, so calls that wait for locks take none of another group's."""
+    """What a call is for. Each group has its own connections, so calls that wait for locks take none of another group's.
+
+    `ANYONE`: reads for callers whose credential is not known yet. They take no connection of the reserve.
+    """
 
     CREATES = "creates"
     RESERVATIONS = "reservations"
-    CREDENTIALS = "credentials"
+    ANYONE = "anyone"
 
 
 class FunctionCall(Protocol):

@@ -36,8 +36,8 @@ from orchestrator.operations.refusals import OperationTableFull
 from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded, SlotOverflow
 
 POOL_TIMEOUT_SECONDS = 10.0
-CREDENTIAL_CONNECTIONS = 2
-"""For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests."""
+CONNECTIONS_FOR_ANYONE = 3
+"""For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
 TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
@@ -146,7 +146,7 @@ class Pools:
     async def call(self, group: CallGroup, ending_verb: str) -> AsyncIterator[FunctionCall]:
         """A call over the group's connections, or over the reserve for an ending verb while all of them are in use."""
         calls = self._calls[group]
-        if ending_verb and calls.exhausted and group is not CallGroup.CREDENTIALS:  # the caller may be anyone
+        if ending_verb and calls.exhausted and group is not CallGroup.ANYONE:
             async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield ReserveCall(connection)
@@ -366,7 +366,7 @@ def connect_database(
         for group, size in (
             (CallGroup.CREATES, max(1, pool_size // 2)),
             (CallGroup.RESERVATIONS, pool_size),
-            (CallGroup.CREDENTIALS, CREDENTIAL_CONNECTIONS),
+            (CallGroup.ANYONE, CONNECTIONS_FOR_ANYONE),
         )
     }
     pools = Pools(*engines, calls, pool_size, reserve_size)

@@ -237,7 +237,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._upgraded = True
         self._forget_timers()
         uncount, self._uncount = self._uncount, None
-        self.app_state = {**self.app_state, "uncount": uncount or (lambda: None)}
+        self.app_state = {**self.app_state, "uncount": uncount or (lambda: None), "client": self.client}
         super().handle_websocket_upgrade()
 
     def _count_head(self, count: int) -> None:

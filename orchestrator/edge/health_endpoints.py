@@ -6,7 +6,6 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from orchestrator.database.schema_revision import require_schema
 from orchestrator.http.services import Parts
 
 router = APIRouter()
@@ -16,7 +15,7 @@ metrics_router = APIRouter()
 @router.get("/ok", response_class=PlainTextResponse, tags=["health"])
 async def ok(parts: Parts) -> str:
     """The process answers and the database can be asked; 503 otherwise."""
-    await require_schema(parts.context.database)
+    await parts.schema.answer_for(parts.context.database, None)
     return "ok"
 
 

@@ -23,6 +23,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         """The application reaches the connection by `abort` in its scope's state."""
         self.app_state = {**self.app_state, "abort": transport.abort}
         super().connection_made(transport)
+        self.client = self.app_state["client"]  # not the transport's: the connection may have come through a proxy
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection counts no longer."""

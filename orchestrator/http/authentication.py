@@ -51,7 +51,8 @@ class Credentials:
         """
         digest = hashlib.sha256(bearer.encode()).digest()
         try:
-            self._failed.require_allowed(source, digest)
+            if bearer:
+                self._failed.require_allowed(source, digest)
         except TooManyFailures:
             FAILED_ATTEMPTS.labels(result="refused").inc()
             raise

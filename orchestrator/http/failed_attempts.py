@@ -1,7 +1,7 @@
 """Slows down addresses that send wrong credentials: a token bucket of failures for each, in a bounded table.
 
 A blocked address gets 429 at once, because a delayed answer would hold its connection. What has been a good credential in this
-process before is not blocked, so one caller's failures do not stop another behind the same address that is at work.
+process before is not blocked, so one caller's failures do not stop another that is at work behind the same address.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Request(BoundedModel):
 
 
 class Variant(BaseModel):
-    """As `Request`, for bodies that a discriminator distinguishes; it does not accept a `BoundedModel`."""
+    """As `Request`, for the variants of a discriminated union; it does not accept a `BoundedModel`."""
 
     model_config = Request.model_config
 

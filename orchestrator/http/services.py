@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.edge.gate import Gate
     from orchestrator.http.authentication import Credentials
     from orchestrator.http.principal_limits import PrincipalLimits
+    from orchestrator.http.single_flight import SingleFlightCache
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
@@ -47,6 +48,8 @@ class Services:
     feed: Feed
     acknowledging: AcknowledgementWriter
     authority: NodeAuthority | None
+    schema: SingleFlightCache[None, None]
+    """Checks the schema for `/ok`: one query at a time."""
 
 
 RESPONSE_VERSION: Final = "response_version"

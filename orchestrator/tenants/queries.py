@@ -47,7 +47,7 @@ async def list_ssh_keys(database: Database, tenant_id: UUID, *, after: UUID, lim
 
 async def find_principals(database: Database, digests: Sequence[bytes]) -> dict[bytes, Principal]:
     """The principals of live keys, by the keys' SHA-256. Uses no connection that an authenticated request may need."""
-    async with database.read_call(CallGroup.CREDENTIALS) as call:
+    async with database.read_call(CallGroup.ANYONE) as call:
         return await principals.find_principals(call, digests)
 
 

@@ -22,6 +22,14 @@ from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 BIG_BYTES = 32 * 1024 * 1024
 """More than the buffers between a server and a client that does not read."""
 
+UPGRADE = (
+    "upgrade: websocket",
+    "connection: upgrade",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
+"""The fields of a request for a WebSocket."""
+
 
 @dataclass
 class Listener:
@@ -43,7 +51,7 @@ class Listener:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/waits`, `/big`, `/source`, `/reads` and `/v1/subscribe` (the body), anything else: an empty response at once."""
         if scope["type"] == "websocket":
-            await self._talk(receive, send)
+            await self._talk(scope, receive, send)
         if scope["type"] != "http":
             return
         body = b""
@@ -61,11 +69,11 @@ class Listener:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _talk(self, receive: Receive, send: Send) -> None:
-        """A socket that says one word and stays open."""
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A socket that says where it comes from and stays open."""
         await receive()
         await send({"type": "websocket.accept"})
-        await send({"type": "websocket.send", "text": "here"})
+        await send({"type": "websocket.send", "text": str(scope["state"]["source"])})
         while (await receive())["type"] != "websocket.disconnect":
             pass
 

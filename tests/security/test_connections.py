@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.edge import connections
 from orchestrator.edge.connection_counts import ConnectionCounts
-from tests.security.listener import BIG_BYTES, Listener, get, listening, received_until_closed
+from tests.security.listener import BIG_BYTES, UPGRADE, Listener, get, listening, received_until_closed
 from tests.support.waiting import wait_for
 
 SOON_SECONDS = 0.3
@@ -252,14 +252,8 @@ def test_a_long_lived_response_counts_nothing_while_its_body_is_awaited() -> Non
 
 
 def test_a_websocket_lives_longer_than_a_head_may_take(listener: Listener) -> None:
-    fields = (
-        "upgrade: websocket",
-        "connection: upgrade",
-        "sec-websocket-version: 13",
-        "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
-    )
     with listener.connect() as connection:
-        connection.sendall(get("/api/v1/notifications", *fields))
+        connection.sendall(get("/api/v1/notifications", *UPGRADE))
         received = b""
         while b"\x81" not in received:
             received += connection.recv(1_000) or pytest.fail(f"the socket ended: {received!r}")

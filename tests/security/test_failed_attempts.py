@@ -1,4 +1,4 @@
-"""An address that sends wrong credentials is slowed down; callers beside it, and those at work behind it, are not."""
+"""An address that sends wrong credentials is slowed down; callers at other addresses, and keys in use, are not."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from berth.local.authority import Authority, ensure_authority
 from orchestrator.edge import accepting
 from orchestrator.edge.tls import server_context
-from tests.security.listener import Listener, get, listening, received_until_closed
+from tests.security.listener import UPGRADE, Listener, get, listening, received_until_closed
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 SOON_SECONDS = 0.3
@@ -150,6 +150,15 @@ def test_a_proxy_says_whose_connection_it_passes_on(authority: Authority) -> Non
         with handshake(connection, client_context(authority)) as encrypted:
             encrypted.sendall(asked)
             assert source_seen(encrypted) == "203.0.113.7"
+
+
+def test_a_websocket_comes_from_where_the_proxy_says() -> None:
+    with listening(proxy_protocol=True, trusted_proxies=LOOPBACK) as listener, listener.connect() as connection:
+        connection.sendall(HEADER + get("/api/v1/notifications", *UPGRADE))
+        received = b""
+        while b"203.0.113.7" not in received:
+            received += connection.recv(1_000) or pytest.fail(f"the socket ended: {received!r}")
+        assert received.startswith(b"HTTP/1.1 101 ")
 
 
 def test_nobody_but_a_proxy_may_send_a_proxy_header(monkeypatch: pytest.MonkeyPatch) -> None:

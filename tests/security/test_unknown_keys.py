@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import POOL_TIMEOUT_SECONDS, connect_database
 from orchestrator.http import single_flight
 from orchestrator.http.authentication import Credentials
@@ -108,7 +109,7 @@ def test_a_live_key_among_unknown_ones_is_found(database_url: str) -> None:
 
 
 async def hold_connection(database: Any, held: asyncio.Semaphore, go: asyncio.Event) -> None:
-    """Occupy a connection until the test lets it go."""
+    """Occupy a connection until `go` is set."""
     async with database.reading() as reading:
         await reading.execute("select 1")
         held.release()
@@ -136,6 +137,7 @@ def test_an_unknown_key_needs_no_connection_of_the_pool_or_the_reserve(database_
                     with pytest.raises(Unauthenticated):
                         await credentials.principal_of(asking, f"berth_unknown_{verb}")
                     assert (await credentials.principal_of(asking, key)).role == "admin"
+                    await require_schema_for_anyone(asking)
         finally:
             go.set()
             await asyncio.gather(*holding)
