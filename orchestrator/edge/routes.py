@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter
+from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from orchestrator.allocations import endpoints as allocations
@@ -77,10 +79,12 @@ def _routes(routers: Mapping[str, Sequence[APIRouter]], *tags: str) -> list[Base
     for prefix, each in routers.items():
         for router in each:
             joined.include_router(router, prefix=prefix, tags=list(tags))
+    # FastAPI analyses an included endpoint at the first use of its route; no request has to wait for that.
+    collections.deque(iter_route_contexts(joined.routes), maxlen=0)
     return joined.routes
 
 
-# Included once per process and one level deep: FastAPI analyses every endpoint again at each level and for each application.
+# One level deep and shared by all applications: FastAPI analyses every endpoint again for each level and each application.
 PUBLIC_ROUTES = _routes(PUBLIC)
 """What the public listener routes."""
 
