@@ -112,11 +112,6 @@ def build_services(settings: Settings) -> Services:
     )
 
 
-def _credentials(settings: Settings) -> Credentials:
-    failures = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
-    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failures)
-
-
 def _limits(settings: Settings) -> PrincipalLimits:
     rates = RateLimits(settings.rates(), settings.rates_of_tenants)
     return PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max, rates)
