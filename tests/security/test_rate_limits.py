@@ -90,7 +90,7 @@ def test_each_class_has_its_own_bucket() -> None:
 
 def test_a_tenant_may_have_its_own_rates() -> None:
     found = Settings.model_validate(
-        {"database_url": "postgresql://nobody@127.0.0.1:1/none", "rates_of_tenants": {str(ONE): {"write": 1.5}}}
+        {"database_url": "postgresql://berth@127.0.0.1:1/none", "rates_of_tenants": {str(ONE): {"write": 1.5}}}
     )
     rates = limits(0.25, Clock(), found.rates_of_tenants)
     assert [is_taken(rates) for _ in range(7)] == [True] * 6 + [False]
