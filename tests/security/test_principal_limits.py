@@ -83,6 +83,7 @@ def test_a_principal_at_its_bound_is_refused_and_others_notice_nothing() -> None
         clients = Clients()
         held = await clients.post(*(f"/1/{number}/create" for number in range(IN_FLIGHT_MAX)), "/1/broken/create")
         refused = held.pop().result()
+        assert not any(one.done() for one in held), "each counts once"
         document = problem(refused, 429, "concurrency_limited")
         assert document["outcome"] == "not_done"
         assert refused.headers["retry-after"] == "1"
