@@ -14,7 +14,6 @@ MODULES = {
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
     "refusals": "benchmarks.refusals",
-    "attacked": "benchmarks.attacked",
     "holds": "benchmarks.holds",
     "windows": "benchmarks.reservations.windows",
     "contended": "benchmarks.reservations.contended",
