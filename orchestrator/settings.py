@@ -120,7 +120,9 @@ class Settings(BaseSettings):
         1_024, ge=128, le=65_536, description="largest message from a client; a larger one ends its socket"
     )
     notifications_messages_per_second_max: int = Field(
-        20, ge=1, description="messages that a client may send in a second; beyond it its socket is closed"
+        20,
+        ge=1,
+        description="messages, and as many pings and pongs, that a client may send in a second; beyond it its socket is closed",
     )
     notifications_recheck_seconds: float = Field(
         1.0, gt=0, description="how often the right to read of each socket's client is checked again"

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
 
 from berth.cli.session import Session
+from berth.cli.terminal import visible
 
 Item = TypeVar("Item", bound=BaseModel)
 Column = tuple[str, Callable[[Any], object]]
@@ -28,7 +29,7 @@ def as_json(item: BaseModel) -> Any:
 
 
 def cell(value: object) -> str:
-    """One value for a person."""
+    """One value for a person, on one line."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
@@ -36,10 +37,10 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={cell(inner)}" for key, inner in value.items()) or "-"
+        return ", ".join(f"{visible(str(key))}={cell(inner)}" for key, inner in value.items()) or "-"
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(cell(inner) for inner in value) or "-"
-    return str(value)
+    return visible(str(value))
 
 
 def show_list(session: Session, items: Iterable[Item], columns: Sequence[Column], empty: str = "nothing yet") -> None:

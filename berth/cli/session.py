@@ -14,11 +14,11 @@ from uuid import UUID
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
 from berth.cli.endings import INTERRUPTED, UNREACHABLE, USAGE, Ending, Refused, ending_of
 from berth.cli.known_stack import KnownStack, read_stack
 from berth.cli.settings import Settings
+from berth.cli.terminal import Terminal, visible
 
 if TYPE_CHECKING:
     from berth.client import Client
@@ -56,8 +56,8 @@ class Session:
         self.insecure_http = insecure_http or self.settings.insecure_http
         self.state_dir = state_dir or self.settings.state_dir
         self.state_dir_is_named = state_dir is not None or "state_dir" in self.settings.model_fields_set
-        self.console = Console(highlight=False)
-        self.errors = Console(stderr=True, highlight=False)
+        self.console = Terminal(highlight=False)
+        self.errors = Terminal(stderr=True, highlight=False)
 
     @property
     def json(self) -> bool:
@@ -145,7 +145,7 @@ def end_with(session: Session, ending: Ending) -> NoReturn:
             session.console.print_json(data=content, default=str)
             printed = True
     if not printed:
-        session.errors.print(f"berth: {ending.detail}", style="red", markup=False, soft_wrap=True)
+        session.errors.print(f"berth: {visible(ending.detail)}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(ending.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any
@@ -36,4 +37,8 @@ def configure_logging() -> None:
 
 def _json(line: Any, **_: Any) -> str:
     # One line per create, thousands per second: the standard library's encoder is measurably slower.
-    return orjson.dumps(line, default=str).decode()
+    text = orjson.dumps(line, default=str).decode()
+    if text.isprintable():
+        return text
+    # All of it is inside strings: orjson has escaped what is below U+0020.
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)

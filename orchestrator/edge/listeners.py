@@ -46,7 +46,10 @@ def public_server(app: App, settings: Settings) -> uvicorn.Server:
     config = _config(
         app, settings, settings.public_host, settings.public_port, partial(BoundedHttpProtocol, counts=counts)
     )
-    config.ws = config.ws_protocol_class = BoundedWebSocketProtocol
+    socket_protocol: Any = partial(
+        BoundedWebSocketProtocol, control_frames_max=settings.notifications_messages_per_second_max
+    )
+    config.ws = config.ws_protocol_class = socket_protocol
     config.ws_max_size = settings.notifications_message_bytes_max
     config.ws_ping_interval = settings.feed_keepalive_seconds
     config.ws_ping_timeout = settings.feed_stall_seconds

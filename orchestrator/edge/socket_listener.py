@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -17,7 +18,15 @@ NO_TEXT, POLICY = 1007, 1008
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """A WebSocket that can be cut off: a closed transport waits for a peer that does not read."""
+    """A WebSocket that can be cut off: a closed transport waits for a peer that does not read.
+
+    `control_frames_max`: pings and pongs that a client may send in a second; beyond it the socket is closed with 1008.
+    """
+
+    def __init__(self, *args: Any, control_frames_max: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._control_frames_max = control_frames_max
+        self._second, self._control_frames = 0, 0
 
     def connection_made(self, transport: Any) -> None:
         """The application reaches the connection by `abort` in its scope's state."""
@@ -38,11 +47,25 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def handle_ping(self) -> None:
-        """Answer a ping, unless the client does not read the answers."""
+        """Answer a ping, unless the client sends too many or does not read the answers."""
         if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self.transport.abort()
-            return
-        super().handle_ping()
+        elif self._is_within_rate():
+            super().handle_ping()
+
+    def handle_pong(self, event: Frame) -> None:
+        """Take a pong, unless the client sends too many."""
+        if self._is_within_rate():
+            super().handle_pong(event)
+
+    def _is_within_rate(self) -> bool:
+        """Count a control frame; close the socket if there were too many in this second."""
+        now = int(time.monotonic())
+        self._second, self._control_frames = now, (self._control_frames + 1 if now == self._second else 1)
+        if self._control_frames > self._control_frames_max and not self.close_sent:
+            self.conn.fail(POLICY, "too many pings and pongs")
+            self.handle_parser_exception()
+        return self._control_frames <= self._control_frames_max
 
     def handle_cont(self, event: Frame) -> None:
         """Collect the fragments of a message, up to a bound."""

@@ -1,6 +1,7 @@
 """The base of every request type: closed to unknown fields, strict about types, bounded, and storable.
 
-PostgreSQL's text and jsonb refuse U+0000, so it is refused here, as 422; control characters have no place in names.
+PostgreSQL's text and jsonb refuse U+0000, so it is refused here, as 422. Text that terminals show contains no control
+characters and no marks that change the direction of text (Unicode TR 36, bidirectional text spoofing).
 Lone surrogates are no Unicode text: pydantic refuses them in every constrained string.
 """
 
@@ -21,6 +22,8 @@ USER_DATA_LENGTH_MAX = 65_536
 VARIANT = "variant:"
 """The prefix of the tags of a body's variants; clients never see them (http/problem_documents.py)."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+UNSHOWN = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Part of a character class: C1 controls, line and paragraph separators, marks of direction."""
 REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
 
@@ -71,18 +74,22 @@ Id = Annotated[UUID, Field(strict=False)]
 Printable = Annotated[
     str,
     Field(
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=rf"^[^\x00-\x1f{UNSHOWN}]+$",
         max_length=100,
-        json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"},
+        json_schema_extra={
+            "pattern": rf"^[^\x00-\x1f{UNSHOWN}]*[^\s\x00-\x1f{UNSHOWN}][^\x00-\x1f{UNSHOWN}]*$",
+        },
     ),
     AfterValidator(_not_blank),
 ]
 Sentence = Annotated[
     str,
     Field(
-        pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]+$",
+        pattern=rf"^[^\x00-\x08\x0b-\x1f{UNSHOWN}]+$",
         max_length=1_000,
-        json_schema_extra={"pattern": r"^[^\x00-\x08\x0b-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0b-\x1f\x7f]*$"},
+        json_schema_extra={
+            "pattern": rf"^[^\x00-\x08\x0b-\x1f{UNSHOWN}]*[^\s\x00-\x1f{UNSHOWN}][^\x00-\x08\x0b-\x1f{UNSHOWN}]*$",
+        },
     ),
     AfterValidator(_not_blank),
 ]
@@ -91,7 +98,7 @@ RegionName = Annotated[str, Field(pattern=REGION_PATTERN)]
 NodeName = Annotated[str, Field(pattern=NODE_PATTERN)]
 HardwareId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,200}$")]
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,63}$")]
-LabelValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=255)]
+LabelValue = Annotated[str, Field(pattern=rf"^[^\x00-\x1f{UNSHOWN}]*$", max_length=255)]
 Labels = Annotated[
     dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map), at_most(LABELS_MAX)
 ]

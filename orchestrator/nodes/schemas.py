@@ -12,7 +12,17 @@ from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
 from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
 from orchestrator.catalogue.shapes import Shape
-from orchestrator.http.fields import WHOLE, HardwareId, NodeName, Printable, RegionName, Request, Sentence, describe_map
+from orchestrator.http.fields import (
+    UNSHOWN,
+    WHOLE,
+    HardwareId,
+    NodeName,
+    Printable,
+    RegionName,
+    Request,
+    Sentence,
+    describe_map,
+)
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.nodes.states import NodeState, SlotState
@@ -26,7 +36,7 @@ CSR_PATTERN = (
 ADDRESS = "where operators reach the machine, as they registered it; tenants log in where the node's agent reports"
 
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
-FaultValue = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=200)]
+FaultValue = Annotated[str, Field(pattern=rf"^[^\x00-\x1f{UNSHOWN}]*$", max_length=200)]
 
 Faults = Annotated[
     dict[FaultName, FaultValue], Field(max_length=FAULTS_MAX, json_schema_extra=describe_map), at_most(FAULTS_MAX)

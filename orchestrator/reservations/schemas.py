@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import (
     INT32_MAX,
+    UNSHOWN,
     VARIANT,
     WHOLE,
     Labels,
@@ -29,7 +30,7 @@ from orchestrator.reservations.states import ReservationState, ResourceState
 TTL_SECONDS_DEFAULT = 900
 TTL_SECONDS_MAX = 3_600
 """The upper bound of BERTH_HOLD_SECONDS_MAX."""
-HolderId = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+HolderId = Annotated[str, Field(pattern=rf"^[^\x00-\x1f{UNSHOWN}]+$", max_length=200)]
 ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
 ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]
 

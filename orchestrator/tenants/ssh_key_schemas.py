@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from orchestrator.http.fields import Printable, Request
+from orchestrator.http.fields import UNSHOWN, Printable, Request
 from orchestrator.tenants.ssh_key_format import LINE_LENGTH_MAX, TYPES, read_ssh_public_key
 
 
@@ -17,7 +17,7 @@ def _one_key(line: str) -> str:
     return read_ssh_public_key(line).line
 
 
-LINE_PATTERN = rf"^\s*({'|'.join(sorted(TYPES))})\s+[A-Za-z0-9+/]+=*(\s[^\x00-\x1f\x7f]*)?\s*$"
+LINE_PATTERN = rf"^\s*({'|'.join(sorted(TYPES))})\s+[A-Za-z0-9+/]+=*(\s[^\x00-\x1f{UNSHOWN}]*)?\s*$"
 
 
 OpenSshKey = Annotated[

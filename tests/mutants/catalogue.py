@@ -14,6 +14,7 @@ from tests.mutants import (
     nodes,
     operations,
     reservations,
+    security,
     tenants,
     verbs,
     webhooks,
@@ -37,5 +38,6 @@ MODULES = (
     edge,
     limits,
     ends,
+    security,
 )
 MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]

@@ -16,6 +16,13 @@ from tests.security.listener import BIG_BYTES, UPGRADE, Listener, get, listening
 from tests.support.waiting import wait_for
 
 SOON_SECONDS = 0.3
+UPGRADE = (
+    "upgrade: websocket",
+    "connection: upgrade",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
+PINGS_PER_SECOND_MAX = 20
 
 
 @pytest.fixture(autouse=True)
@@ -263,3 +270,25 @@ def test_a_websocket_lives_longer_than_a_head_may_take(listener: Listener) -> No
         while time.monotonic() < ends:
             with suppress(TimeoutError):
                 assert connection.recv(1_000) != b"", "the socket ended"
+
+
+@pytest.mark.parametrize("opcode", [0x9, 0xA], ids=["ping", "pong"])
+def test_a_socket_that_sends_only_pings_or_pongs_is_closed(listener: Listener, opcode: int) -> None:
+    frame = bytes([0x80 | opcode, 0x80]) + bytes(4)
+    with listener.connect() as connection:
+        connection.sendall(get("/api/v1/notifications", *UPGRADE))
+        with suppress(ConnectionError):
+            for _ in range(1_000):
+                connection.sendall(frame)
+        received = received_until_closed(connection)
+    assert received.startswith(b"HTTP/1.1 101 ")
+    assert b"too many pings and pongs" in received
+
+
+def test_a_socket_may_send_pings_within_the_rate(listener: Listener) -> None:
+    with listener.connect() as connection:
+        connection.sendall(get("/api/v1/notifications", *UPGRADE) + (b"\x89\x80" + bytes(4)) * PINGS_PER_SECOND_MAX)
+        received = b""
+        while received.count(b"\x8a\x00") < PINGS_PER_SECOND_MAX:
+            received += connection.recv(1_000) or pytest.fail(f"the socket ended: {received!r}")
+    assert b"too many" not in received

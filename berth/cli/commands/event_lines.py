@@ -7,6 +7,8 @@ import json
 from datetime import datetime
 from typing import Any
 
+from berth.cli.terminal import visible
+
 TYPE_PREFIX = "berth."
 TYPE_WIDTH = len("provisioning.releasing.completed")
 
@@ -17,7 +19,7 @@ def line(version: int, event: dict[str, Any]) -> str:
     with contextlib.suppress(ValueError):
         time = datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
     data = "  ".join(f"{name}={_short(value)}" for name, value in (event.get("data") or {}).items())
-    return f"{version:>8}  {time}  {type_:<{TYPE_WIDTH}}  {event.get('subject', '-')}  {data}".rstrip()
+    return visible(f"{version:>8}  {time}  {type_:<{TYPE_WIDTH}}  {event.get('subject', '-')}  {data}".rstrip())
 
 
 def _short(value: object) -> str:

@@ -1,0 +1,106 @@
+"""A secret in a stored response is returned to the caller that received it first, on every route, and to no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from berth.local.servers import LocalPostgres
+from orchestrator.app import build_services, public_application
+from orchestrator.operations.sealing import SEALED_MEMBERS
+from orchestrator.settings import Settings
+from tests.api.calling import Caller, fresh, insert_admin_key, new_node, new_region, new_tenant, problem
+from tests.api.processes import public_process
+from tests.databases import copied_database
+
+DOCUMENT = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+HOOK = {"url": "https://hooks.example.com/x"}
+
+
+def members_of(schema: dict[str, Any]) -> set[str]:
+    """The members of a response, of each of its variants."""
+    while "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    variants = [members_of(one) for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
+    return set(schema.get("properties", ())).union(*variants)
+
+
+SECRETS = {
+    f"{method.upper()} {path}": found.pop()
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+    if method in ("post", "put", "patch", "delete")
+    for status, response in operation["responses"].items()
+    if status.startswith("2") and "content" in response
+    if (found := members_of(response["content"]["application/json"]["schema"]) & set(SEALED_MEMBERS))
+}
+"""Every write whose response holds a secret, with its member, generated from the OpenAPI document."""
+
+
+@pytest.fixture(scope="module")
+def admin(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Caller]:
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, tmp_path_factory.mktemp("api")) as http,
+    ):
+        yield Caller(http, insert_admin_key(url))
+
+
+def request_of(write: str, caller: Caller, admin: Caller) -> tuple[str, dict[str, Any]]:
+    """Path and body of a new object for this write; a write without them here fails the test."""
+    match write:
+        case "POST /api/v1/admin/api-keys":
+            return "/admin/api-keys", {"name": fresh("key"), "role": "tenant", "tenant_id": new_tenant(admin).tenant_id}
+        case "POST /api/v1/admin/nodes/{node_id}/enrolment-token":
+            return f"/admin/nodes/{new_node(admin, new_region(admin))['id']}/enrolment-token", {}
+        case "POST /api/v1/webhooks":
+            return "/webhooks", HOOK
+        case "POST /api/v1/webhooks/{webhook_id}/rotate":
+            return f"/webhooks/{caller.make('/webhooks', HOOK)['id']}/rotate", {"overlap_seconds": 60}
+    raise AssertionError(f"a new write returns a secret: {write}")
+
+
+@pytest.mark.parametrize("write", SECRETS)
+def test_its_owner_gets_it_on_every_route(admin: Caller, write: str) -> None:
+    path, body = request_of(write, admin, admin)
+    key, member = fresh("secret"), SECRETS[write]
+    first = admin.call("POST", path, body, key=key)
+    again = admin.call("POST", path, body, key=key)
+    asked = admin.call("GET", f"/operations/{key}")
+    assert first.status_code in (200, 201), first.text
+    assert len(first.json()[member]) > 20
+    assert again.json() == asked.json()["result"] == first.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert {one.headers["cache-control"] for one in (first, again, asked)} == {"no-store"}
+
+
+@pytest.mark.parametrize("write", SECRETS)
+def test_another_operator_does_not_get_it(admin: Caller, write: str) -> None:
+    path, body = request_of(write, admin, admin)
+    key, member = fresh("secret"), SECRETS[write]
+    secret = admin.call("POST", path, body, key=key).json()[member]
+    rival = Caller(admin.http, admin.make("/admin/api-keys", {"name": "rival", "role": "admin"})["key"])
+    asked = rival.call("GET", f"/operations/{key}")
+    assert secret not in asked.text
+    assert asked.json()["state"] == "unknown", "the rival's key, not the operation of the other"
+    assert admin.call("GET", f"/operations/{key}").json()["result"][member] == secret
+
+
+@pytest.mark.parametrize("write", [one for one in SECRETS if "/admin/" not in one])
+def test_another_key_of_the_same_tenant_does_not_get_it(admin: Caller, write: str) -> None:
+    tenant = new_tenant(admin)
+    made = admin.make("/admin/api-keys", {"name": "second", "role": "tenant", "tenant_id": tenant.tenant_id})
+    colleague = Caller(admin.http, made["key"], tenant.tenant_id)
+    path, body = request_of(write, tenant, admin)
+    key, member = fresh("secret"), SECRETS[write]
+    first = tenant.call("POST", path, body, key=key).json()
+    again = problem(colleague.call("POST", path, body, key=key), 409, "secret_not_shown_again")
+    asked = colleague.call("GET", f"/operations/{key}").json()
+    assert first[member] not in str(again) + str(asked)
+    assert asked["state"] == "committed"
+    without = {name: value for name, value in first.items() if name != member}
+    assert again["answer"] == asked["result"] == without
