@@ -16,12 +16,6 @@ from tests.security.listener import BIG_BYTES, UPGRADE, Listener, get, listening
 from tests.support.waiting import wait_for
 
 SOON_SECONDS = 0.3
-UPGRADE = (
-    "upgrade: websocket",
-    "connection: upgrade",
-    "sec-websocket-version: 13",
-    "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==",
-)
 PINGS_PER_SECOND_MAX = 20
 
 
