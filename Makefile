@@ -12,7 +12,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint lint-types lint-rules docs references bench bench-full campaign mutants clean
+.PHONY: help setup demo up test test-full lint docs references bench bench-full campaign mutants clean
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,14 +33,9 @@ up: $(STAMP)  ## start the local stack and show it until Ctrl-C
 	$(BIN)/berth up --state-dir $(STATE_DIR)
 
 lint: $(STAMP)  ## ruff, mypy --strict, import rules, the site's links
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-types lint-rules
-
-lint-types:
-	$(BIN)/mypy
-
-lint-rules:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
