@@ -25,7 +25,6 @@ WAIT = "retry after `Retry-After`"
 FIX = "correct the request"
 SOCKET = "open a new socket"
 OPERATOR = "ask the operator for a higher bound"
-REMOVE = "remove one that is no longer used"
 ADVICE: dict[str, tuple[str, str]] = {
     "malformed": ("orchestrator/http/problem_documents.py, orchestrator/http/operation_keys.py", FIX),
     "invalid_cursor": ("orchestrator/http/paging.py", "start the list again without `cursor`"),
@@ -94,7 +93,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "delete_tenant",
         "end what `users` counts: release allocations, cancel reservations, wait for cleanups; then send a new key",
     ),
-    "namespace_full": ("kv_commit", "delete keys, or ask the operator"),
+    "driver_refused": (
+        "orchestrator/nodes/commands/heartbeat.py",
+        "start the agent with the driver of the node's pool",
+    ),
     "node_in_use": ("orchestrator/nodes/store/open_claims.py", "end each of `claims` by its `next_step`"),
     "operation_fenced": ("orchestrator/operations/store/operations.py", "send the request again with a new key"),
     "operation_in_progress": (
@@ -102,10 +104,13 @@ ADVICE: dict[str, tuple[str, str]] = {
         "retry with the same key after `Retry-After`",
     ),
     "quota_exceeded": (
-        "place_together (a create), refuse_quota (a hold); for SSH keys orchestrator/tenants/store/ssh_keys.py",
         (
-            "GPUs (the tenant's row of `tenant_quotas`): release allocations and wait for `released`, cancel holds, or ask the "
-            "operator for more (`PUT /api/v1/admin/tenants/{id}/quota`); SSH keys: remove one; then send a new key"
+            "GPUs: place_together (a create), refuse_quota (a hold); rows: require_tenant_room; keys and values: kv_commit;"
+            " others: orchestrator/operations/store/tenancy.py"
+        ),
+        (
+            "`quota` names it; make room as `detail` says, or ask the operator for more "
+            "(`PUT /api/v1/admin/tenants/{id}/quota`); then send a new key"
         ),
     ),
     "resource_busy": (
@@ -121,17 +126,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "other resources, or wait until it is in service; new key",
     ),
     "retention_out_of_bounds": ("orchestrator/log/store/retention.py", "a version of at least `prevent_truncate_min`"),
-    "retention_policies_full": ("orchestrator/log/store/retention.py", REMOVE),
     "secret_not_shown_again": ("orchestrator/http/writes.py", "create another secret and revoke the first"),
     "sku_unavailable": (
         "orchestrator/placement/admission.py, orchestrator/placement/refusals.py; no room: place_together, choose_by_mask",
         "by `reason`, see below; then send a new key",
     ),
-    "subscriptions_full": ("orchestrator/notifications/store.py", REMOVE),
     "version_not_reached": ("orchestrator/log/head.py", WAIT),
     "webhook_busy": ("orchestrator/webhooks/store/deliveries.py", "wait until deliveries are done"),
     "webhook_keys_full": ("orchestrator/webhooks/store/webhooks.py", "wait until an overlap is over"),
-    "webhooks_full": ("orchestrator/webhooks/store/webhooks.py", REMOVE),
     "log_truncated": (
         "orchestrator/log/feed_endpoints.py, orchestrator/notifications/store.py",
         "read the state from the API, then continue from `first_version`",
@@ -213,8 +215,8 @@ def problems() -> list[type[Problem]]:
     for found in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-    own = [kind for kind in _below(Problem) if "code" in vars(kind)]
-    return sorted([*own, Unforeseen], key=lambda kind: (kind.status, kind.code))
+    own = {kind for kind in _below(Problem) if "code" in vars(kind)}
+    return sorted([*own, Unforeseen], key=lambda kind: (kind.status, kind.code, kind.__name__))
 
 
 def _below(kind: type[Problem]) -> Iterator[type[Problem]]:

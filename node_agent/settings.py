@@ -28,6 +28,10 @@ class Settings(BaseSettings):
         description="directory of this agent's identity, journal and guests; not shared with another agent"
     )
     agent_driver: Literal["sandbox", "noop"] = Field("sandbox", description="what carries tasks out")
+    sandbox_allowed: bool = Field(
+        False,
+        description="whether the drivers `sandbox` and `noop`, which carry nothing out on a real GPU, may be used",
+    )
     agent_advertised_host: str = Field("127.0.0.1", description="address on which guests listen and tenants log in")
     agent_ssh_port_first: int = Field(20_000, ge=1024, le=65_535, description="first port that a guest may get")
     agent_ssh_port_last: int = Field(31_999, ge=1024, le=65_535, description="last port that a guest may get")

@@ -61,6 +61,7 @@ def build_services(settings: Settings) -> Services:
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-orchestrator",
         operations_max=settings.operations_max - settings.operations_max // 10,
+        tenant_rows_max=settings.tenant_rows_max(),
     )
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
     gate = Gate(settings.gate)

@@ -176,10 +176,56 @@ class SkuUnavailable(Problem):
         super().__init__(detail, reason=reason.value, **extra)
 
 
+class Quota(StrEnum):
+    """What is bounded for each tenant, beside GPUs; an operator may set each limit, the defaults are settings."""
+
+    OPERATIONS = "operations"
+    RESERVATIONS = "reservations"
+    HOLDS = "holds"
+    WEBHOOKS = "webhooks"
+    SUBSCRIPTIONS = "subscriptions"
+    RETENTION_POLICIES = "retention_policies"
+    SSH_KEYS = "ssh_keys"
+    KV_KEYS = "kv_keys"
+    KV_BYTES = "kv_bytes"
+    LOG_BYTES_PER_DAY = "log_bytes_per_day"
+
+
+_DELETED_KEYS = "delete keys, which count until the log has dropped them"
+_ROOM = {
+    Quota.OPERATIONS: "each is kept for the retention window, so retry later",
+    Quota.RESERVATIONS: "cancel one",
+    Quota.HOLDS: "confirm or cancel one",
+    Quota.WEBHOOKS: "delete one",
+    Quota.SUBSCRIPTIONS: "delete one",
+    Quota.RETENTION_POLICIES: "delete one",
+    Quota.SSH_KEYS: "delete one",
+    Quota.KV_KEYS: _DELETED_KEYS,
+    Quota.KV_BYTES: _DELETED_KEYS,
+    Quota.LOG_BYTES_PER_DAY: "a day begins at 00:00 UTC, so retry then",
+}
+"""What makes room in a quota."""
+
+
 class QuotaExceeded(Problem):
-    """The tenant's limit would be exceeded; for GPUs with `gpus_used` and `gpus_limit`."""
+    """The tenant's quota would be exceeded: `quota` names it, `limit` and `used` are its numbers; GPUs have `gpus_` beside."""
 
     status, code, title, business = 409, "quota_exceeded", "Quota exceeded", True
+    tenant_id: UUID | None = None
+    """Of a batch that failed: it goes on without this tenant."""
+
+    @classmethod
+    def of(cls, quota: Quota, *, limit: int, used: int, tenant_id: UUID | None = None) -> Self:
+        """The refusal at a quota."""
+        refusal = cls(
+            f"the quota of {limit:,} {quota.replace('_', ' ')} is reached ({used:,} used): {_ROOM[quota]},"
+            " or ask the operator for more",
+            quota=quota.value,
+            limit=limit,
+            used=used,
+        )
+        refusal.tenant_id = tenant_id
+        return refusal
 
 
 class SshKeyNotFound(Problem):

@@ -17,6 +17,7 @@ from orchestrator.log.feed.limits import FeedLimits, SocketLimits
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.gate_settings import GateSettings
+from orchestrator.problems import Quota
 
 
 class Settings(BaseSettings):
@@ -238,6 +239,9 @@ class Settings(BaseSettings):
         100_000, ge=1, description="keys of a tenant, deleted ones that the log still contains included"
     )
     kv_namespace_bytes_max: int = Field(268_435_456, ge=1, description="bytes of a tenant's keys and values")
+    kv_log_bytes_per_day_max: int = Field(
+        4_294_967_296, ge=1, description="bytes that a tenant's transactions write to the log in a day (UTC)"
+    )
     kv_request_id_length_min: int = Field(20, ge=1, le=255, description="shortest request_id of a commit")
 
     retention_policies_max: int = Field(
@@ -264,6 +268,10 @@ class Settings(BaseSettings):
         False, description="whether webhooks may be sent to addresses that are not of the public internet"
     )
 
+    webhook_ports: list[int] = Field(
+        [443, 8443], description="ports (JSON list) that webhooks may be sent to; empty: any"
+    )
+
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
 
@@ -278,6 +286,15 @@ class Settings(BaseSettings):
         ge=10,
         description="operations remembered at once; the last tenth is for what ends something, which is never refused",
     )
+    tenant_gpus_default: int = Field(
+        0, ge=0, description="GPUs that a new tenant may hold where the operator names no limit"
+    )
+    tenant_operations_max: int = Field(
+        1_000_000, ge=1, description="operations of a tenant that are remembered, where no operator has set its limit"
+    )
+    tenant_reservations_max: int = Field(10_000, ge=0, description="live reservations of a tenant, likewise")
+    tenant_holds_max: int = Field(5_000, ge=0, description="holds of a tenant that wait for their deadline, likewise")
+    tenant_ssh_keys_max: int = Field(1_000, ge=0, description="SSH keys of a tenant, likewise")
     hold_seconds_max: float = Field(3_600.0, ge=1, le=3_600, description="longest TTL of a hold")
     window_seconds_max: float = Field(
         157_680_000.0, ge=60, description="how far away a window may begin, and how long it may be if it has an end"
@@ -296,6 +313,9 @@ class Settings(BaseSettings):
         gt=0,
         le=31_536_000,
         description="longest wait of a start for units that an allocation that overran is still on, or for a silent node",
+    )
+    sandbox_allowed: bool = Field(
+        False, description="whether nodes whose driver is `sandbox` or `noop`, which use no real GPU, may come online"
     )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` throw the sandbox's fault switches; never in production"
@@ -333,6 +353,26 @@ class Settings(BaseSettings):
             checkpoint_seconds=self.feed_checkpoint_seconds,
             readers_max=self.feed_readers_max,
         )
+
+    def tenant_rows_max(self) -> dict[str, int]:
+        """The defaults of each tenant's quotas of rows that triggers count, by the name of the quota."""
+        counted = (Quota.OPERATIONS, Quota.RESERVATIONS, Quota.HOLDS)
+        return {quota.value: self.quota_defaults()[quota] for quota in counted}
+
+    def quota_defaults(self) -> dict[Quota, int]:
+        """Each tenant's limits where no operator has set them."""
+        return {
+            Quota.OPERATIONS: self.tenant_operations_max,
+            Quota.RESERVATIONS: self.tenant_reservations_max,
+            Quota.HOLDS: self.tenant_holds_max,
+            Quota.WEBHOOKS: self.webhooks_max,
+            Quota.SUBSCRIPTIONS: self.notifications_subscriptions_max,
+            Quota.RETENTION_POLICIES: self.retention_policies_max,
+            Quota.SSH_KEYS: self.tenant_ssh_keys_max,
+            Quota.KV_KEYS: self.kv_namespace_keys_max,
+            Quota.KV_BYTES: self.kv_namespace_bytes_max,
+            Quota.LOG_BYTES_PER_DAY: self.kv_log_bytes_per_day_max,
+        }
 
     def socket_limits(self) -> SocketLimits:
         """The bounds that a socket of notifications obeys."""

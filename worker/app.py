@@ -199,6 +199,7 @@ async def _deliver(context: Context, settings: Settings) -> None:
         timeout_seconds=settings.webhook_timeout_seconds,
         http_allowed=settings.webhook_http_allowed,
         private_allowed=settings.webhook_private_addresses_allowed,
+        ports=settings.webhook_ports,
         tls=ssl.create_default_context(),
     )
     try:

@@ -101,6 +101,9 @@ class Settings(BaseSettings):
         description="most deliveries kept for a webhook, whatever their age; pending ones are always kept",
     )
     webhook_http_allowed: bool = Field(False, description="whether webhooks may have http:// URLs; for tests only")
+    webhook_ports: list[int] = Field(
+        [443, 8443], description="ports (JSON list) that webhooks may be sent to; empty: any"
+    )
     webhook_private_addresses_allowed: bool = Field(
         False, description="whether webhooks may be sent to private addresses"
     )

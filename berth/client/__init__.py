@@ -48,7 +48,6 @@ from berth.client.errors import (
     OperationTableFull,
     OutcomeUnknown,
     Overloaded,
-    QuotaExceeded,
     Refused,
     RequestTimeout,
     ReservationNotFound,
@@ -82,12 +81,9 @@ from berth.client.log_errors import (
     LogGap,
     LogTruncated,
     MessageRefused,
-    NamespaceFull,
     PositionLost,
     RangeInvalid,
     RetentionOutOfBounds,
-    RetentionPoliciesFull,
-    SubscriptionsFull,
     TooManyMessages,
     UpgradeRequired,
     VersionInFuture,
@@ -125,12 +121,11 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.sync_client import Client
-from berth.client.tenant_errors import TenantDeleted, TenantInUse
+from berth.client.tenant_errors import QuotaExceeded, TenantDeleted, TenantInUse
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
     WebhookKeysFull,
-    WebhooksFull,
     WebhooksUnavailable,
     WebhookUnverified,
     WebhookUrlRefused,
@@ -183,7 +178,6 @@ __all__ = [
     "Malformed",
     "MessageRefused",
     "MethodNotAllowed",
-    "NamespaceFull",
     "NewApiKey",
     "Node",
     "NodeInUse",
@@ -220,7 +214,6 @@ __all__ = [
     "ResourceOutOfService",
     "ResourceTableFull",
     "RetentionOutOfBounds",
-    "RetentionPoliciesFull",
     "RetentionPolicy",
     "SecretNotShownAgain",
     "Sku",
@@ -230,7 +223,6 @@ __all__ = [
     "SshKey",
     "SshKeyNotFound",
     "StateUnreachable",
-    "SubscriptionsFull",
     "Tenant",
     "TenantDeleted",
     "TenantInUse",
@@ -258,7 +250,6 @@ __all__ = [
     "WebhookKeysFull",
     "WebhookUnverified",
     "WebhookUrlRefused",
-    "WebhooksFull",
     "WebhooksUnavailable",
     "WindowInvalid",
     "parse_key",

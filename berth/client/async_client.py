@@ -193,7 +193,7 @@ class AsyncClient:
 
         With a `subscription` the server keeps its place, and `after` is where it begins if it is new. An event is
         acknowledged when the next is requested, so an unfinished event is delivered again, here or elsewhere. It
-        reconnects and filters as `events` does, and raises what it raises, and `SubscriptionsFull`.
+        reconnects and filters as `events` does, and raises what it raises, and `QuotaExceeded`.
         """
         from berth.client.feed.notifying import listen_async
 
@@ -330,6 +330,8 @@ class AsyncClient:
     set_tenant_state = _now(administration.set_tenant_state)
     delete_tenant = _now(administration.delete_tenant)
     set_quota = _now(administration.set_quota)
+    set_limits = _now(administration.set_limits)
+    get_quotas = _now(administration.get_quotas)
     get_balance_of = _now(balances.get_balance_of)
     set_balance_policy = _now(balances.set_balance_policy)
     top_up_balance = _now(balances.top_up_balance)

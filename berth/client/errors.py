@@ -70,24 +70,6 @@ class SkuUnavailable(Refused):
         return str(self.extra.get("reason", "unknown"))
 
 
-class QuotaExceeded(Refused):
-    """The tenant's limit would be exceeded: of GPUs, or of SSH keys, where the numbers are None."""
-
-    codes = ("quota_exceeded",)
-
-    @property
-    def gpus_used(self) -> int | None:
-        """GPUs that count in the quota."""
-        used: int | None = self.extra.get("gpus_used")
-        return used
-
-    @property
-    def gpus_limit(self) -> int | None:
-        """The tenant's quota."""
-        limit: int | None = self.extra.get("gpus_limit")
-        return limit
-
-
 class BalanceDepleted(Refused):
     """The tenant's prepaid balance is used up; nothing can be begun before it is topped up."""
 

@@ -35,28 +35,10 @@ class VersionInFuture(BerthError):
     codes = ("version_in_future",)
 
 
-class NamespaceFull(Refused):
-    """The namespace of keys would pass its bound on keys or on bytes."""
-
-    codes = ("namespace_full",)
-
-
 class RetentionOutOfBounds(Refused):
     """A tenant's policy would hold too much of the log; `extra` holds the lowest allowed version, `prevent_truncate_min`."""
 
     codes = ("retention_out_of_bounds",)
-
-
-class RetentionPoliciesFull(Refused):
-    """There are as many retention policies as there may be."""
-
-    codes = ("retention_policies_full",)
-
-
-class SubscriptionsFull(BerthError):
-    """There are as many named subscriptions of notifications as there may be."""
-
-    codes = ("subscriptions_full",)
 
 
 class UpgradeRequired(BerthError):

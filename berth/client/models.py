@@ -143,6 +143,23 @@ class AccountTenant(Answer):
     state: str
 
 
+class QuotaUse(Answer):
+    """A quota: its limit, and what counts in it."""
+
+    quota: str
+    limit: int
+    used: int
+
+
+class TenantQuotas(Answer):
+    """The quotas of a tenant; `gpus_limit` None: no limit of GPUs."""
+
+    tenant_id: UUID
+    gpus_limit: int | None = None
+    gpus_used: int
+    quotas: list[QuotaUse]
+
+
 class AccountLimits(Answer):
     """Bounds of a tenant; `gpus_limit` None: no limit."""
 
@@ -152,6 +169,7 @@ class AccountLimits(Answer):
     webhooks_max: int
     hold_seconds_max: float
     window_seconds_max: float
+    quotas: list[QuotaUse] = Field(default_factory=list)
 
 
 class Account(Answer):
@@ -237,6 +255,7 @@ class Tenant(Answer):
     created_at: datetime
     deleted_at: datetime | None = None
     row_version: int
+    limits: dict[str, int] = Field(default_factory=dict)
 
 
 class ApiKey(Answer):
@@ -291,6 +310,7 @@ class Node(Answer):
     enrolled_at: datetime | None = None
     last_seen_at: datetime | None = None
     agent_version: str | None = None
+    driver: str | None = None
     drained: bool | None = None
     row_version: int
 

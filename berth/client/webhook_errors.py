@@ -6,15 +6,9 @@ from berth.client.errors import BerthError, Invalid, Refused, Unavailable
 
 
 class WebhookUrlRefused(Invalid):
-    """The deployment sends nothing there; `extra["reason"]` is `http` or `private_address`."""
+    """The deployment sends nothing there; `extra["reason"]` is `http`, `port` or `private_address`."""
 
     codes = ("webhook_url_refused",)
-
-
-class WebhooksFull(Refused):
-    """There are as many webhooks as there may be."""
-
-    codes = ("webhooks_full",)
 
 
 class WebhookKeysFull(Refused):

@@ -85,10 +85,13 @@ def orchestrator_plan(
         "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
         "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
-        # On a local stack every tenant may inject faults.
+        # On a local stack every tenant may inject faults, and use all GPUs.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
+        "BERTH_SANDBOX_ALLOWED": "true",
+        "BERTH_TENANT_GPUS_DEFAULT": "1000000",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
+        "BERTH_WEBHOOK_PORTS": "[]",
     }
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
@@ -117,6 +120,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
+        "BERTH_WEBHOOK_PORTS": "[]",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("worker", "worker", metrics_port, environment)
@@ -132,6 +136,7 @@ def agent_plan(
         "BERTH_ENROLMENT_TOKEN_FILE": str(token_file),
         "BERTH_HARDWARE_ID": node.hardware_id,
         "BERTH_AGENT_DRIVER": "sandbox",
+        "BERTH_SANDBOX_ALLOWED": "true",
         "BERTH_AGENT_ADVERTISED_HOST": "127.0.0.1",
         "BERTH_METRICS_PORT": str(metrics_port),
     }

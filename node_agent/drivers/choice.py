@@ -5,11 +5,19 @@ from __future__ import annotations
 from node_agent.drivers.interface import Driver
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.sandbox.driver import SandboxDriver, SandboxLimits
+from node_agent.problems import CannotStart
 from node_agent.settings import Settings
 
 
 def choose_driver(settings: Settings) -> Driver:
-    """The driver that `BERTH_AGENT_DRIVER` names, keeping its things in the agent's state directory."""
+    """The driver that `BERTH_AGENT_DRIVER` names, keeping its things in the agent's state directory.
+
+    Raises `CannotStart` for one that carries nothing out on a real GPU, where that is not allowed.
+    """
+    if settings.agent_driver in ("sandbox", "noop") and not settings.sandbox_allowed:
+        raise CannotStart(
+            f"the driver {settings.agent_driver} uses no real GPU; set BERTH_SANDBOX_ALLOWED=true to try Berth out"
+        )
     if settings.agent_driver == "noop":
         return NoopDriver(settings.agent_advertised_host)
     limits = SandboxLimits(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any, Protocol
@@ -19,8 +19,18 @@ import psycopg
 import sqlalchemy.exc
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import set_json_loads
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+LINK: Mapping[str, int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A server that vanished is noticed in about 11 s; a live one answers keepalive probes while a statement waits for a lock.
+Seconds, the last in milliseconds (libpq's connection parameters)."""
 TRUSTED_IDLE_SECONDS = 1.0
 """A connection that was idle for longer is tested before use; a test each time would cost every call a round trip."""
 
@@ -140,3 +150,24 @@ async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
     except psycopg.Error:
         return False
     return True
+
+
+def ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:
+    """Test a connection at checkout only if it lay idle for a while: a ping each time costs every call a round trip."""
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def note_return(connection: Any, record: Any) -> None:
+        del connection
+        record.info["returned_at"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def ping(connection: Any, record: Any, proxy: Any) -> None:
+        del proxy
+        returned_at = record.info.get("returned_at")
+        if returned_at is None or time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            note_loss()
+            raise sqlalchemy.exc.InvalidatePoolError("the connection died while it lay idle") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from orchestrator.database.transactions import LINK
+from orchestrator.database.calls import LINK
 
 
 async def connect_directly(

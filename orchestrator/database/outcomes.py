@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from uuid import UUID
+
+from orchestrator.problems import Quota
 
 
 class Bound(StrEnum):
@@ -12,7 +15,6 @@ class Bound(StrEnum):
     OPERATIONS = "operations"
     RESERVATIONS = "reservations"
     HOLDS = "holds"
-    NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,16 @@ class BoundReached:
     """The statement would exceed a bound."""
 
     bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReached:
+    """The statement would exceed a tenant's quota of rows."""
+
+    quota: Quota
+    tenant_id: UUID
+    limit: int
+    used: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,6 @@ class Unforeseen:
 
 
 Failure = (
-    RolledBack | LockTimeout | RivalCommitted | BoundReached | LeaderRefused | ConstraintRefused | TimeOverflow
+    RolledBack | LockTimeout | RivalCommitted | BoundReached | QuotaReached | LeaderRefused | ConstraintRefused | TimeOverflow
     | ServerRefused | ConnectionLost | Unforeseen
 )  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+import orjson
 import psycopg
 import sqlalchemy.exc
 
@@ -13,12 +16,14 @@ from orchestrator.database.outcomes import (
     Failure,
     LeaderRefused,
     LockTimeout,
+    QuotaReached,
     RivalCommitted,
     RolledBack,
     ServerRefused,
     TimeOverflow,
     Unforeseen,
 )
+from orchestrator.problems import Quota
 
 ILLEGAL_TRANSITION = "BT001"
 """A trigger refused a state that the state machine does not reach from the row's state."""
@@ -28,12 +33,14 @@ QUOTA_MOVED = "BQ001"
 """A rival used the tenant's quota between the decision and the lock; the transaction is retried."""
 RESERVATION_BOUND_REACHED = "BF001"
 """A bound of the reservations is reached; the message names it, `reservations` or `holds`."""
+TENANT_QUOTA_REACHED = "BQ002"
+"""A tenant's quota of rows is reached; the detail names quota, tenant, limit and use."""
 OPERATIONS_FULL = "BO001"
 """The bound of the operations table is reached."""
 LEADER_UNACCEPTED = "BL001"
 """This PostgreSQL is not the server that an operator accepted as the log's writer."""
 NAMESPACE_FULL = "BK001"
-"""A transaction would exceed a bound of its key-value namespace."""
+"""A transaction would exceed a quota of its key-value namespace; the detail as of `BQ002`."""
 PRICE_MISSING = "BB001"
 """A metered interval names a price version that does not exist."""
 LEDGER_IMMUTABLE = "BB002"
@@ -71,6 +78,8 @@ def decode(error: sqlalchemy.exc.DBAPIError) -> Failure:
         return LockTimeout()
     if state == LEADER_UNACCEPTED:
         return LeaderRefused()
+    if state in (TENANT_QUOTA_REACHED, NAMESPACE_FULL) and isinstance(error.orig, psycopg.Error):
+        return _quota_reached(error.orig)
     if (bound := _bound_of(state, error)) is not None:
         return BoundReached(bound)
     if state in TIME_OVERFLOWS:
@@ -84,11 +93,14 @@ def decode(error: sqlalchemy.exc.DBAPIError) -> Failure:
     return Unforeseen(state)
 
 
+def _quota_reached(error: psycopg.Error) -> QuotaReached:
+    told = orjson.loads(error.diag.message_detail or "{}")
+    return QuotaReached(Quota(told["quota"]), UUID(told["tenant_id"]), told["limit"], told["used"])
+
+
 def _bound_of(state: str | None, error: sqlalchemy.exc.DBAPIError) -> Bound | None:
     if state == OPERATIONS_FULL:
         return Bound.OPERATIONS
-    if state == NAMESPACE_FULL:
-        return Bound.NAMESPACE
     if state == RESERVATION_BOUND_REACHED:
         return Bound.HOLDS if "holds" in str(error.orig).splitlines()[0] else Bound.RESERVATIONS
     return None

@@ -31,7 +31,9 @@ _REFUSALS: dict[Table, tuple[type[Problem], str]] = {
 }
 _ROOM = "select room_left(:kind, :bound)"
 _COUNTS = "select kind, sum(number)::bigint as number from live_rows group by kind"
-_GATHER = "select gather_live_rows()"
+_GATHER = "select gather_live_rows() + gather_tenant_rows(:limit)"
+GATHERED_MAX = 1_000
+"""Stripes of tenants that one call adds up."""
 
 
 async def require_room(tx: Transaction, table: Table, bound: int, rows: int = 1) -> None:
@@ -54,5 +56,5 @@ async def count_rows(reading: Reading) -> dict[Table, int]:
 
 async def gather_counts(tx: Transaction) -> int:
     """Add up what sessions that are gone have counted, so that the sum stays short; how many stripes that were."""
-    gathered: int = (await tx.execute(_GATHER)).scalar_one()
+    gathered: int = (await tx.execute(_GATHER, {"limit": GATHERED_MAX})).scalar_one()
     return gathered

@@ -1,11 +1,22 @@
 """Tables without a noun: the applied SQL functions, and row counts that are read without counting.
 
-Created by migrations/schema/database.sql, which explains columns and indexes; a test keeps both equal.
+Created by migrations/schema/database.sql, which explains columns and indexes, and later revisions; a test keeps both equal.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Integer, PrimaryKeyConstraint, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -36,5 +47,16 @@ live_rows = Table(
     Column("stripe", Integer, nullable=False),
     Column("number", BigInteger, nullable=False),
     PrimaryKeyConstraint("kind", "stripe", name="live_rows_once"),
+    postgresql_with={"fillfactor": 25, "autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 2000},
+)
+
+tenant_rows = Table(
+    "tenant_rows",
+    METADATA,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("stripe", Integer, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "kind", "stripe", name="tenant_rows_once"),
     postgresql_with={"fillfactor": 25, "autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 2000},
 )

@@ -7,7 +7,6 @@ rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on t
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,39 +14,45 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import sqlalchemy.exc
-from sqlalchemy import CursorResult, Executable, TextClause, event, text
+from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from orchestrator.database.calls import TRUSTED_IDLE_SECONDS, CallConnections, CallGroup, FunctionCall, ReserveCall
+from orchestrator.database.calls import (
+    LINK,
+    CallConnections,
+    CallGroup,
+    FunctionCall,
+    ReserveCall,
+    ping_after_idling,
+)
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
     ConnectionLost,
     LockTimeout,
+    QuotaReached,
     RolledBack,
     ServerRefused,
     TimeOverflow,
 )
 from orchestrator.database.response_versions import HEAD, ResponseVersion
 from orchestrator.database.sqlstates import decode, is_loss
-from orchestrator.operations.refusals import OperationTableFull
-from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded, SlotOverflow
+from orchestrator.operations.refusals import OperationQuotaExceeded, OperationTableFull
+from orchestrator.problems import (
+    DatabaseUnavailable,
+    OperationInProgress,
+    OutcomeUnknown,
+    Overloaded,
+    Quota,
+    QuotaExceeded,
+    SlotOverflow,
+)
 
 POOL_TIMEOUT_SECONDS = 10.0
 CONNECTIONS_FOR_ANYONE = 3
 """For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
 TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
-LINK: Mapping[str, int] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-"""A server that vanished is noticed in about 11 s; a live one answers keepalive probes while a statement waits for a lock.
-Seconds, the last in milliseconds (libpq's connection parameters)."""
 
 
 class TransactionConflict(Exception):
@@ -306,6 +311,9 @@ def _meaning(error: Exception, committing: bool) -> Exception:
             return TransactionConflict(sqlstate)
         case LockTimeout():
             return OperationInProgress("another request holds a lock that this one needs; retry with the same key")
+        case QuotaReached(quota, tenant_id, limit, used):
+            refusal = OperationQuotaExceeded if quota is Quota.OPERATIONS else QuotaExceeded
+            return refusal.of(quota, limit=limit, used=used, tenant_id=tenant_id)
         case BoundReached(Bound.OPERATIONS):
             return OperationTableFull("the operations table is full; nothing was done; retry later")
         case TimeOverflow():
@@ -331,8 +339,12 @@ def connect_database(
     transaction_timeout_seconds: float,
     application: str,
     operations_max: int | None = None,
+    tenant_rows_max: Mapping[str, int] | None = None,
 ) -> Database:
-    """Make the pools; nothing is connected yet. `operations_max`: how many operations these sessions may let there be."""
+    """Make the pools; nothing is connected yet. `operations_max`: how many operations these sessions may let there be.
+
+    `tenant_rows_max`: the default of each tenant's quota of operations, reservations and holds, by these names.
+    """
     for prefix in ("postgresql://", "postgres://"):
         if url.startswith(prefix):
             url = "postgresql+psycopg://" + url.removeprefix(prefix)
@@ -343,6 +355,7 @@ def connect_database(
     }
     if operations_max is not None:
         settings["berth.operations_max"] = str(operations_max)
+    settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in (tenant_rows_max or {}).items()}
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
 
     def pool(size: int) -> AsyncEngine:
@@ -371,26 +384,5 @@ def connect_database(
     }
     pools = Pools(*engines, calls, pool_size, reserve_size)
     for engine in engines:
-        _ping_after_idling(engine, pools.note_loss)
+        ping_after_idling(engine, pools.note_loss)
     return Database(pools)
-
-
-def _ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:
-    """Test a connection at checkout only if it lay idle for a while: a ping each time costs every call a round trip."""
-
-    @event.listens_for(engine.sync_engine, "checkin")
-    def note_return(connection: Any, record: Any) -> None:
-        del connection
-        record.info["returned_at"] = time.monotonic()
-
-    @event.listens_for(engine.sync_engine, "checkout")
-    def ping(connection: Any, record: Any, proxy: Any) -> None:
-        del proxy
-        returned_at = record.info.get("returned_at")
-        if returned_at is None or time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except psycopg.Error as error:
-            note_loss()
-            raise sqlalchemy.exc.InvalidatePoolError("the connection died while it lay idle") from error

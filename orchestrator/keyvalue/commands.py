@@ -14,19 +14,18 @@ import orjson
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import TransactionConflict
-from orchestrator.keyvalue.rules import NamespaceFull
 from orchestrator.keyvalue.store import transactions
 from orchestrator.keyvalue.store.keys import LogPosition
 from orchestrator.keyvalue.store.transactions import Commit, StoredCommit, commit_all, give_versions
 from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, remembered, transact
-from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.operations.refusals import OperationQuotaExceeded, OperationUnstorable
 from orchestrator.operations.store.operations import Answer
-from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded, Problem
+from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded, Problem, QuotaExceeded
 
 SEQUENCED_MAX = 2_000
 """Events sequenced by one call, which holds the lock of the log's head."""
 CALLS_MAX = 100
-RETRIED_ALONE = (TransactionConflict, OperationInProgress, OperationTableFull)
+RETRIED_ALONE = (TransactionConflict, OperationInProgress, OperationUnstorable)
 """Errors of a batch that one of its transactions may have caused: each is retried alone."""
 
 
@@ -34,14 +33,19 @@ async def commit_transactions(context: Context, commits: Sequence[Commit]) -> li
     """Commit a batch; return one outcome per transaction, in input order: 200 with `committed` or `not_committed`.
 
     A key used before gets its first answer. A transaction that reads ranges, or may fill its namespace, is deferred: the
-    caller runs it alone. Keys within the batch must be distinct per principal. Stored refusal: `NamespaceFull`. Not stored:
-    `VersionInFuture`, `Forbidden`, `LeaderUnaccepted`, `OperationInProgress`, `OperationTableFull`; `OutcomeUnknown` if it was
+    caller runs it alone. Keys within the batch must be distinct per principal. Stored refusal: `QuotaExceeded`. Not stored:
+    `VersionInFuture`, `Forbidden`, `LeaderUnaccepted`, `OperationInProgress`, `OperationUnstorable`; `OutcomeUnknown` if it was
     committed but its version is unknown. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the whole batch.
     """
     light = [n for n, commit in enumerate(commits) if not commit.is_heavy]
     results: list[Result | Deferred] = [Deferred(partial(_alone, context, commit)) for commit in commits]
     try:
         head, outcomes = await _try(context, [commits[n] for n in light], alone=False) if light else (0, [])
+    except OperationQuotaExceeded as full:
+        rest = [n for n, commit in enumerate(commits) if commit.tenant_id != full.tenant_id]
+        for n, result in zip(rest, await commit_transactions(context, [commits[n] for n in rest]), strict=True):
+            results[n] = result
+        return results
     except RETRIED_ALONE:
         return results
     stored: dict[int, StoredCommit] = {}
@@ -69,11 +73,11 @@ async def _commit_alone(context: Context, commit: Commit) -> Answer:
             head, (outcome,) = await _try(context, [commit], alone=True)
         except TransactionConflict:
             continue
-        except NamespaceFull as refusal:
+        except QuotaExceeded as refusal:
             return await remembered(context, commit.operation, refusal, commit.tenant_id)
         if isinstance(outcome, Problem):
             raise outcome
-        assert outcome is not None, "a full namespace raises NamespaceFull"
+        assert outcome is not None, "a full namespace raises QuotaExceeded"
         (result,) = await _with_versions(context, head, [outcome])
         if isinstance(result, Problem):
             raise result

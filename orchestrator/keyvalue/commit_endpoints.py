@@ -106,7 +106,6 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
     payload: dict[str, Any] = {"operations": [each.model_dump(mode="json") for each in body.operations]}
     if caller.tenant_id is None:
         payload["principal_id"] = str(caller.id)
-    _require_bounded(payload, settings)
     return Commit(
         operation=operation,
         namespace=namespace_of(caller),
@@ -115,13 +114,16 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
         preconditions=preconditions,
         effect=effect_of(_operation_of(each, settings) for each in body.operations),
         payload=payload,
+        payload_bytes=_bounded_size(payload, settings),
         correlation_id=uuid.uuid4(),
         keys_max=settings.kv_namespace_keys_max,
         bytes_max=settings.kv_namespace_bytes_max,
+        log_bytes_max=settings.kv_log_bytes_per_day_max,
     )
 
 
-def _require_bounded(payload: dict[str, Any], settings: Settings) -> None:
+def _bounded_size(payload: dict[str, Any], settings: Settings) -> int:
+    """Bytes of the payload as the log stores it. Raises `TooLarge`."""
     # PostgreSQL writes jsonb with a space after each comma and colon.
     text = orjson.dumps(payload)
     size = len(text) + text.count(b",") + text.count(b":")
@@ -129,6 +131,7 @@ def _require_bounded(payload: dict[str, Any], settings: Settings) -> None:
         raise TooLarge(
             f"the operations have {size} bytes; the bound is {settings.kv_transaction_bytes_max}; split the transaction"
         )
+    return size
 
 
 def _precondition_of(

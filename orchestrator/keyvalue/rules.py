@@ -80,9 +80,3 @@ class VersionMissing(Problem):
     """A precondition names no version, and the commit no `read_version`."""
 
     status, code, title = 400, "version_missing", "Version missing"
-
-
-class NamespaceFull(Problem):
-    """The namespace would exceed its bound on keys or bytes."""
-
-    status, code, title, business = 409, "namespace_full", "Namespace full", True

@@ -1,11 +1,22 @@
 """Tables of keys and values, one namespace for each tenant and one for the operators.
 
-Created by migrations/schema/keyvalue.sql, which explains columns and indexes; a test keeps both equal.
+Created by migrations/schema/keyvalue.sql, which explains columns and indexes, and later revisions; a test keeps both equal.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, LargeBinary, PrimaryKeyConstraint, Table, Uuid, text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Date,
+    Index,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Uuid,
+    text,
+)
 
 from orchestrator.database.metadata import METADATA
 
@@ -24,6 +35,8 @@ kv_namespaces = Table(
         server_default=text("0"),
     ),
     Column("last_mark", BigInteger, nullable=False, server_default=text("0")),
+    Column("log_day", Date),
+    Column("log_bytes", BigInteger, nullable=False, server_default=text("0")),
     postgresql_with={"fillfactor": 50},
 )
 

@@ -24,12 +24,6 @@ class RetentionOutOfBounds(Problem):
     status, code, title, business = 409, "retention_out_of_bounds", "Retention out of bounds", True
 
 
-class RetentionPoliciesFull(Problem):
-    """The bound on retention policies is reached."""
-
-    status, code, title, business = 409, "retention_policies_full", "Retention policies full", True
-
-
 class VersionInFuture(Problem):
     """The log has not reached the named version; `version` is its head."""
 

@@ -137,6 +137,7 @@ class ListedNode(BaseModel):
         description="When two keys were used as its identity; null: never since it enrolled"
     )
     agent_version: str | None
+    driver: str | None
     row_version: BigCount
 
 

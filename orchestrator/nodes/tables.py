@@ -37,6 +37,7 @@ pools = Table(
     Column("region", Text, ForeignKey("regions.name"), nullable=False),
     Column("gpu_model", Text, nullable=False),
     Column("shape", Text, CheckConstraint("shape in ('baremetal', 'gpu_slice')"), nullable=False),
+    Column("driver", Text),
     UniqueConstraint("region", "gpu_model", "shape", name="pool_unique"),
 )
 
@@ -71,6 +72,7 @@ nodes = Table(
     Column("enrolled_at", TIMESTAMPTZ),
     Column("last_seen_at", TIMESTAMPTZ),
     Column("agent_version", Text),
+    Column("driver", Text),
     Column("held_allocations", JSONB),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),

@@ -37,7 +37,7 @@ async def open_subscription(
 ) -> int:
     """Open or create a subscription; return the version to continue after, `begin` for a new one.
 
-    Raises `LogTruncated`, `SubscriptionsFull`, `TenantDeleted`.
+    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`.
     """
 
     async def work(tx: Transaction) -> int:

@@ -102,7 +102,7 @@ async def _open(
 ) -> tuple[Subscriber, SubscriptionKey | None]:
     """Create the subscriber at its subscription's offset, else after the requested version, else at the head.
 
-    Raises `VersionInFuture`, `LogTruncated`, `LeaderUnaccepted`, `SubscriptionsFull`, `Invalid`.
+    Raises `VersionInFuture`, `LogTruncated`, `LeaderUnaccepted`, `QuotaExceeded`, `Invalid`.
     """
     audience = Audience(caller.tenant_id, chosen_events(query.types, query.subject), durable=False, on_socket=True)
     head = await parts.log_head.fresh()

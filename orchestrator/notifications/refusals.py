@@ -5,12 +5,6 @@ from __future__ import annotations
 from orchestrator.problems import Problem
 
 
-class SubscriptionsFull(Problem):
-    """The bound on named subscriptions is reached."""
-
-    status, code, title = 409, "subscriptions_full", "Subscriptions full"
-
-
 class UpgradeRequired(Problem):
     """The path requires a WebSocket upgrade, and the request asked for none."""
 

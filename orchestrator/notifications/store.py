@@ -10,8 +10,8 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.refusals import LogTruncated
 from orchestrator.log.store.feed import find_truncation
-from orchestrator.notifications.refusals import SubscriptionsFull
-from orchestrator.problems import NotFound
+from orchestrator.operations.store.tenancy import require_quota
+from orchestrator.problems import NotFound, Quota
 
 # Locked before the check, so that nothing after the offset is truncated before the commit.
 _LOCK_FIRST_VERSION = "select version from log_first for no key update"
@@ -79,7 +79,7 @@ async def open_subscription(
 ) -> int:
     """Open a subscription, or create it at `begin`; return its offset. From the commit on later events are kept.
 
-    Raises `LogTruncated` if events after that version were dropped, `SubscriptionsFull` at the bound.
+    Raises `LogTruncated` if events after that version were dropped, `QuotaExceeded`.
     """
     first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
     values = {
@@ -98,8 +98,7 @@ async def open_subscription(
     if known:
         return version
     await tx.execute(_DELETE_LAPSED, {"scope": scope})
-    if (await tx.execute(_COUNT, {"scope": scope})).scalar_one() >= subscriptions_max:
-        raise SubscriptionsFull(f"the bound of {subscriptions_max} subscriptions is reached; remove one first")
+    await require_quota(tx, tenant_id, Quota.SUBSCRIPTIONS, _COUNT, {"scope": scope}, default=subscriptions_max)
     await tx.execute(_INSERT, {**values, "version": version})
     return version
 

@@ -18,7 +18,7 @@ from uuid import UUID
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.operations.queries import with_version
-from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.operations.refusals import OperationUnstorable
 from orchestrator.operations.store import operations, refusals
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.refusals import Refused
@@ -204,7 +204,7 @@ async def store_refusals_of(context: Context, refused: Sequence[Refused]) -> lis
         return [await _remember_alone(context, refused[0])]
     try:
         return [*(await _remember(context, refused) if refused else ())]
-    except (OperationInProgress, OperationTableFull, SlotOverflow):
+    except (OperationInProgress, OperationUnstorable, SlotOverflow):
         return [Deferred(partial(_remember_alone, context, one)) for one in refused]
 
 
@@ -212,7 +212,7 @@ async def _remember_alone(context: Context, refused: Refused) -> Result:
     try:
         (answer,) = await _remember(context, [refused])
         return answer
-    except (OperationInProgress, OperationTableFull, SlotOverflow) as unstorable:
+    except (OperationInProgress, OperationUnstorable, SlotOverflow) as unstorable:
         return unstorable
 
 
@@ -226,7 +226,7 @@ async def _remember(context: Context, refused: Sequence[Refused]) -> Sequence[Re
             return answers
         except TransactionConflict:
             continue
-        except (OperationInProgress, OperationTableFull, SlotOverflow):
+        except (OperationInProgress, OperationUnstorable, SlotOverflow):
             raise
         except Problem as trouble:
             return [trouble] * len(refused)

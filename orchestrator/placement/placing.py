@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +19,7 @@ from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
 from orchestrator.operations.outcomes import TryAgain
-from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.operations.refusals import OperationQuotaExceeded, OperationUnstorable
 from orchestrator.placement.outcomes import Failed, LostRace, PlacementOutcome
 from orchestrator.placement.store.placing import PlacementRequest, QuotaMoved, place_all
 from orchestrator.problems import OperationInProgress, Overloaded, Problem, Unforeseen
@@ -36,14 +37,16 @@ async def place(context: Context, requests: Sequence[PlacementRequest]) -> list[
         return []
     try:
         return await _place_batch(context, requests)
-    except (OperationInProgress, OperationTableFull, DBAPIError) as error:
+    except OperationQuotaExceeded as full:
+        return [full] if len(requests) == 1 else await _place_without(context, requests, full.tenant_id)
+    except (OperationInProgress, OperationUnstorable, DBAPIError) as error:
         if len(requests) > 1 and isinstance(error, OperationInProgress):
             return await _skip_locked_quotas(context, requests)
         if len(requests) > 1:
             return list(await asyncio.gather(*(_place_alone(context, request) for request in requests)))
         if isinstance(error, OperationInProgress):
             return [LostRace() if requests[0].wait else error]
-        if isinstance(error, OperationTableFull):
+        if isinstance(error, OperationUnstorable):
             return [error]
         raise
 
@@ -73,6 +76,17 @@ async def _skip_locked_quotas(context: Context, requests: Sequence[PlacementRequ
     if locked and len(rest) > 1:
         for n, outcome in zip(rest, await place(context, [requests[n] for n in rest]), strict=True):
             outcomes[n] = outcome
+    return outcomes
+
+
+async def _place_without(
+    context: Context, requests: Sequence[PlacementRequest], tenant_id: UUID | None
+) -> list[PlacementOutcome]:
+    """Place the requests of the other tenants; those of this one are to try alone, until one finds its quota reached."""
+    outcomes: list[PlacementOutcome] = [TryAgain()] * len(requests)
+    rest = [n for n, request in enumerate(requests) if request.create.tenant_id != tenant_id]
+    for n, outcome in zip(rest, await place(context, [requests[n] for n in rest]), strict=True):
+        outcomes[n] = outcome
     return outcomes
 
 

@@ -40,6 +40,9 @@ def quota_exceeded(gpus_used: int, gpus_limit: int) -> QuotaExceeded:
     return QuotaExceeded(
         f"the request exceeds the tenant's quota: {gpus_used} of {gpus_limit} GPUs are in use;"
         " release GPUs or ask the operator for a higher quota",
+        quota="gpus",
+        limit=gpus_limit,
+        used=gpus_used,
         gpus_used=gpus_used,
         gpus_limit=gpus_limit,
     )

@@ -13,7 +13,7 @@ from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import TRIES_MAX, Context
-from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.operations.refusals import OperationUnstorable
 from orchestrator.placement.outcomes import Failed, LostRace, NoRoom, PlacementOutcome
 from orchestrator.placement.refusals import contended
 from orchestrator.placement.store.placing import PlacementRequest, QuotaMoved, place_picked
@@ -70,7 +70,7 @@ async def _try(context: Context, request: PlacementRequest) -> PlacementOutcome:
         return outcome
     except (QuotaMoved, TransactionConflict):
         return LostRace()
-    except OperationTableFull as full:
+    except OperationUnstorable as full:
         return full
     except OperationInProgress as in_progress:
         return LostRace() if request.wait else in_progress

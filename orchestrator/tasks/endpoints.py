@@ -69,4 +69,5 @@ async def report_progress(task_id: UUID, report: ProgressReport, caller: NodeCal
 @router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, caller: NodeCaller, parts: Parts) -> HeartbeatAnswer:
     """Record the node's heartbeat, and the inventory that it reports."""
-    return await record_heartbeat(parts.context, caller.node_id, body)
+    allowed = parts.settings.sandbox_allowed
+    return await record_heartbeat(parts.context, caller.node_id, body, sandbox_allowed=allowed)

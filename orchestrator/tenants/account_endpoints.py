@@ -9,7 +9,8 @@ from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
-from orchestrator.tenants.queries import find_tenant
+from orchestrator.problems import Quota
+from orchestrator.tenants.queries import find_quotas_used, find_tenant, quotas_of
 from orchestrator.tenants.schemas import Account
 
 router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
@@ -18,7 +19,9 @@ router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
 @router.get("/me", response_model=Account)
 async def me(caller: Caller, parts: Parts) -> Response:
     """Principal, role, tenant and limits of the caller; an operator has no tenant and no limits."""
-    tenant = None if caller.tenant_id is None else await find_tenant(parts.context.database, caller.tenant_id)
+    database = parts.context.database
+    tenant = None if caller.tenant_id is None else await find_tenant(database, caller.tenant_id)
+    used = {} if tenant is None else await find_quotas_used(database, tenant.id)
     return json_response(
         {
             "principal_id": caller.id,
@@ -30,9 +33,10 @@ async def me(caller: Caller, parts: Parts) -> Response:
                 "gpus_limit": tenant.gpus_limit,
                 "gpus_used": tenant.gpus_used,
                 "subscribers_max": parts.settings.feed_tenant_subscribers_max,
-                "webhooks_max": parts.settings.webhooks_max,
+                "webhooks_max": tenant.limits.get(Quota.WEBHOOKS, parts.settings.webhooks_max),
                 "hold_seconds_max": parts.context.limits.hold_seconds_max,
                 "window_seconds_max": parts.context.limits.window_seconds_max,
+                "quotas": quotas_of(tenant, used, parts.settings.quota_defaults()),
             },
         }
     )

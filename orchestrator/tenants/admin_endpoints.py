@@ -17,16 +17,19 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.tenants import queries as tenants
 from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, delete_tenant, set_quota
-from orchestrator.tenants.schemas import ChangeTenant, CreateTenant, SetQuota, Tenant
+from orchestrator.tenants.schemas import ChangeTenant, CreateTenant, SetQuota, Tenant, TenantQuotas
+from orchestrator.tenants.store.tenants import NewGpusLimit
 
 router = APIRouter(prefix="/tenants", tags=["admin: tenants"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=Tenant)
 async def create(body: CreateTenant, write: AdminWrite) -> Response:
-    """Make a tenant."""
+    """Make a tenant. Without `gpus_limit` it may hold `BERTH_TENANT_GPUS_DEFAULT` GPUs."""
+    named = "gpus_limit" in body.model_fields_set
+    gpus_limit = body.gpus_limit if named else write.parts.settings.tenant_gpus_default
     answer = await create_tenant(
-        write.context, write.operation(body), write.actor, name=body.name, gpus_limit=body.gpus_limit
+        write.context, write.operation(body), write.actor, name=body.name, gpus_limit=gpus_limit
     )
     return answer_response(answer)
 
@@ -61,8 +64,25 @@ async def delete(tenant_id: UUID, write: AdminWrite) -> Response:
     return answer_response(answer)
 
 
+@router.get("/{tenant_id}/quota", response_model=TenantQuotas)
+async def find_quotas(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
+    """The quotas of a tenant, and what it uses of each."""
+    tenant = await tenants.find_tenant(parts.context.database, tenant_id)
+    used = await tenants.find_quotas_used(parts.context.database, tenant_id)
+    return json_response(
+        {
+            "tenant_id": tenant.id,
+            "gpus_limit": tenant.gpus_limit,
+            "gpus_used": tenant.gpus_used,
+            "quotas": tenants.quotas_of(tenant, used, parts.settings.quota_defaults()),
+        }
+    )
+
+
 @router.put("/{tenant_id}/quota", response_model=Tenant)
-async def limit_gpus(tenant_id: UUID, body: SetQuota, write: AdminWrite) -> Response:
-    """Limit the GPUs that a tenant may hold."""
-    answer = await set_quota(write.context, write.operation(body), write.actor, tenant_id, gpus_limit=body.gpus_limit)
+async def limit_tenant(tenant_id: UUID, body: SetQuota, write: AdminWrite) -> Response:
+    """Set limits of a tenant: GPUs that it may hold, and its other quotas."""
+    limits = {quota.value: limit for quota, limit in (body.limits or {}).items()}
+    gpus = NewGpusLimit(body.gpus_limit) if "gpus_limit" in body.model_fields_set else None
+    answer = await set_quota(write.context, write.operation(body), write.actor, tenant_id, gpus=gpus, limits=limits)
     return answer_response(answer)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
+from orchestrator.problems import Quota
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.store import api_keys, ssh_keys, tenants
 from orchestrator.tenants.store import api_keys as principals
@@ -19,6 +21,20 @@ async def find_tenant(database: Database, tenant_id: UUID) -> Tenant:
     """One tenant. Raises `NotFound`."""
     async with database.reading() as reading:
         return await tenants.read_tenant(reading, tenant_id)
+
+
+async def find_quotas_used(database: Database, tenant_id: UUID) -> dict[str, int]:
+    """What a tenant uses of each quota."""
+    async with database.reading() as reading:
+        return await tenants.read_quotas_used(reading, tenant_id)
+
+
+def quotas_of(tenant: Tenant, used: Mapping[str, int], defaults: Mapping[Quota, int]) -> list[dict[str, Any]]:
+    """Each quota with the tenant's limit, set by an operator or the default, and its use."""
+    return [
+        {"quota": quota.value, "limit": tenant.limits.get(quota.value, default), "used": used[quota.value]}
+        for quota, default in defaults.items()
+    ]
 
 
 async def list_tenants(database: Database, *, after: UUID, limit: int) -> list[Tenant]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Variant
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.problems import Quota
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
+QuotaLimit = Annotated[int, Field(ge=0, le=2**53), WHOLE]
+NewLimits = Annotated[dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota))]
 SetTenantState = Literal["active", "suspended"]
 TenantState = Literal["active", "suspended", "deleted"]
 
 
 class CreateTenant(Request):
-    """A new tenant; null limit: none."""
+    """A new tenant. `gpus_limit` null: no limit; absent: the default of the operator's settings."""
 
     name: Printable
     gpus_limit: GpusLimit | None = None
@@ -31,9 +34,23 @@ class ChangeTenant(Request):
 
 
 class SetQuota(Request):
-    """How many GPUs the tenant may hold; null lifts the limit."""
+    """Limits of the tenant; what is not named stays. `gpus_limit` null: no limit; null of another quota: the default."""
 
-    gpus_limit: GpusLimit | None
+    gpus_limit: GpusLimit | None = None
+    limits: NewLimits | None = None
+
+    @model_validator(mode="after")
+    def _require_any(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("name gpus_limit or limits")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The content for the fingerprint of the request: a null `gpus_limit` is no default, unlike an absent one."""
+        document: dict[str, Any] = serialize(self)
+        named = "gpus_limit" in self.model_fields_set
+        return {**document, "gpus_limit": document.get("gpus_limit")} if named else document
 
 
 class Tenant(BaseModel):
@@ -47,6 +64,26 @@ class Tenant(BaseModel):
     created_at: datetime
     deleted_at: datetime | None
     row_version: BigCount
+    limits: dict[str, BigCount] = Field(
+        description="limits that an operator has set, by quota; others are the defaults"
+    )
+
+
+class QuotaUse(BaseModel):
+    """A quota of a tenant: its limit, and what counts in it."""
+
+    quota: str
+    limit: BigCount
+    used: BigCount
+
+
+class TenantQuotas(BaseModel):
+    """A tenant's quotas beside GPUs."""
+
+    tenant_id: UUID
+    gpus_limit: Count | None
+    gpus_used: Count
+    quotas: list[QuotaUse]
 
 
 class AccountTenant(BaseModel):
@@ -63,9 +100,10 @@ class AccountLimits(BaseModel):
     gpus_limit: Count | None
     gpus_used: Count
     subscribers_max: Count
-    webhooks_max: Count
     hold_seconds_max: Annotated[float, Field(ge=1, le=3_600)]
+    webhooks_max: Count
     window_seconds_max: Annotated[float, Field(ge=60)]
+    quotas: list[QuotaUse]
 
 
 class Account(BaseModel):

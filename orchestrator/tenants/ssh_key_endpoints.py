@@ -34,7 +34,11 @@ async def add(body: AddSshKey, write: TenantWrite) -> Response:
     """Store a public key."""
     key = read_ssh_public_key(body.public_key)
     tenant_id = _tenant_of(write.caller)
-    return answer_response(await add_ssh_key(write.context, write.operation(body), tenant_id, name=body.name, key=key))
+    keys_max = write.parts.settings.tenant_ssh_keys_max
+    answer = await add_ssh_key(
+        write.context, write.operation(body), tenant_id, name=body.name, key=key, keys_max=keys_max
+    )
+    return answer_response(answer)
 
 
 @router.get("", response_model=Page[SshKey])

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -55,6 +56,7 @@ tenant_quotas = Table(
         server_default=text("0"),
     ),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("limits", JSONB, nullable=False, server_default=text("'{}'")),
     postgresql_with={"fillfactor": 50},
 )
 

@@ -1,7 +1,8 @@
 """Which URLs and addresses webhooks may be sent to (docs/reference/webhooks.md).
 
-Refuses IANA's special-purpose addresses (RFC 6890 and its successors) and every IPv6 range that embeds IPv4 addresses, which
-could reach a machine of this deployment. IPv6 is an allow list, because future special-purpose ranges are unknown.
+Refuses IANA's special-purpose addresses (RFC 6890 and its successors) and every IPv6 range that embeds IPv4 addresses (mapped,
+compatible and translated addresses, NAT64, 6to4, Teredo), which could reach a machine of this deployment. ISATAP addresses, which
+may be in any range, count as the address that they embed. IPv6 is an allow list, because special-purpose ranges may be added.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _FORBIDDEN_V6: Final = tuple(
         "2620:4f:8000::/48", "3fff::/20",
     )
 )  # fmt: skip
+_ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
+"""Upper half of an interface id that embeds an IPv4 address in the lower one (RFC 5214, 6.1)."""
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -78,13 +81,17 @@ def is_public_address(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    if isinstance(address, IPv4Address):
-        return not any(address in network for network in _FORBIDDEN_V4)
-    return _is_public_v6(address)
+    return _is_public_v4(address) if isinstance(address, IPv4Address) else _is_public_v6(address)
+
+
+def _is_public_v4(address: IPv4Address) -> bool:
+    return not any(address in network for network in _FORBIDDEN_V4)
 
 
 def _is_public_v6(address: IPv6Address) -> bool:
     if address.scope_id is not None or address not in _GLOBAL_V6:
+        return False
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP and not _is_public_v4(IPv4Address(int(address) & 0xFFFFFFFF)):
         return False
     return not any(address in network for network in _FORBIDDEN_V6)
 

@@ -168,6 +168,9 @@ def require_sendable(settings: Settings, url: str) -> None:
         raise WebhookUrlRefused(
             f"{parts.host} is not a host of the public internet; use one that is", reason="private_address"
         )
+    if settings.webhook_ports and parts.port not in settings.webhook_ports:
+        allowed = ", ".join(map(str, settings.webhook_ports))
+        raise WebhookUrlRefused(f"this deployment sends webhooks only to port {allowed}; use one", reason="port")
 
 
 def keys_of(write: Write) -> WebhookKeys:

@@ -64,15 +64,9 @@ def document_of_test(message_id: str, time: str, webhook_id: str) -> Mapping[str
 
 
 class WebhookUrlRefused(Problem):
-    """This deployment does not send webhooks to this URL; `reason` is `http` or `private_address`."""
+    """This deployment does not send webhooks to this URL; `reason` is `http`, `port` or `private_address`."""
 
     status, code, title = 422, "webhook_url_refused", "Webhook URL refused"
-
-
-class WebhooksFull(Problem):
-    """The bound on webhooks per tenant is reached."""
-
-    status, code, title, business = 409, "webhooks_full", "Webhooks full", True
 
 
 class WebhookKeysFull(Problem):

@@ -40,7 +40,9 @@ webhooks = Table(
         nullable=False,
         server_default="enabled",
     ),
-    Column("disabled_reason", Text, CheckConstraint("disabled_reason in ('requested', 'gone', 'failing')")),
+    Column(
+        "disabled_reason", Text, CheckConstraint("disabled_reason in ('requested', 'gone', 'failing', 'key_revoked')")
+    ),
     Column("disabled_at", TIMESTAMPTZ),
     Column("position", BigInteger, CheckConstraint("position >= 0"), nullable=False),
     Column("versions_max", BigInteger, CheckConstraint("versions_max > 0"), nullable=False),
@@ -49,6 +51,7 @@ webhooks = Table(
     Column("failing_since", TIMESTAMPTZ),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("created_by", Uuid),
     CheckConstraint(
         "(state = 'disabled') = (disabled_reason is not null) and (disabled_reason is null) = (disabled_at is null)",
         name="webhook_disabled",

@@ -26,10 +26,12 @@ EAST = timezone(timedelta(hours=23, minutes=59))
 async def claim_to_hold(context: Context, node_id: uuid.UUID, count: int, after: datetime | None = None) -> None:
     """A heartbeat that names unknown allocations; `after`: the reported time of the inventory, else the server's."""
     heartbeat = Heartbeat(agent_version="1", driver="noop", allocations=[])
-    told = after or (await record_heartbeat(context, node_id, heartbeat)).server_time
+    told = after or (await record_heartbeat(context, node_id, heartbeat, sandbox_allowed=True)).server_time
     held = [HeldAllocation(allocation_id=uuid.uuid4(), slots=[0]) for _ in range(count)]
     inventory = HeldInventory(gathered_after=told, allocations=held)
-    await record_heartbeat(context, node_id, heartbeat.model_copy(update={"inventory": inventory}))
+    await record_heartbeat(
+        context, node_id, heartbeat.model_copy(update={"inventory": inventory}), sandbox_allowed=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def new_tenant(admin: Caller, **members: Any) -> Caller:
     """A new tenant with a key."""
-    tenant = admin.make("/admin/tenants", {"name": fresh("tenant"), **members})
+    tenant = admin.make("/admin/tenants", {"name": fresh("tenant"), "gpus_limit": None, **members})
     key = admin.make("/admin/api-keys", {"name": "test", "role": "tenant", "tenant_id": tenant["id"]})
     return Caller(admin.http, key["key"], tenant["id"])
 

@@ -14,7 +14,8 @@ from berth.local.servers import free_port
 from tests.metrics_ports import get
 from tests.support.waiting import WAIT_SECONDS_MAX
 
-AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false"}
+AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false",
+                    "BERTH_WEBHOOK_PORTS": "[443, 8443]"}  # fmt: skip
 """What a local stack would let through."""
 
 

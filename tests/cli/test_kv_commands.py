@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.client import Client, Malformed, NamespaceFull, NotFound, VersionInFuture
+from berth.client import Client, Malformed, NotFound, VersionInFuture
 from berth.client.calls.keyvalue import delete_key, delete_range, unchanged_key, unchanged_range, write_key
 from tests.api.calling import new_tenant
 from tests.client.deployment import Deployment
@@ -73,4 +73,3 @@ def test_keys_from_a_program(client: Client) -> None:
         client.commit_transaction(read_version=2**62)
     with pytest.raises(Malformed):
         client.commit_transaction(operations=[{"type": "increment", "key": "YQ=="}])
-    assert NamespaceFull.codes == ("namespace_full",)

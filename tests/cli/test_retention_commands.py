@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from berth.client import AsyncClient, Client, NotFound, RetentionOutOfBounds, RetentionPoliciesFull, VersionInFuture
+from berth.client import AsyncClient, Client, NotFound, RetentionOutOfBounds, VersionInFuture
 from tests.api.calling import new_tenant
 from tests.client.deployment import Deployment
 from tests.support.shell import Shell, bare, deployment
@@ -51,7 +51,6 @@ def test_policies_from_a_program(deployment: Deployment) -> None:
         with pytest.raises(NotFound):
             client.get_retention_policy("p.1")
     assert RetentionOutOfBounds.codes == ("retention_out_of_bounds",)
-    assert RetentionPoliciesFull.codes == ("retention_policies_full",)
 
     async def listed() -> object:
         async with AsyncClient(deployment.address, key) as client:

@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 
 import pytest
 
-from berth.client import AsyncClient, Client, Event, Invalid, LogTruncated, SubscriptionsFull, Unauthenticated
+from berth.client import AsyncClient, Client, Event, Invalid, LogTruncated, QuotaExceeded, Unauthenticated
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
 from tests.log.streaming import leave
@@ -118,7 +118,7 @@ def test_an_error_that_reconnecting_cannot_help_is_raised(listener: Listener) ->
             listener.database.execute("update log_first set version = 1")
         for name in ("a", "b", "c"):
             next(berth.notifications(name, after=head - 1))
-        with pytest.raises(SubscriptionsFull):
+        with pytest.raises(QuotaExceeded):
             next(berth.notifications("d"))
     with Client(str(tenant.http.base_url), "berth_x") as stranger, pytest.raises(Unauthenticated):
         next(stranger.notifications())

@@ -118,7 +118,7 @@ def test_a_full_namespace_takes_nothing_more_and_gives_back(keys: Keys, bound: s
     monkeypatch.setattr(services._services.settings, f"kv_namespace_{bound}_max", 3 if bound == "keys" else 30)
     keys.committed([put(b"second", b"2"), put(b"third", b"3")])
     more = [put(b"%d" % n, b"v" * 10) for n in range(2)]
-    assert problem(keys.try_commit(more), 409, "namespace_full")["outcome"] == "not_done"
+    assert problem(keys.try_commit(more), 409, "quota_exceeded")["outcome"] == "not_done"
     assert len(keys.every()[0]) == 3
     keys.committed([put(b"third", b"4"), delete(b"second")])
     keys.committed([put(b"second", b"5")])

@@ -138,7 +138,7 @@ def test_subscriptions_are_bounded_and_can_be_removed(listener: Listener) -> Non
     for name in ("a", "b", "c", "a"):
         opened_once(tenant, subscription=name)
     status, document = refused(tenant, subscription="d")
-    assert (status, document["code"]) == (409, "subscriptions_full")
+    assert (status, document["code"]) == (409, "quota_exceeded")
     for said_before in (False, True):
         with notified(tenant, subscription="a") as stream:
             leave(listener.database, tenant, 1)

@@ -116,8 +116,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a namespace has no bound on keys",
         "keyvalue",
-        "migrations/functions/keyvalue/kv_commit.sql",
-        "if change.keys > 0 and space.keys + change.keys > item.keys_max",
+        "migrations/functions/keyvalue/kv_write.sql",
+        "if change.keys > 0 and p_space.keys + change.keys > keys_max",
         "if false",
         ("tests/keyvalue/test_bad_input.py::test_a_full_namespace_takes_nothing_more_and_gives_back",),
     ),
@@ -168,8 +168,8 @@ MUTANTS: list[Mutant] = [
         "subscriptions have no bound",
         "notifications",
         "orchestrator/notifications/store.py",
-        ">= subscriptions_max:",
-        "> subscriptions_max:",
+        '    await require_quota(tx, tenant_id, Quota.SUBSCRIPTIONS, _COUNT, {"scope": scope}, default=subscriptions_max)\n',
+        "",
         ("tests/log/test_notifications.py::test_subscriptions_are_bounded_and_can_be_removed",),
     ),
     Mutant(

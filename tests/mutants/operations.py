@@ -103,8 +103,8 @@ MUTANTS: list[Mutant] = [
         "deleted operations stay counted",
         "operations",
         "migrations/functions/operations/count_operations.sql",
-        "-count(*) from gone",
-        "0 * count(*) from gone",
+        "select 'operations', pg_backend_pid(), -count(*) from gone",
+        "select 'operations', pg_backend_pid(), 0 * count(*) from gone",
         ("tests/schema/test_triggers.py::test_operations_count_themselves",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Mutants of the guards against hostile text, frames and readers of secrets."""
+"""Mutants of the guards against hostile text, frames, readers of secrets, tenants that fill tables, and pretended nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from tests.mutants.mutant import Mutant
 
 TERMINALS = "tests/security/test_terminals.py"
 STORED = "tests/security/test_stored_secrets.py"
+QUOTAS = "tests/security/test_quotas.py"
+SENDER = "tests/security/test_webhook_sender.py"
+DRIVERS = "tests/security/test_sandbox_drivers.py"
 
 MUTANTS = [
     Mutant(
@@ -55,5 +58,192 @@ MUTANTS = [
         '    response.headers["cache-control"] = "no-store"\n',
         "",
         (f"{STORED}::test_its_owner_gets_it_on_every_route",),
+    ),
+    Mutant(
+        "the quota of operations is not judged",
+        "security",
+        "migrations/functions/operations/count_operations.sql",
+        "            if quota is not null and cardinality(tenants) > 0 then\n",
+        "            if false then\n",
+        (f"{QUOTAS}::test_a_tenant_that_asks_about_random_keys_fills_its_own_quota_alone",),
+    ),
+    Mutant(
+        "a release counts as a write beyond the quota",
+        "security",
+        "migrations/functions/operations/count_operations.sql",
+        "tenants := array(select distinct scope from fresh where not ending);",
+        "tenants := array(select distinct scope from fresh);",
+        (f"{QUOTAS}::test_of_writes_that_commit_together_exactly_the_quota_succeeds",),
+    ),
+    Mutant(
+        "near a quota nothing is serialised",
+        "security",
+        "migrations/functions/database/require_tenant_room.sql",
+        "        perform pg_advisory_xact_lock(hashtext(p_kind), hashtext(one.tenant_id::text));\n",
+        "",
+        (
+            f"{QUOTAS}::test_holds_that_come_together_stop_exactly_at_the_quota",
+            f"{QUOTAS}::test_the_quota_found_stays_until_the_commit",
+        ),
+    ),
+    Mutant(
+        "an operator's limit is not read",
+        "security",
+        "migrations/functions/database/require_tenant_room.sql",
+        "coalesce((q.limits ->> p_kind)::bigint, p_default) as bound",
+        "p_default as bound",
+        (f"{QUOTAS}::test_a_list_of_creates_goes_on_without_the_tenant_at_its_quota",),
+    ),
+    Mutant(
+        "the quota of holds is not judged",
+        "security",
+        "migrations/functions/reservations/count_reservations.sql",
+        "    if tg_op = 'INSERT' then\n        perform require_tenant_room",
+        "    if false then\n        perform require_tenant_room",
+        (f"{QUOTAS}::test_holds_that_come_together_stop_exactly_at_the_quota",),
+    ),
+    Mutant(
+        "ended holds stay in a tenant's count",
+        "security",
+        "migrations/functions/reservations/count_reservations.sql",
+        "union all select tenant_id, state, -1 from gone) u",
+        "union all select tenant_id, state, 0 from gone) u",
+        (f"{QUOTAS}::test_holds_that_come_together_stop_exactly_at_the_quota",),
+    ),
+    Mutant(
+        "objects are counted without a lock",
+        "security",
+        "migrations/functions/tenants/lock_quota.sql",
+        "    perform pg_advisory_xact_lock(hashtext(p_quota), hashtext(coalesce(p_tenant::text, '')));\n",
+        "",
+        (f"{QUOTAS}::test_objects_that_are_added_together_stop_exactly_at_the_quota",),
+    ),
+    Mutant(
+        "bytes of the log are not judged",
+        "security",
+        "migrations/functions/keyvalue/kv_charge.sql",
+        "if used_ + p_bytes <= bound or bound is null then",
+        "if true then",
+        (f"{QUOTAS}::test_commits_stop_at_the_bytes_of_the_day",),
+    ),
+    Mutant(
+        "refused transactions write to the log for free",
+        "security",
+        "migrations/functions/keyvalue/kv_refuse.sql",
+        "log_bytes = charge.total",
+        "log_bytes = n.log_bytes",
+        (f"{QUOTAS}::test_refused_preconditions_count_in_the_bytes_of_the_day",),
+    ),
+    Mutant(
+        "a full namespace refuses deletes",
+        "security",
+        "migrations/functions/keyvalue/kv_write.sql",
+        "if change.keys > 0 and p_space.keys + change.keys > keys_max then",
+        "if p_space.keys + 1 > keys_max then",
+        (f"{QUOTAS}::test_keys_stop_at_their_quota_and_may_always_be_deleted",),
+    ),
+    Mutant(
+        "verify does not compare the counts of tenants",
+        "security",
+        "orchestrator/verification/counted.py",
+        "from counted c full join kept k using (tenant_id, kind)\nwhere",
+        "from counted c full join kept k using (tenant_id, kind)\nwhere false and",
+        (f"{QUOTAS}::test_verify_finds_a_count_that_is_wrong",),
+    ),
+    Mutant(
+        "a batch fails with the tenant at its quota",
+        "security",
+        "orchestrator/placement/placing.py",
+        "if request.create.tenant_id != tenant_id]",
+        "if False]",
+        (f"{QUOTAS}::test_a_list_of_creates_goes_on_without_the_tenant_at_its_quota",),
+    ),
+    Mutant(
+        "webhooks of a suspended tenant are sent",
+        "security",
+        "orchestrator/webhooks/store/dispatch.py",
+        "         and (w.tenant_id is null or exists (select from tenants t where t.id = w.tenant_id and t.state = 'active'))\n",
+        "",
+        (f"{SENDER}::test_a_suspended_tenants_webhooks_pause",),
+    ),
+    Mutant(
+        "an operator's webhook outlives the key that created it",
+        "security",
+        "migrations/functions/tenants/revoke_key.sql",
+        "where tenant_id is null and created_by = p_key",
+        "where false",
+        (f"{SENDER}::test_an_operators_webhook_stops_with_the_key_that_created_it",),
+    ),
+    Mutant(
+        "a tenant's webhook stops with a key of the tenant",
+        "security",
+        "migrations/functions/tenants/revoke_key.sql",
+        "where tenant_id is null and created_by = p_key",
+        "where created_by = p_key",
+        (f"{SENDER}::test_a_tenants_webhook_survives_the_rotation_of_its_keys",),
+    ),
+    Mutant(
+        "the sender connects to any port",
+        "security",
+        "worker/webhooks/sending.py",
+        "if self._ports and place.port not in self._ports:",
+        "if False:",
+        (f"{SENDER}::test_no_port_but_those_of_https_is_connected_to",),
+    ),
+    Mutant(
+        "a webhook may name any port",
+        "security",
+        "orchestrator/webhooks/endpoints.py",
+        "if settings.webhook_ports and parts.port not in settings.webhook_ports:",
+        "if False:",
+        (f"{SENDER}::test_no_port_but_those_of_https_is_named",),
+    ),
+    Mutant(
+        "an ISATAP address hides the one that it embeds",
+        "security",
+        "orchestrator/webhooks/addresses.py",
+        "if int(address) >> 32 & 0xFFFFFFFF in _ISATAP and",
+        "if False and",
+        ("tests/webhooks/test_addresses.py::test_no_address_inside_another_hides",),
+    ),
+    Mutant(
+        "a sandbox node comes online unasked",
+        "security",
+        "orchestrator/tasks/store/dispatch.py",
+        '"allowed": is_real or sandbox_allowed,',
+        '"allowed": True,',
+        (f"{DRIVERS}::test_a_node_without_real_gpus_does_not_come_online",),
+    ),
+    Mutant(
+        "a pool of real nodes takes any driver",
+        "security",
+        "orchestrator/tasks/store/dispatch.py",
+        ":allowed and coalesce(p.driver = :driver, true) as accepted",
+        "cast(:allowed as boolean) as accepted",
+        (f"{DRIVERS}::test_a_pool_of_real_nodes_refuses_every_other_driver",),
+    ),
+    Mutant(
+        "an agent starts with the sandbox unasked",
+        "security",
+        "node_agent/drivers/choice.py",
+        "and not settings.sandbox_allowed:",
+        "and False:",
+        (f"{DRIVERS}::test_an_agent_does_not_start_with_it",),
+    ),
+    Mutant(
+        "retired operations stay in a tenant's count",
+        "security",
+        "migrations/functions/operations/count_operations.sql",
+        "select scope, 'operations', pg_backend_pid(), -count(*) from gone",
+        "select scope, 'operations', pg_backend_pid(), 0 * count(*) from gone",
+        (f"{QUOTAS}::test_retired_operations_and_sessions_that_are_gone_make_room",),
+    ),
+    Mutant(
+        "a new tenant has no limit of GPUs",
+        "security",
+        "orchestrator/tenants/admin_endpoints.py",
+        "body.gpus_limit if named else write.parts.settings.tenant_gpus_default",
+        "body.gpus_limit",
+        (f"{QUOTAS}::test_a_new_tenant_has_the_default_of_gpus",),
     ),
 ]

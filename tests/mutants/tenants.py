@@ -181,12 +181,7 @@ MUTANTS: list[Mutant] = [
         "a new quota leaves no entry",
         "audit",
         "orchestrator/tenants/commands/tenants.py",
-        (
-            "        await audit.record(\n"
-            '            tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", {"gpus_limit": '
-            "gpus_limit}, operation.request_id\n"
-            "        )\n"
-        ),
+        '        await audit.record(tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", detail, operation.request_id)\n',
         "",
         ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
     ),

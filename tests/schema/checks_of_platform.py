@@ -210,7 +210,7 @@ CHECKS = {
     "webhooks_description_check": length("webhooks", "description", 0, 1000),
     "webhooks_disabled_reason_check": Check(
         "webhooks", ({**_DISABLED, "disabled_reason": "unknown"},),
-        tuple({**_DISABLED, "disabled_reason": reason} for reason in ("requested", "gone", "failing")),
+        tuple({**_DISABLED, "disabled_reason": reason} for reason in ("requested", "gone", "failing", "key_revoked")),
     ),
     "webhooks_position_check": least("webhooks", "position", 0),
     "webhooks_signing_check": one_of("webhooks", "signing", "hmac", "ed25519"),

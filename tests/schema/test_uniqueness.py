@@ -51,6 +51,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "ssh_key_fingerprint_unique": ("ssh_keys", ("tenant_id", "fingerprint")),
     "ssh_key_name_unique": ("ssh_keys", ("tenant_id", "name")),
     "ssh_keys_pkey": ("ssh_keys", ("id",)),
+    "tenant_rows_once": ("tenant_rows", ("tenant_id", "kind", "stripe")),
     "tenant_name_unique": ("tenants", ("name",)),
     "tenants_pkey": ("tenants", ("id",)),
     "webhook_deliveries_pkey": ("webhook_deliveries", ("webhook_id", "number")),

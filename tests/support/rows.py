@@ -62,6 +62,7 @@ FIRST: dict[str, Row] = {
     },
     "function_generation": {"one": True, "generation": 1},
     "live_rows": {"kind": "test", "stripe": 0, "number": 0},
+    "tenant_rows": {"tenant_id": TENANT, "kind": "test", "stripe": 0, "number": 0},
     "log": {
         "version": 1, "prev_version": 0, "outbox_id": 1, "event_id": OTHER, "event_type": "t", "occurred_at": NOW,
         "correlation_id": OTHER, "subject": "s", "leader_id": "l", "payload": "{}",
@@ -132,6 +133,7 @@ SECOND: dict[str, Row] = {
     "kv_keys": {"namespace": TENANT, "key": b"l"},
     "ledger": {"id": 2, "allocation_id": OTHER},
     "live_rows": {"kind": "another", "stripe": 1},
+    "tenant_rows": {"tenant_id": OTHER, "kind": "another", "stripe": 1},
     "node_orphans": {"id": OTHER, "node_id": OTHER, "allocation_id": OTHER},
     "node_tasks": {"id": OTHER, "allocation_id": OTHER},
     "nodes": {"id": OTHER, "name": "node-2", "unit_base": 2000},

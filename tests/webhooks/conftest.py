@@ -32,6 +32,6 @@ def strict_desk(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Desk]:
     """As deployments are: nothing but https, and nothing private."""
-    strict = {"webhook_http_allowed": False, "webhook_private_addresses_allowed": False}
+    strict = {"webhook_http_allowed": False, "webhook_private_addresses_allowed": False, "webhook_ports": [443, 8443]}
     with open_desk(postgres_server, migrated_template, tmp_path_factory.mktemp("strict"), **strict) as opened:
         yield opened

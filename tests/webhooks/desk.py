@@ -78,6 +78,7 @@ class Desk:
         *,
         private_allowed: bool = True,
         http_allowed: bool = True,
+        ports: Sequence[int] = (),
         tls: ssl.SSLContext | None = None,
         resolve: Any = None,
         **bounds: Any,
@@ -88,7 +89,7 @@ class Desk:
         wanted = replace(BOUNDS, **bounds)
         sender = Sender(
             resolve or self.resolver.resolve, timeout_seconds=wanted.timeout_seconds, http_allowed=http_allowed,
-            private_allowed=private_allowed, tls=tls or ssl.create_default_context(),
+            private_allowed=private_allowed, ports=ports, tls=tls or ssl.create_default_context(),
         )  # fmt: skip
         return Dispatcher(self.services.context, WebhookKeys(signer), sender, wanted)
 
@@ -130,7 +131,8 @@ async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
 def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any) -> Iterator[Desk]:
     """An application that allows webhooks to any address, unless `settings` say otherwise."""
     with copied_database(postgres_server, template) as url:
-        allowed = {"webhook_http_allowed": True, "webhook_private_addresses_allowed": True, "webhook_pending_max": 50}
+        allowed = {"webhook_http_allowed": True, "webhook_private_addresses_allowed": True, "webhook_pending_max": 50,
+                   "webhook_ports": []}  # fmt: skip
         known = settings_over(url, directory).model_dump(exclude={"gate"})
         services = build_services(Settings(**{**known, **allowed, **settings}))
         with TestClient(public_listener(services), raise_server_exceptions=False) as http:

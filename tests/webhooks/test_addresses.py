@@ -24,7 +24,7 @@ SPECIAL = [
 ]  # fmt: skip
 PUBLIC = ["1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
           "172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "223.255.255.255", "2606:4700::1111",
-          "2001:4860:4860::8888", "2a00:1450::1"]  # fmt: skip
+          "2001:4860:4860::8888", "2a00:1450::1", "2a00:1450::5efe:101:101"]  # fmt: skip
 
 
 def within(network: str) -> st.SearchStrategy[str]:
@@ -81,7 +81,8 @@ def test_no_address_inside_another_hides(address: str) -> None:
     high, low = number >> 16, number & 0xFFFF
     for text in (
         f"::ffff:{high:x}:{low:x}", f"::{high:x}:{low:x}", f"64:ff9b::{high:x}:{low:x}", f"2002:{high:x}:{low:x}::1",
-        f"2001:0:{high:x}:{low:x}::",
+        f"2001:0:{high:x}:{low:x}::", f"64:ff9b:1::{high:x}:{low:x}", f"::ffff:0:{high:x}:{low:x}",
+        f"2a00:1450::5efe:{high:x}:{low:x}", f"2a00:1450:1:2:200:5efe:{high:x}:{low:x}",
     ):  # fmt: skip
         assert not is_public_address(text)
 

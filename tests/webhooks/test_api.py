@@ -125,7 +125,7 @@ def test_bounds(postgres_server: LocalPostgres, migrated_template: str, tmp_path
         tenant = new_tenant(desk.admin)
         outcomes = at_once(*[lambda: tenant.call("POST", "/webhooks", {"url": receiver.url}).status_code] * 6)
         assert sorted(outcomes) == [201, 201, 201, 409, 409, 409]
-        problem(tenant.call("POST", "/webhooks", {"url": URL}), 409, "webhooks_full")
+        problem(tenant.call("POST", "/webhooks", {"url": URL}), 409, "quota_exceeded")
         assert new_tenant(desk.admin).call("POST", "/webhooks", {"url": URL}).status_code == 201
         first = tenant.get("/webhooks", limit=2)["items"][0]
         assert len(tenant.every("/webhooks", 2)) == 3

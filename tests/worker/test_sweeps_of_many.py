@@ -113,10 +113,12 @@ def test_the_reconciler_continues_behind_the_last_node_and_begins_again(database
         for expected in (MANY, 2 * MANY):
             for node in seeded.nodes:
                 beat = Heartbeat(agent_version="1", driver="noop", allocations=[], inventory=None)
-                after = (await record_heartbeat(context, node.id, beat)).server_time
+                after = (await record_heartbeat(context, node.id, beat, sandbox_allowed=True)).server_time
                 held = [HeldAllocation(allocation_id=uuid.uuid4(), slots=[1], fence=7)]
                 inventory = HeldInventory(gathered_after=after, allocations=held)
-                await record_heartbeat(context, node.id, beat.model_copy(update={"inventory": inventory}))
+                await record_heartbeat(
+                    context, node.id, beat.model_copy(update={"inventory": inventory}), sandbox_allowed=True
+                )
             for _ in range(ROUNDS):
                 await reconciler.run()
             assert rows_of(database_url, "select count(*) from node_orphans") == [(expected,)]

@@ -6,7 +6,7 @@ import asyncio
 import email.utils
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -53,8 +53,10 @@ class Message:
 
 
 class Sender:
-    """Sends to allowed destinations. Each attempt opens a new connection, so that a connection made for one host name is
-    never reused for another at the same address.
+    """Sends to allowed destinations; no `ports`: to any port.
+
+    Each attempt opens a new connection, so that a connection made for one host name is never reused for another at the same
+    address.
     """
 
     def __init__(
@@ -64,12 +66,14 @@ class Sender:
         timeout_seconds: float,
         http_allowed: bool,
         private_allowed: bool,
+        ports: Collection[int],
         tls: ssl.SSLContext,
     ) -> None:
         self._resolve = resolve
         self._timeout_seconds = timeout_seconds
         self._http_allowed = http_allowed
         self._private_allowed = private_allowed
+        self._ports = ports
         self._tls = tls
 
     async def send(self, url: str, message: Message) -> Attempt:
@@ -82,6 +86,8 @@ class Sender:
                 place = read_webhook_url(url)
                 if place.scheme == "http" and not self._http_allowed:
                     raise DestinationRefused("http")
+                if self._ports and place.port not in self._ports:
+                    raise DestinationRefused("port")
                 addresses = await choose_addresses(
                     self._resolve, place.host, place.port, private_allowed=self._private_allowed
                 )

@@ -20,7 +20,7 @@ COLUMNS: list[Column] = [
     ("gpus", lambda n: f"{n.slot_count} x {n.gpu_model}"), ("free", lambda n: n.free_slots),
     ("blocked", lambda n: n.cleanup_blocked_slots),
     ("state", lambda n: n.state), ("online", lambda n: n.online), ("last seen", lambda n: n.last_seen_at),
-    ("agent", lambda n: n.agent_version),
+    ("agent", lambda n: n.agent_version), ("driver", lambda n: n.driver),
 ]  # fmt: skip
 ROWS: list[Column] = [
     ("id", lambda n: n.id), *COLUMNS, ("slots in half 0", lambda n: n.half_slots), ("epoch", lambda n: n.epoch),

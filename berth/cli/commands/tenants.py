@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 from berth.cli.endings import USAGE, Refused
-from berth.cli.printing import Column, show_list, show_one
+from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
 
 tenants = typer.Typer(no_args_is_help=True, help="Tenants (admin keys only).")
@@ -43,7 +43,7 @@ class Role(StrEnum):
 def create_tenant(
     session: Session,
     name: Annotated[str, typer.Argument(help="unique")],
-    gpus_limit: Annotated[int | None, typer.Option(min=0, help="most GPUs at once; default: no limit")] = None,
+    gpus_limit: Annotated[int | None, typer.Option(min=0, help="most GPUs at once; default: the API's")] = None,
 ) -> None:
     """Make a tenant."""
     with session.client() as client:
@@ -55,6 +55,41 @@ def list_tenants(session: Session) -> None:
     """Show tenants with what they use, deleted ones too."""
     with session.client() as client:
         show_list(session, client.iterate_tenants(), TENANT)
+
+
+@command(tenants, "quota")
+def tenant_quota(
+    session: Session,
+    tenant: Annotated[str, typer.Argument(help="the tenant's id or name")],
+    gpus_limit: Annotated[int | None, typer.Option(min=0, help="most GPUs at once")] = None,
+    limit: Annotated[list[str] | None, typer.Option(help="QUOTA=NUMBER, or QUOTA=default; repeatable")] = None,
+) -> None:
+    """Show what a tenant uses of its quotas; with options set their limits first."""
+    limits = dict(map(_limit_of, limit or ()))
+    with session.client() as client:
+        tenant_id = session.tenant_id(client, tenant)
+        assert tenant_id is not None, "a tenant is named"
+        if gpus_limit is not None:
+            client.set_quota(tenant_id, gpus_limit=gpus_limit)
+        if limits:
+            client.set_limits(tenant_id, limits=limits)
+        found = client.get_quotas(tenant_id)
+    if session.json:
+        session.console.print_json(data=as_json(found))
+        return
+    gpus = ["gpus", cell("none" if found.gpus_limit is None else found.gpus_limit), cell(found.gpus_used)]
+    rows = [gpus, *([one.quota, cell(one.limit), cell(one.used)] for one in found.quotas)]
+    print_aligned(session, [(["quota", "limit", "used"], "bold"), *((row, None) for row in rows)])
+
+
+def _limit_of(text: str) -> tuple[str, int | None]:
+    """One `QUOTA=NUMBER`. Raises `Refused`."""
+    quota, _, number = text.partition("=")
+    if number == "default":
+        return quota, None
+    if not (number.isascii() and number.isdecimal()):
+        raise Refused("--limit takes QUOTA=NUMBER or QUOTA=default", code="usage", exit_code=USAGE)
+    return quota, int(number)
 
 
 @command(tenants, "delete")

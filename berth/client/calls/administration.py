@@ -20,13 +20,14 @@ from berth.client.models import (
     Region,
     Sku,
     Tenant,
+    TenantQuotas,
 )
 
 ADMIN = "/api/v1/admin"
 
 
 def create_tenant(*, name: str, gpus_limit: int | None = None, idempotency_key: str | None = None) -> Call[Tenant]:
-    """Make a tenant. Raises `AlreadyExists`."""
+    """Make a tenant. Without `gpus_limit` it has the default of the operator's settings. Raises `AlreadyExists`."""
     return write("POST", f"{ADMIN}/tenants", Tenant, {"name": name, "gpus_limit": gpus_limit}, idempotency_key)
 
 
@@ -56,6 +57,19 @@ def set_quota(tenant_id: UUID, *, gpus_limit: int | None, idempotency_key: str |
     """Limit the GPUs a tenant may hold; None lifts the limit. Raises `TenantDeleted`."""
     call = write("PUT", f"{ADMIN}/tenants/{tenant_id}/quota", Tenant, None, idempotency_key)
     return Call(call.method, call.path, call.answer, body={"gpus_limit": gpus_limit}, idempotency_key=idempotency_key)
+
+
+def set_limits(
+    tenant_id: UUID, *, limits: Mapping[str, int | None], idempotency_key: str | None = None
+) -> Call[Tenant]:
+    """Set limits of a tenant by the names of its quotas; None: the default again. Raises `TenantDeleted`, `Invalid`."""
+    call = write("PUT", f"{ADMIN}/tenants/{tenant_id}/quota", Tenant, None, idempotency_key)
+    return Call(call.method, call.path, call.answer, body={"limits": dict(limits)}, idempotency_key=idempotency_key)
+
+
+def get_quotas(tenant_id: UUID) -> Call[TenantQuotas]:
+    """The quotas of a tenant, and what it uses of each. Raises `NotFound`."""
+    return read(f"{ADMIN}/tenants/{tenant_id}/quota", TenantQuotas)
 
 
 def create_api_key(

@@ -47,7 +47,7 @@ def commit_transaction(
 ) -> Call[Commit]:
     """Apply the operations in order if every precondition is satisfied; the result's `status` says whether it committed.
 
-    Its `request_id` is the idempotency key. Raises `Malformed`, `TooLarge`, `NamespaceFull` (a `BerthError` by its code).
+    Its `request_id` is the idempotency key. Raises `Malformed`, `TooLarge`, `QuotaExceeded`.
     """
     body = {
         "operations": list(operations), "preconditions": list(preconditions), "read_version": read_version,

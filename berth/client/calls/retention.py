@@ -35,7 +35,7 @@ def put_retention_policy(
 ) -> Call[RetentionPolicy]:
     """Keep this version of the log and higher ones.
 
-    Raises `LogTruncated` where it is not kept any more, `VersionInFuture`, `RetentionOutOfBounds`, `RetentionPoliciesFull`.
+    Raises `LogTruncated` where it is not kept any more, `VersionInFuture`, `RetentionOutOfBounds`, `QuotaExceeded`.
     """
     body = {"prevent_truncate": prevent_truncate}
     return write("PUT", f"{PATH}/{segment(policy_id)}", RetentionPolicy, body, idempotency_key)

@@ -69,7 +69,7 @@ def create_webhook(
     signing: Literal["hmac", "ed25519"] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Webhook]:
-    """Send events to a URL from now on. Raises `WebhookUrlRefused`, `WebhooksFull`."""
+    """Send events to a URL from now on. Raises `WebhookUrlRefused`, `QuotaExceeded`."""
     body = {"url": url, "types": None if types is None else list(types), "description": description, "signing": signing}
     return write("POST", PATH, Webhook, body, idempotency_key)
 

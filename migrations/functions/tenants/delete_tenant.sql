@@ -34,6 +34,7 @@ begin
     insert into kv_namespaces (id) values (p_tenant) on conflict do nothing;
     perform from kv_namespaces n where n.id = p_tenant for no key update;
     delete from tenant_quotas q where q.tenant_id = p_tenant returning q.row_version into gone;
+    delete from tenant_rows r where r.tenant_id = p_tenant;
     -- The version that readers see is the sum of both rows' and never falls.
     update tenants t set state = 'deleted', deleted_at = clock_timestamp(), row_version = t.row_version + gone.row_version
     where t.id = p_tenant

@@ -15,6 +15,7 @@ from uuid import UUID
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import TRIES_MAX, Context, Deferred, Result, store_refusals_of
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
+from orchestrator.operations.refusals import OperationUnstorable
 from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.placement.admission import Wanted, admit
@@ -144,7 +145,11 @@ class _Attempt:
 
     async def _expire_holds_over_quota(self, outcomes: Mapping[int, PlacementOutcome]) -> set[UUID]:
         """Expire overdue holds of the tenants over their quota; return the tenants that have quota back."""
-        over = {self.creates[index].tenant_id for index, one in outcomes.items() if isinstance(one, QuotaExceeded)}
+        over = {
+            self.creates[index].tenant_id
+            for index, one in outcomes.items()
+            if isinstance(one, QuotaExceeded) and not isinstance(one, OperationUnstorable)
+        }
         new = over - self.expired
         self.expired |= new
         return {tenant_id for tenant_id in new if await expire_overdue_holds(self.context, tenant_id=tenant_id)}

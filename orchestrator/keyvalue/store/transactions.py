@@ -11,10 +11,10 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
-from orchestrator.database.outcomes import Bound, BoundReached, LeaderRefused
+from orchestrator.database.outcomes import LeaderRefused
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Transaction
-from orchestrator.keyvalue.rules import Effect, NamespaceFull, Precondition
+from orchestrator.keyvalue.rules import Effect, Precondition
 from orchestrator.keyvalue.store.keys import LogPosition
 from orchestrator.log.namespaces import OPERATORS_NAMESPACE
 from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
@@ -32,7 +32,7 @@ _FORGET = "select kv_forget(:limit)"
 class Commit:
     """A requested transaction. `version_max`: the newest version that it names; `payload`: of its event.
 
-    `keys_max`, `bytes_max`: the bounds of the namespace.
+    `keys_max`, `bytes_max`, `log_bytes_max`: the default limits of the namespace; the last for a day.
     """
 
     operation: Operation
@@ -42,9 +42,11 @@ class Commit:
     preconditions: tuple[Precondition, ...]
     effect: Effect
     payload: dict[str, Any]
+    payload_bytes: int
     correlation_id: UUID
     keys_max: int
     bytes_max: int
+    log_bytes_max: int
 
     @property
     def tenant_id(self) -> UUID | None:
@@ -69,7 +71,8 @@ class Commit:
             "ranges": [[_text(gone.begin), _text(gone.end)] for gone in self.effect.ranges],
             "puts": [[_text(put.key), None if put.value is None else _text(put.value)] for put in self.effect.writes],
             "put_bytes": self.effect.written_bytes, "payload": self.payload,
-            "keys_max": self.keys_max, "bytes_max": self.bytes_max, "alone": alone,
+            "payload_bytes": self.payload_bytes, "keys_max": self.keys_max, "bytes_max": self.bytes_max,
+            "log_bytes_max": self.log_bytes_max, "alone": alone,
         }  # fmt: skip
 
 
@@ -104,7 +107,7 @@ async def commit_all(
 
     An outcome of None means that the namespace may be full: the caller retries that commit alone. A `Problem` is
     `VersionInFuture`, `OperationConflict`, `OperationFenced` or `Forbidden` (deleted tenant). Raises `LeaderUnaccepted`,
-    `TransactionConflict`, `OperationTableFull`; and `NamespaceFull` for a commit that is alone.
+    `TransactionConflict`, `OperationTableFull`; `QuotaExceeded`, of keys and bytes for a commit that is alone.
     """
     items = orjson.dumps([commit.item(alone=alone) for commit in commits]).decode()
     row = await _call(tx, _COMMIT, {"items": items})
@@ -158,11 +161,6 @@ async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
                 raise LeaderUnaccepted(
                     "the log was written under another PostgreSQL timeline; nothing is committed until an operator accepts"
                     " this one (`berth events rebuild --accept-timeline`)"
-                ) from error
-            case BoundReached(Bound.NAMESPACE):
-                raise NamespaceFull(
-                    "the namespace would exceed its bound on keys or bytes; delete keys, and retry when the log has dropped"
-                    " them"
                 ) from error
             case _:
                 raise

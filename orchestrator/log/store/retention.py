@@ -8,15 +8,17 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.log.refusals import LogTruncated, RetentionOutOfBounds, RetentionPoliciesFull, VersionInFuture
-from orchestrator.problems import NotFound
+from orchestrator.log.namespaces import OPERATORS_NAMESPACE
+from orchestrator.log.refusals import LogTruncated, RetentionOutOfBounds, VersionInFuture
+from orchestrator.operations.store.tenancy import require_quota
+from orchestrator.problems import NotFound, Quota
 
 # Locked before the check, so that nothing is truncated between the check and the commit.
 _LOCK_FIRST_VERSION = "select version from log_first for no key update"
 _HEAD = """
-select h.version as head, (select count(*) from retention_policies where scope = :scope and policy_id <> :policy_id) as others
-from log_head h
+select h.version as head from log_head h
 """
+_OTHERS = "select count(*) from retention_policies where scope = :scope and policy_id <> :policy_id"
 _PUT = """
 insert into retention_policies (scope, policy_id, prevent_truncate, versions_max)
 values (:scope, :policy_id, :prevent_truncate, :versions_max)
@@ -50,10 +52,10 @@ async def put_policy(
     """Create or change a policy; return it, and whether it was created. It holds from the commit on.
 
     Raises `LogTruncated` if a named version was dropped, `VersionInFuture` after the next one, `RetentionOutOfBounds` if it is
-    more than `versions_max` behind the head, `RetentionPoliciesFull`.
+    more than `versions_max` behind the head, `QuotaExceeded`.
     """
     first: int = (await tx.execute(_LOCK_FIRST_VERSION)).scalar_one()
-    state = (await tx.execute(_HEAD, {"scope": scope, "policy_id": policy_id})).one()
+    state = (await tx.execute(_HEAD)).one()
     head: int = state.head
     if prevent_truncate > head + 1:
         raise VersionInFuture(f"version {prevent_truncate} does not exist; the log ends at {head}", version=head)
@@ -69,9 +71,10 @@ async def put_policy(
             f"a tenant's policy keeps at most {versions_max} versions; name version {least} or a later one",
             prevent_truncate_min=least,
         )
-    if state.others >= policies_max:
-        raise RetentionPoliciesFull(f"the bound of {policies_max} retention policies is reached; delete one first")
-    values = {"scope": scope, "policy_id": policy_id, "prevent_truncate": prevent_truncate}
+    named = {"scope": scope, "policy_id": policy_id}
+    tenant_id = None if scope == OPERATORS_NAMESPACE else scope
+    await require_quota(tx, tenant_id, Quota.RETENTION_POLICIES, _OTHERS, named, default=policies_max)
+    values = {**named, "prevent_truncate": prevent_truncate}
     row = (await tx.execute(_PUT, {**values, "versions_max": versions_max})).one()
     policy = Policy(policy_id, prevent_truncate, max(1, prevent_truncate), row.created_at, row.updated_at)
     return policy, row.made

@@ -10,22 +10,36 @@ from node_agent.protocol import Heartbeat, HeartbeatAnswer
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent
 from orchestrator.operations.execution import Context, json_value, transact
 from orchestrator.tasks.store.dispatch import note_heartbeat
 
 
-async def record_heartbeat(context: Context, node_id: UUID, heartbeat: Heartbeat) -> HeartbeatAnswer:
-    """The node is online from now on; if it was not, an event says so. A complete inventory is kept for the reconciler."""
+async def record_heartbeat(
+    context: Context, node_id: UUID, heartbeat: Heartbeat, *, sandbox_allowed: bool
+) -> HeartbeatAnswer:
+    """The node is online from now on; if it was not, an event says so. A complete inventory is kept for the reconciler.
+
+    Raises `DriverRefused`: the node is offline then, and its driver is recorded.
+    """
     held = json.dumps([str(allocation) for allocation in heartbeat.allocations])
     async with context.database.transaction() as tx:
-        seen = await note_heartbeat(tx, node_id, heartbeat.agent_version, held)
-        if heartbeat.inventory is not None:
+        seen = await note_heartbeat(
+            tx, node_id, heartbeat.agent_version, heartbeat.driver, held, sandbox_allowed=sandbox_allowed
+        )
+        if heartbeat.inventory is not None and seen.is_accepted:
             await keep_inventory(tx, node_id, heartbeat.inventory)
-        if not seen.was_online:
-            payload = {"node_id": str(node_id), "name": seen.name}
+        payload = {"node_id": str(node_id), "name": seen.name}
+        if seen.is_accepted and not seen.was_online:
             await append_event(tx, Event(EventType.NODE_ONLINE, f"nodes/{node_id}", uuid.uuid4(), None, payload))
+        elif seen.was_online and not seen.is_accepted:
+            payload["last_seen_at"] = json_value(seen.last_seen_at)
+            await append_event(tx, Event(EventType.NODE_OFFLINE, f"nodes/{node_id}", uuid.uuid4(), None, payload))
+    if not seen.is_accepted:
+        why = f"is not its pool's, {seen.pool_driver}" if seen.pool_driver else "needs BERTH_SANDBOX_ALLOWED"
+        raise DriverRefused(f"the driver {heartbeat.driver!r} of the node {why}; start its agent with another one")
     return HeartbeatAnswer(server_time=seen.now, node_state=seen.state)
 
 

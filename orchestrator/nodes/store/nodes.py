@@ -54,6 +54,7 @@ class Node:
     last_seen_at: datetime | None
     identity_conflict_at: datetime | None
     agent_version: str | None
+    driver: str | None
     row_version: int
 
 

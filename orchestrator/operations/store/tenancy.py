@@ -1,12 +1,14 @@
-"""Keeps tenants from being deleted while something that no quota counts is added to them."""
+"""Keeps tenants from being deleted while something is added to them, and judges quotas of what no trigger counts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from orchestrator.database.transactions import Transaction
-from orchestrator.problems import TenantDeleted
+from orchestrator.problems import Quota, QuotaExceeded, TenantDeleted
 
+_LIMIT = "select lock_quota(:tenant_id, :quota, :default)"
 _KEEP = "select keep_tenant(:tenant_id)"
 
 
@@ -17,3 +19,16 @@ async def keep_tenant(tx: Transaction, tenant_id: UUID | None) -> None:
     """
     if tenant_id is not None and not (await tx.execute(_KEEP, {"tenant_id": tenant_id})).scalar_one():
         raise TenantDeleted.at(tenant_id)
+
+
+async def require_quota(
+    tx: Transaction, tenant_id: UUID | None, quota: Quota, count: str, values: Mapping[str, object], *, default: int
+) -> None:
+    """There is room for one more beside what the statement `count` counts, and it stays so until the transaction ends.
+
+    `default`: the limit where no operator has set the tenant's; None as the tenant: the operators. Raises `QuotaExceeded`.
+    """
+    limit = (await tx.execute(_LIMIT, {"tenant_id": tenant_id, "quota": quota.value, "default": default})).scalar_one()
+    used = (await tx.execute(count, values)).scalar_one()
+    if used >= limit:
+        raise QuotaExceeded.of(quota, limit=limit, used=used)

@@ -28,7 +28,7 @@ from orchestrator.operations.execution import (
     store_refusals_of,
 )
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
-from orchestrator.operations.refusals import OperationTableFull
+from orchestrator.operations.refusals import OperationUnstorable
 from orchestrator.operations.store.operations import Answer, replay
 from orchestrator.operations.store.refusals import Refused
 from orchestrator.placement.outcomes import NoRoom
@@ -55,7 +55,7 @@ BATCH_FAILURES = (
     TransactionConflict,
     ReservationTableFull,
     ExpirationIndexFull,
-    OperationTableFull,
+    OperationUnstorable,
     OperationInProgress,
     SlotOverflow,
     Invalid,
@@ -127,6 +127,8 @@ async def _try_batch(context: Context, holds: Sequence[tuple[Hold, HoldTarget]])
             if not locked:
                 break
             batch = {n: held for n, held in batch.items() if held[0].tenant_id not in locked}
+        except QuotaExceeded as full:
+            batch = {n: held for n, held in batch.items() if held[0].tenant_id != full.tenant_id}
         except BATCH_FAILURES:
             break
         else:
@@ -195,8 +197,11 @@ async def _hold(context: Context, hold: Hold, target: HoldTarget) -> Answer:
             outcome = await _try_once(context, hold, target)
         except TransactionConflict:
             continue
-        except (ReservationTableFull, ExpirationIndexFull):
-            if expired or not await expire_overdue_holds(context):
+        except OperationUnstorable:
+            raise
+        except (ReservationTableFull, ExpirationIndexFull, QuotaExceeded) as full:
+            own = hold.tenant_id if isinstance(full, QuotaExceeded) else None
+            if expired or not await expire_overdue_holds(context, tenant_id=own):
                 raise
             expired = True
             continue

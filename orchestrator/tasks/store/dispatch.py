@@ -81,17 +81,24 @@ def _dispatched(row: Any) -> Dispatched:
     return Dispatched(row.id, row.node_id, row.envelope, float(row.waited))
 
 
+SANDBOX_DRIVERS = frozenset({"sandbox", "noop"})
+"""Drivers that carry nothing out on a real GPU."""
 _HEARTBEAT = """
 with before as (
-    select id, online, state <> 'retired' and identity_conflict_at is null as serves
-    from nodes where id = :node_id for no key update
+    select n.id, n.online, n.identity_conflict_at is null as identified, p.driver as pool_driver,
+           :allowed and coalesce(p.driver = :driver, true) as accepted
+    from nodes n join pools p on p.id = n.pool_id where n.id = :node_id for no key update of n
 )
-update nodes n set last_seen_at = clock_timestamp(), online = b.serves, agent_version = :agent_version,
-    row_version = n.row_version + (not b.online and b.serves)::integer,
-    held_allocations = cast(:allocations as jsonb)
+update nodes n set driver = :driver, agent_version = :agent_version,
+    last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
+    online = b.accepted and b.identified and n.state <> 'retired',
+    row_version = n.row_version + (n.online <> (b.accepted and b.identified and n.state <> 'retired'))::integer,
+    held_allocations = case when b.accepted then cast(:allocations as jsonb) else n.held_allocations end
 from before b where n.id = b.id
-returning n.name, n.state, b.online or not b.serves as was_online, clock_timestamp() as now
+returning n.name, n.state, b.online, b.identified, n.pool_id, b.pool_driver, b.accepted, n.last_seen_at,
+    clock_timestamp() as now
 """
+_SET_POOL_DRIVER = "update pools set driver = :driver where id = :pool_id and driver is null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +108,28 @@ class Seen:
     name: str
     state: str
     was_online: bool
+    is_accepted: bool
+    pool_driver: str | None
+    last_seen_at: datetime | None
     now: datetime
 
 
-async def note_heartbeat(tx: Transaction, node_id: UUID, agent_version: str, allocations_json: str) -> Seen:
-    """Record the heartbeat and the inventory as the node reports it."""
-    row = (
-        await tx.execute(
-            _HEARTBEAT, {"node_id": node_id, "agent_version": agent_version, "allocations": allocations_json}
-        )
-    ).one()
-    return Seen(row.name, row.state, row.was_online, row.now)
+async def note_heartbeat(
+    tx: Transaction, node_id: UUID, agent_version: str, driver: str, allocations_json: str, *, sandbox_allowed: bool
+) -> Seen:
+    """Record the heartbeat and the inventory as the node reports it.
+
+    The first driver for real GPUs in a pool is the pool's from then on. A node with a driver that is not allowed, or not its
+    pool's, is not accepted: it is offline, and only its driver and version are recorded.
+    """
+    is_real = driver not in SANDBOX_DRIVERS
+    values = {
+        "node_id": node_id, "agent_version": agent_version, "driver": driver, "allocations": allocations_json,
+        "allowed": is_real or sandbox_allowed,
+    }  # fmt: skip
+    row = (await tx.execute(_HEARTBEAT, values)).one()
+    if row.accepted and is_real and row.pool_driver is None:
+        await tx.execute(_SET_POOL_DRIVER, {"driver": driver, "pool_id": row.pool_id})
+    may_be_online = row.identified and row.state != "retired"
+    was_online = row.online or (row.accepted and not may_be_online)
+    return Seen(row.name, row.state, was_online, row.accepted, row.pool_driver, row.last_seen_at, row.now)

@@ -61,8 +61,9 @@ async def revoke_api_key(context: Context, operation: Operation, actor: Actor, k
     """204; the key is refused at once here, and within `credential_cache_seconds` by every other process."""
 
     async def effect(tx: Transaction) -> Done:
-        await api_keys.revoke_api_key(tx, key_id)
-        await audit.record(tx, actor, "api_key.revoke", f"api-keys/{key_id}", {}, operation.request_id)
+        stopped = await api_keys.revoke_api_key(tx, key_id)
+        detail = {"webhooks_disabled": stopped} if stopped else {}
+        await audit.record(tx, actor, "api_key.revoke", f"api-keys/{key_id}", detail, operation.request_id)
         return Done(204, None, key_id)
 
     return await run_once(context, operation, effect, None)

@@ -14,14 +14,14 @@ from orchestrator.tenants.store import ssh_keys
 
 
 async def add_ssh_key(
-    context: Context, operation: Operation, tenant_id: UUID, *, name: str, key: SshPublicKey
+    context: Context, operation: Operation, tenant_id: UUID, *, name: str, key: SshPublicKey, keys_max: int
 ) -> Answer:
-    """201 with the key; 409 `already_exists` if the tenant has the name or the key."""
+    """201 with the key; 409 `already_exists` if the tenant has the name or the key. `keys_max`: the default of its quota."""
 
     async def effect(tx: Transaction) -> Done:
         await keep_tenant(tx, tenant_id)
         added = await ssh_keys.insert_ssh_key(
-            tx, tenant_id, name=name, public_key=key.line, fingerprint=key.fingerprint
+            tx, tenant_id, name=name, public_key=key.line, fingerprint=key.fingerprint, keys_max=keys_max
         )
         return Done(201, asdict(added), added.id)
 

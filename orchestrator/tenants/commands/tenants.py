@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import NOOP, Answer, Operation
 from orchestrator.tenants.principals import Actor
 from orchestrator.tenants.store import tenants
+from orchestrator.tenants.store.tenants import NewGpusLimit
 
 
 async def create_tenant(
@@ -45,15 +47,23 @@ async def change_tenant_state(
 
 
 async def set_quota(
-    context: Context, operation: Operation, actor: Actor, tenant_id: UUID, *, gpus_limit: int | None
+    context: Context,
+    operation: Operation,
+    actor: Actor,
+    tenant_id: UUID,
+    *,
+    gpus: NewGpusLimit | None,
+    limits: Mapping[str, int | None],
 ) -> Answer:
-    """200 with the tenant. A limit below what it holds takes nothing away; it only refuses more. None: no limit."""
+    """200 with the tenant. A limit below what it holds takes nothing away; it only refuses more.
+
+    `gpus`: None leaves that limit as it is. `limits`: by quota; None is the default again, what is not named stays.
+    """
 
     async def effect(tx: Transaction) -> Done:
-        tenant = await tenants.set_gpus_limit(tx, tenant_id, gpus_limit)
-        await audit.record(
-            tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", {"gpus_limit": gpus_limit}, operation.request_id
-        )
+        tenant = await tenants.set_limits(tx, tenant_id, gpus, limits)
+        detail = ({} if gpus is None else {"gpus_limit": gpus.limit}) | ({"limits": dict(limits)} if limits else {})
+        await audit.record(tx, actor, "tenant.set_quota", f"tenants/{tenant_id}", detail, operation.request_id)
         return Done(200, asdict(tenant), tenant_id)
 
     return await run_once(context, operation, effect, None)

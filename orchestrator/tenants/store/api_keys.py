@@ -57,13 +57,12 @@ async def list_api_keys(reading: Reading, tenant_id: UUID | None, after: UUID, l
     return [ApiKey(**row._mapping) for row in await reading.execute(page)]
 
 
-async def revoke_api_key(tx: Transaction, key_id: UUID) -> None:
-    """The key is refused from the commit on; the time of the first revocation stays. Raises `NotFound`."""
-    done = await tx.execute(
-        "update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where id = :id", {"id": key_id}
-    )
-    if done.rowcount == 0:
+async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
+    """The key is refused from the commit on; return how many webhooks of the operators stop with it. Raises `NotFound`."""
+    stopped: int | None = (await tx.execute("select revoke_key(:id)", {"id": key_id})).scalar_one()
+    if stopped is None:
         raise NotFound(f"there is no API key {key_id}")
+    return stopped
 
 
 _FIND = """

@@ -10,10 +10,9 @@ from uuid import UUID
 from sqlalchemy import select
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.problems import AlreadyExists, NotFound, QuotaExceeded, SshKeyNotFound
+from orchestrator.operations.store.tenancy import require_quota
+from orchestrator.problems import AlreadyExists, NotFound, Quota, SshKeyNotFound
 from orchestrator.tenants.tables import ssh_keys
-
-KEYS_PER_TENANT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +31,15 @@ _INSERT = """
 insert into ssh_keys (tenant_id, name, public_key, fingerprint) values (:tenant_id, :name, :public_key, :fingerprint)
 on conflict do nothing returning id, name, public_key, fingerprint, created_at
 """
+_COUNT = "select count(*) from ssh_keys where tenant_id = :id"
 _COUNT_OWN = "select count(*) from ssh_keys where id = any (:ids) and tenant_id = :tenant_id"
 
 
-async def insert_ssh_key(tx: Transaction, tenant_id: UUID, *, name: str, public_key: str, fingerprint: str) -> SshKey:
-    """A new key. Raises `AlreadyExists` if the tenant has the name or the key, `QuotaExceeded` at the bound.
-
-    The bound is looked at without a lock: simultaneous adds may pass it by as many as run at once.
-    """
-    count = (await tx.execute("select count(*) from ssh_keys where tenant_id = :id", {"id": tenant_id})).scalar_one()
-    if count >= KEYS_PER_TENANT_MAX:
-        raise QuotaExceeded(f"a tenant may keep {KEYS_PER_TENANT_MAX} SSH keys; remove one first")
+async def insert_ssh_key(
+    tx: Transaction, tenant_id: UUID, *, name: str, public_key: str, fingerprint: str, keys_max: int
+) -> SshKey:
+    """A new key. Raises `AlreadyExists` if the tenant has the name or the key, `QuotaExceeded`."""
+    await require_quota(tx, tenant_id, Quota.SSH_KEYS, _COUNT, {"id": tenant_id}, default=keys_max)
     row = (
         await tx.execute(
             _INSERT,

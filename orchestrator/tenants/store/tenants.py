@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import case, func, select
+import orjson
+from sqlalchemy import case, func, select, text
 
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import AlreadyExists, NotFound, TenantDeleted
@@ -27,6 +28,14 @@ class Tenant:
     created_at: datetime
     deleted_at: datetime | None
     row_version: int
+    limits: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NewGpusLimit:
+    """A limit of GPUs to set; None: no limit."""
+
+    limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ _TENANTS = (
         tenants.c.created_at,
         tenants.c.deleted_at,
         (tenants.c.row_version + func.coalesce(tenant_quotas.c.row_version, 1) - 1).label("row_version"),
+        func.coalesce(tenant_quotas.c.limits, text("'{}'::jsonb")).label("limits"),
     )
     .join_from(tenants, tenant_quotas, isouter=True)
     .order_by(tenants.c.id)
@@ -87,6 +97,12 @@ async def read_tenant(reading: Reading, tenant_id: UUID) -> Tenant:
     return Tenant(**row._mapping)
 
 
+async def read_quotas_used(reading: Reading, tenant_id: UUID) -> dict[str, int]:
+    """What a tenant uses of each quota, by its name."""
+    used: dict[str, int] = (await reading.execute("select quotas_used(:id)", {"id": tenant_id})).scalar_one()
+    return used
+
+
 async def list_tenants(reading: Reading, after: UUID, limit: int) -> list[Tenant]:
     """Up to `limit` tenants in the order in which they were made."""
     page = _TENANTS.where(tenants.c.id > after).limit(limit)
@@ -99,15 +115,18 @@ async def set_tenant_state(tx: Transaction, tenant_id: UUID, state: str) -> Tena
     return await _read_undeleted(tx, tenant_id)
 
 
-async def set_gpus_limit(tx: Transaction, tenant_id: UUID, gpus_limit: int | None) -> Tenant:
-    """The tenant with this limit, which may be below what it holds: then it can only release.
+async def set_limits(
+    tx: Transaction, tenant_id: UUID, gpus: NewGpusLimit | None, limits: Mapping[str, int | None]
+) -> Tenant:
+    """The tenant with these limits, which may be below what it holds: then it can only release.
 
     Raises `NotFound`, `TenantDeleted`.
     """
-    await tx.execute(
-        "update tenant_quotas set gpus_limit = :gpus_limit, row_version = row_version + 1 where tenant_id = :id",
-        {"id": tenant_id, "gpus_limit": gpus_limit},
-    )
+    values = {
+        "id": tenant_id, "named": gpus is not None, "gpus_limit": None if gpus is None else gpus.limit,
+        "limits": orjson.dumps(dict(limits)).decode(),
+    }  # fmt: skip
+    await tx.execute(_SET_LIMITS, values)
     return await _read_undeleted(tx, tenant_id)
 
 
@@ -137,6 +156,11 @@ async def delete_empty_tenant(tx: Transaction, tenant_id: UUID) -> Deletion | No
             raise ValueError(f"{word} is not an outcome of a deletion")
 
 
+_SET_LIMITS = """
+update tenant_quotas set gpus_limit = case when :named then cast(:gpus_limit as integer) else gpus_limit end,
+       limits = jsonb_strip_nulls(limits || cast(:limits as jsonb)), row_version = row_version + 1
+where tenant_id = :id
+"""
 _SET_STATE = """
 update tenants set state = :state, row_version = row_version + 1 where id = :id and state not in (:state, 'deleted')
 """

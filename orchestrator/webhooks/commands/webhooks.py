@@ -35,7 +35,7 @@ async def create_webhook(
 ) -> Answer:
     """Create a webhook; 201 with it. An HMAC secret is its member `secret`, sealed for the caller, so a retry returns the same.
 
-    Raises `WebhooksFull`.
+    Raises `QuotaExceeded`.
     """
     key = new_signing_key(signing)
 
@@ -44,7 +44,7 @@ async def create_webhook(
         webhook_id = await webhooks.draw_webhook_id(tx, caller.tenant_id, webhooks_max)
         made = await webhooks.insert_webhook(
             tx, webhook_id, caller.tenant_id, url=url, description=description, types=types, signing=signing.value,
-            sealed=keys.seal(webhook_id, key.secret), public_key=key.public_key, versions_max=versions_max,
+            sealed=keys.seal(webhook_id, key.secret), public_key=key.public_key, versions_max=versions_max, created_by=caller.id,
         )  # fmt: skip
         if caller.tenant_id is None:
             detail = {"host": read_webhook_url(url).authority, "types": list(types)}

@@ -10,8 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.problems import NotFound
-from orchestrator.webhooks.rules import WebhookKeysFull, WebhooksFull
+from orchestrator.operations.store.tenancy import require_quota
+from orchestrator.problems import NotFound, Quota
+from orchestrator.webhooks.rules import WebhookKeysFull
 
 KEYS_MAX = 5
 """The bound on live keys: the newest, and those whose overlap is not over."""
@@ -41,16 +42,14 @@ class Webhook:
 
 
 # Serializes creates per tenant: a tenant without webhooks has no row that could be locked.
-_SERIALIZE = (
-    "select pg_advisory_xact_lock(hashtext('berth.webhooks'), hashtext(coalesce(cast(:tenant_id as text), '')))"
-)
 _COUNT = """
-select count(*) as existing, uuidv7() as id from webhooks w
+select count(*) from webhooks w
 where w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)
 """
 _INSERT = """
-insert into webhooks as w (id, tenant_id, url, description, types, signing, keys, position, versions_max)
-select :id, :tenant_id, :url, :description, cast(:types as text[]), :signing, cast(:keys as jsonb), h.version, :versions_max
+insert into webhooks as w (id, tenant_id, url, description, types, signing, keys, position, versions_max, created_by)
+select :id, :tenant_id, :url, :description, cast(:types as text[]), :signing, cast(:keys as jsonb), h.version, :versions_max,
+       :created_by
 from log_head h
 returning w.id, w.url, w.description, w.types, w.signing,
        array(select key ->> 'public_key' from jsonb_array_elements(w.keys) with ordinality live(key, place)
@@ -130,12 +129,10 @@ returning w.id, w.url, w.description, w.types, w.signing,
 
 
 async def draw_webhook_id(tx: Transaction, tenant_id: UUID | None, webhooks_max: int) -> UUID:
-    """Draw an id for a new webhook; the bound on webhooks holds until this commits. Raises `WebhooksFull`."""
-    await tx.execute(_SERIALIZE, {"tenant_id": tenant_id})
-    row = (await tx.execute(_COUNT, {"tenant_id": tenant_id})).one()
-    if row.existing >= webhooks_max:
-        raise WebhooksFull(f"the bound of {webhooks_max} webhooks is reached; delete one first")
-    made: UUID = row.id
+    """Draw an id for a new webhook; the quota of webhooks holds until this commits. Raises `QuotaExceeded`."""
+    values = {"tenant_id": tenant_id}
+    await require_quota(tx, tenant_id, Quota.WEBHOOKS, _COUNT, values, default=webhooks_max)
+    made: UUID = (await tx.execute("select uuidv7()")).scalar_one()
     return made
 
 
@@ -151,11 +148,13 @@ async def insert_webhook(
     sealed: str,
     public_key: str | None,
     versions_max: int,
+    created_by: UUID,
 ) -> Webhook:
     """Insert a webhook that starts at the head of the log."""
     values = {
         "id": webhook_id, "tenant_id": tenant_id, "url": url, "description": description, "types": list(types),
         "signing": signing, "keys": json.dumps([_key(sealed, public_key)]), "versions_max": versions_max,
+        "created_by": created_by,
     }  # fmt: skip
     return _webhook((await tx.execute(_INSERT, values)).one())
 

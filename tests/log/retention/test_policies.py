@@ -124,7 +124,7 @@ def test_there_are_so_many_policies_and_no_more(
         assert put(operator, "p", 0).status_code == 201
         for caller in (tenant, operator):
             assert [put(caller, name, now).status_code for name in ("p", "q", "p")] == [200, 201, 200]
-            problem(put(caller, "r", now), 409, "retention_policies_full")
+            problem(put(caller, "r", now), 409, "quota_exceeded")
             for name in ("p", "q"):
                 assert send(caller, "DELETE", name).status_code == 204
         outcomes = at_once(*[lambda n=n: put(tenant, f"s{n}", now + 1).status_code for n in range(6)])
