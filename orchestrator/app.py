@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.schema_revision import require_schema_for_anyone
-from orchestrator.database.transactions import connect_database
+from orchestrator.database.transactions import Database, connect_database
 from orchestrator.edge.batching import Batcher
 from orchestrator.edge.body_values import values_max_of
 from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
@@ -53,16 +53,7 @@ from orchestrator.tasks.signing import load_signer
 
 def build_services(settings: Settings) -> Services:
     """Everything the endpoints use, from settings alone. Raises OSError or ValueError for unusable key files."""
-    database = connect_database(
-        settings.database_url,
-        pool_size=settings.database_pool_size,
-        reserve_size=settings.database_reserve_size,
-        lock_timeout_seconds=settings.lock_timeout_seconds,
-        transaction_timeout_seconds=settings.transaction_timeout_seconds,
-        application="berth-orchestrator",
-        operations_max=settings.operations_max - settings.operations_max // 10,
-        tenant_rows_max=settings.tenant_rows_max(),
-    )
+    database = _database(settings)
     signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
     gate = Gate(settings.gate)
     log_head = LogHead(database, settings.min_version_seconds_max)
@@ -110,6 +101,19 @@ def build_services(settings: Settings) -> Services:
         ),
         authority=load_authority(settings),
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
+    )
+
+
+def _database(settings: Settings) -> Database:
+    return connect_database(
+        settings.database_url,
+        pool_size=settings.database_pool_size,
+        reserve_size=settings.database_reserve_size,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-orchestrator",
+        operations_max=settings.operations_max - settings.operations_max // 10,
+        tenant_rows_max=settings.tenant_rows_max(),
     )
 
 

@@ -29,10 +29,11 @@ from orchestrator.settings import Settings
 from orchestrator.verification.counted import check_counts
 from orchestrator.verification.verdict import Bounds
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_tenant, problem, ssh_key
-from tests.api.processes import public_process, wait_for
+from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.keyvalue.committing import b64, new_request_id
 from tests.placement.fleet import Fleet, create_all, create_of
+from tests.support.waiting import wait_for
 
 LIMITS = {
     "BERTH_OPERATIONS_MAX": "300",

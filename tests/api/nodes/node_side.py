@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -80,7 +81,7 @@ class NodeSide:
 
     def record_heartbeat(self, node_id: UUID) -> None:
         """Write a heartbeat of a node that the listener has admitted."""
-        self._portal.call(record_heartbeat, self._context, node_id, _HEARTBEAT)
+        self._portal.call(partial(record_heartbeat, sandbox_allowed=True), self._context, node_id, _HEARTBEAT)
 
 
 @contextmanager
