@@ -1,11 +1,12 @@
 """Upgrades a database to a revision and to the present SQL functions, or raises one sentence that says why it cannot.
 
-Upgrades run one at a time (a transaction-level advisory lock), in one transaction with a lock timeout, so that an
-upgrade that waits behind traffic gives up instead of stopping it.
+Upgrades run one at a time (a transaction-level advisory lock), in one transaction. Traffic goes on meanwhile: an upgrade that
+waits for a lock, or is in a deadlock with a request, ends itself before the request is ended, and begins again.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import psycopg
@@ -14,7 +15,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from psycopg.rows import TupleRow
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -24,6 +25,21 @@ HERE = Path(__file__).parent
 
 # Revisions before the baseline; no release had them, so no upgrade leads from them.
 REVISIONS_BEFORE_BASELINE = ("0001", "0002", "0003", "0004", "0005", "0006")
+
+
+TRIES_SECONDS_MAX = 10.0
+PAUSE_SECONDS = 0.2
+GAVE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+# A request looks for a deadlock once, a second into its wait. The upgrade looks for one sooner where its role may, and waits
+# for less than that second, so that it is never the request that is ended.
+_GIVE_WAY = """
+select set_config('lock_timeout', '500ms', true),
+       case when has_parameter_privilege('deadlock_timeout', 'set') then set_config('deadlock_timeout', '10ms', true) end
+"""
+# In the order in which requests use them: in another one, each try would be in a deadlock with some request.
+_LOCK_IN_ORDER = """
+lock table operations, tenants, tenant_quotas, kv_namespaces, nodes, reservations, claims in access exclusive mode
+"""
 
 
 class SchemaProblem(Exception):
@@ -99,21 +115,33 @@ def upgrade(database_url: str, revision: str = "head") -> str:
     Functions are applied at the newest revision only: they may use what that revision creates.
     """
     current_revision(database_url)
-    config = _config()
     engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
+    deadline = time.monotonic() + TRIES_SECONDS_MAX
     try:
-        with engine.begin() as connection:
-            connection.execute(text("select pg_advisory_xact_lock(hashtext('berth.migrate'))"))
-            connection.execute(text("set local lock_timeout = '10s'"))
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
-            reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
-            if reached == head_revision():
-                apply_functions(driver_connection(connection))
-            return reached
+        while True:
+            try:
+                return _upgrade_once(engine, revision)
+            except (OperationalError, psycopg.OperationalError) as error:
+                cause = error.orig if isinstance(error, OperationalError) else error
+                if not isinstance(cause, GAVE_WAY) or time.monotonic() > deadline:
+                    raise SchemaProblem(f"the migration did not run: {str(cause).strip().splitlines()[0]}") from error
+            time.sleep(PAUSE_SECONDS)
     except FunctionProblem as error:
         raise SchemaProblem(str(error)) from error
-    except OperationalError as error:
-        raise SchemaProblem(f"the migration did not run: {str(error.orig).strip().splitlines()[0]}") from error
     finally:
         engine.dispose()
+
+
+def _upgrade_once(engine: Engine, revision: str) -> str:
+    config = _config()
+    with engine.begin() as connection:
+        connection.execute(text("select pg_advisory_xact_lock(hashtext('berth.migrate'))"))
+        connection.execute(text(_GIVE_WAY))
+        if _judge(connection) not in (None, head_revision()):
+            connection.execute(text(_LOCK_IN_ORDER))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
+        if reached == head_revision():
+            apply_functions(driver_connection(connection))
+        return reached

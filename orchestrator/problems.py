@@ -9,7 +9,9 @@ the edge. `business` marks the definite outcomes of a well-formed request, which
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
@@ -102,17 +104,11 @@ class IdentityConflict(Problem):
 
     status, code, title = 403, "identity_conflict", "Identity conflict"
 
-    def __init__(self) -> None:
-        super().__init__("two keys were used as this node's identity; revoke its certificates and enrol it again")
-
 
 class TooManyCertificates(Problem):
     """The most certificates of one node are valid; it renews when one of them has ended."""
 
     status, code, title = 409, "too_many_certificates", "Too many certificates"
-
-    def __init__(self, valid_max: int) -> None:
-        super().__init__(f"at most {valid_max} certificates of a node are valid at once; renew when one has ended")
 
 
 class NotFound(Problem):
@@ -324,15 +320,23 @@ class RateLimited(Problem):
     status, code, title = 429, "rate_limited", "Too many requests"
     retry_after_seconds = 1
 
-    def __init__(self, policy: str, *, quota: int, window_seconds: float, wait_seconds: float) -> None:
-        super().__init__(f"the rate of {policy} requests of this principal is exceeded; retry in {wait_seconds:.1f} s")
-        self._policy = f'"{policy}";q={quota};w={math.ceil(window_seconds)}'
-        self._wait = max(1, math.ceil(wait_seconds))
-        self._state = f'"{policy}";r=0;t={self._wait}'
+    _fields: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, policy: str, *, quota: int, window_seconds: float, wait_seconds: float) -> Self:
+        """The refusal with the fields of draft-ietf-httpapi-ratelimit-headers."""
+        refusal = cls(f"the rate of {policy} requests of this principal is exceeded; retry in {wait_seconds:.1f} s")
+        wait = max(1, math.ceil(wait_seconds))
+        refusal._fields = {
+            "retry-after": str(wait),
+            "ratelimit-policy": f'"{policy}";q={quota};w={math.ceil(window_seconds)}',
+            "ratelimit": f'"{policy}";r=0;t={wait}',
+        }
+        return refusal
 
     def headers(self) -> dict[str, str]:
-        """`Retry-After`, and the fields of draft-ietf-httpapi-ratelimit-headers."""
-        return {"retry-after": str(self._wait), "ratelimit-policy": self._policy, "ratelimit": self._state}
+        """`Retry-After`, `RateLimit-Policy` and `RateLimit`."""
+        return {**super().headers(), **self._fields}
 
 
 class SlotOverflow(Problem):

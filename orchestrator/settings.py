@@ -5,14 +5,13 @@ from __future__ import annotations
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
-from uuid import UUID
 
-from pydantic import Field, PositiveFloat, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl
 from orchestrator.http.oidc.addresses import is_trustworthy_url
-from orchestrator.http.rate_limits import Rates, RequestClass
+from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Limits
@@ -20,7 +19,7 @@ from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(BaseSettings):
+class Settings(PrincipalSettings):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
@@ -132,34 +131,6 @@ class Settings(BaseSettings):
         0.5, ge=0, description="least time between writes of one socket's position"
     )
     requests_in_flight_max: int = Field(2_000, ge=1, description="requests served at once; beyond it new ones get 503")
-    principal_in_flight_max: int = Field(
-        1_000,
-        ge=1,
-        description="requests of a tenant, or of an operator's key, served at once; beyond it they get 429",
-    )
-    principal_endings_in_flight_max: int = Field(
-        64, ge=1, description="of these releases, cancels and confirms, beside the others; beyond it they wait"
-    )
-    node_in_flight_max: int = Field(
-        32, ge=1, description="requests of a node's certificate served at once; beyond it 429, and results wait"
-    )
-    writes_per_second_max: float = Field(
-        5_000.0,
-        gt=0,
-        description="writes of a tenant, or of an operator's key, in a process; 4 s of them at once; beyond it 429",
-    )
-    reads_per_second_max: float = Field(5_000.0, gt=0, description="reads of one, in the same way")
-    streams_per_second_max: float = Field(500.0, gt=0, description="streams that one opens, in the same way")
-    operation_queries_per_second_max: float = Field(
-        500.0, gt=0, description="status queries of operations of one, in the same way"
-    )
-    rates_of_tenants: dict[UUID, dict[RequestClass, PositiveFloat]] = Field(
-        {},
-        description='rates of single tenants (JSON): `{"<id>": {"write": 9, "read": 9, "stream": 9, "operation_query": 9}}`',
-    )
-    node_requests_per_second_max: float = Field(
-        500.0, gt=0, description="requests of a node's certificate, in the same way"
-    )
     connections_max: int = Field(16_384, ge=1, description="connections of each listener; beyond it new ones get 503")
     connections_per_source_max: int = Field(
         4_096,
@@ -385,15 +356,6 @@ class Settings(BaseSettings):
     def subscription_retention(self) -> SubscriptionRetention:
         """How long a named subscription keeps the log."""
         return SubscriptionRetention(self.notifications_kept_seconds, self.notifications_kept_versions_max)
-
-    def rates(self) -> Rates:
-        """The rates of a principal without its own."""
-        return {
-            RequestClass.WRITE: self.writes_per_second_max,
-            RequestClass.READ: self.reads_per_second_max,
-            RequestClass.STREAM: self.streams_per_second_max,
-            RequestClass.OPERATION_QUERY: self.operation_queries_per_second_max,
-        }
 
     def limits(self) -> Limits:
         """The bounds that commands obey."""

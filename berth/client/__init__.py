@@ -8,6 +8,7 @@ Imports nothing else of ours and works from any program.
 """
 
 from berth.client.access_errors import (
+    DriverRefused,
     IdentityConflict,
     InsecureAddress,
     TooManyCertificates,
@@ -154,6 +155,7 @@ __all__ = [
     "DatabaseUnavailable",
     "DeadLetter",
     "Delivery",
+    "DriverRefused",
     "EnrolmentToken",
     "Event",
     "EventStubbed",

@@ -17,6 +17,12 @@ class IdentityConflict(Forbidden):
     codes = ("identity_conflict",)
 
 
+class DriverRefused(BerthError):
+    """The driver of this node is not allowed, or not that of its pool."""
+
+    codes = ("driver_refused",)
+
+
 class TooManyCertificates(BerthError):
     """The most certificates of one node are valid; it renews when one of them has ended."""
 

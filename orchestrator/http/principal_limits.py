@@ -46,7 +46,7 @@ class PrincipalLimits:
         self._rates = rates
         self._in_flight_max = in_flight_max
         self._in_flight: Counter[UUID] = Counter()
-        self._endings: KeyedTurns[UUID] = KeyedTurns(endings_max)
+        self._endings: KeyedTurns[tuple[UUID, str]] = KeyedTurns(endings_max)
         self._objects: KeyedTurns[tuple[UUID, str]] = KeyedTurns(1)
 
     @property
@@ -72,8 +72,8 @@ class PrincipalLimits:
     async def _admit(self, scope: MutableMapping[str, Any], principal: UUID) -> None:
         state = scope["state"]
         leaving: list[Callable[[], None]] = state[ON_RESPONSE]
-        if state.get(ENDING_VERB):
-            await self._wait_for_turn(leaving, principal, scope["path"])
+        if verb := state.get(ENDING_VERB):
+            await self._wait_for_turn(leaving, principal, verb, scope["path"])
             return
         self.take_rate(principal, class_of(scope))
         if self._in_flight[principal] >= self._in_flight_max:
@@ -92,11 +92,12 @@ class PrincipalLimits:
             LIMITED.labels("rate").inc()
             raise
 
-    async def _wait_for_turn(self, leaving: list[Callable[[], None]], principal: UUID, path: str) -> None:
+    async def _wait_for_turn(self, leaving: list[Callable[[], None]], principal: UUID, verb: str, path: str) -> None:
+        """A turn of the object, then one of the verb: confirms that wait for a lock delay no release."""
         await self._objects.take((principal, path))
         leaving.append(partial(self._objects.give_back, (principal, path)))
-        await self._endings.take(principal)
-        leaving.append(partial(self._endings.give_back, principal))
+        await self._endings.take((principal, verb))
+        leaving.append(partial(self._endings.give_back, (principal, verb)))
 
     def _leave(self, principal: UUID) -> None:
         self._in_flight[principal] -= 1

@@ -66,7 +66,7 @@ class RateLimits:
             bucket.tokens = min(burst, bucket.tokens + (now - bucket.filled_at) * rate)
             bucket.filled_at = now
         if bucket.tokens < 1.0:
-            raise RateLimited(
+            raise RateLimited.of(
                 of.value, quota=int(burst), window_seconds=burst / rate, wait_seconds=(1.0 - bucket.tokens) / rate
             )
         bucket.tokens -= 1.0

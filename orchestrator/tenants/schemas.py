@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from berth.process.bounded_models import at_most
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Variant
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
@@ -15,7 +16,9 @@ from orchestrator.problems import Quota
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
 QuotaLimit = Annotated[int, Field(ge=0, le=2**53), WHOLE]
-NewLimits = Annotated[dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota))]
+NewLimits = Annotated[
+    dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota)), at_most(len(Quota))
+]
 SetTenantState = Literal["active", "suspended"]
 TenantState = Literal["active", "suspended", "deleted"]
 
@@ -35,6 +38,8 @@ class ChangeTenant(Request):
 
 class SetQuota(Request):
     """Limits of the tenant; what is not named stays. `gpus_limit` null: no limit; null of another quota: the default."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     gpus_limit: GpusLimit | None = None
     limits: NewLimits | None = None

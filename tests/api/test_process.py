@@ -94,12 +94,12 @@ def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen
 
 
 def test_a_database_that_does_not_come_ends_the_start_with_one_sentence() -> None:
-    process = listening("postgresql://absent:x@127.0.0.1:1/none", 0.2)
+    process = listening("postgresql://absent:x@127.0.0.1:1/none", 2)
     _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     *log, sentence = told.splitlines()
     assert process.returncode == 1
     assert {json.loads(line)["for_what"] for line in log} == {"database"}
-    assert sentence.startswith("orchestrator: waited 0 s for the database: ")
+    assert sentence.startswith("orchestrator: waited 2 s for the database: ")
 
 
 def test_a_database_that_comes_late_is_waited_for(postgres_server: LocalPostgres) -> None:

@@ -32,7 +32,7 @@ def _tree() -> dict[str, set[str]]:
 
 
 def test_the_page_names_every_command_and_option() -> None:
-    everywhere = {"--output", "--state-dir", "--help"}
+    everywhere = {"--output", "--state-dir", "--insecure-http", "--help"}
     parts = re.split(r"\*\*`([a-z-]+(?: [a-z-]+){0,2})[^`]*`\*\*", PAGE)
     told: dict[str, str] = {}
     for name, text in zip(parts[1::2], parts[2::2], strict=True):

@@ -69,6 +69,7 @@ REMOTE: dict[str, list[str]] = {
     "tenant create": ["t"],
     "tenant list": [],
     "tenant delete": [ID],
+    "tenant quota": ["t"],
     "key create": ["k", "--role", "admin"],
     "key list": [],
     "key revoke": [ID],

@@ -16,6 +16,7 @@ from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceBusy
 
 OWN = {
+    "insecure_address",
     "log_gap",
     "event_stubbed",
     "position_lost",
@@ -42,7 +43,8 @@ def problems() -> dict[str, type[Problem]]:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     every: list[type[Problem]] = [Problem, *_below(Problem)]
-    return {kind.code: kind for kind in every if kind.__module__.startswith("orchestrator.")}
+    # The first of two with one code: the other is a kind of it.
+    return {kind.code: kind for kind in reversed(every) if kind.__module__.startswith("orchestrator.")}
 
 
 PROBLEMS = problems()

@@ -101,7 +101,7 @@ MUTANTS: list[Mutant] = [
         "one principal takes every turn of the reserve",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "await self._endings.take(principal)\n        leaving.append(partial(self._endings.give_back, principal))",
+        "await self._endings.take((principal, verb))\n        leaving.append(partial(self._endings.give_back, (principal, verb)))",
         "pass",
         ("tests/security/test_principal_limits.py::test_what_ends_something_waits_and_is_not_refused",),
     ),

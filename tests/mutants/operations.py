@@ -143,7 +143,7 @@ MUTANTS: list[Mutant] = [
         "two migrations run at once",
         "database",
         "migrations/upgrading.py",
-        ("            connection.execute(text(\"select pg_advisory_xact_lock(hashtext('berth.migrate'))\"))\n"),
+        ("        connection.execute(text(\"select pg_advisory_xact_lock(hashtext('berth.migrate'))\"))\n"),
         "",
         ("tests/schema/test_migrations.py::test_two_at_once_do_it_once",),
     ),

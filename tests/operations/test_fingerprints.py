@@ -14,7 +14,7 @@ from pydantic import BaseModel, RootModel
 
 import orchestrator
 from orchestrator.allocations.schemas import ChangeAllocation, ConsumeReservation, CreateAllocation
-from orchestrator.http.fields import Request
+from orchestrator.http.fields import Request, Variant
 from orchestrator.http.operation_keys import operation_in
 from orchestrator.reservations.schemas import HoldGpus, HoldNamed
 from orchestrator.tenants.principals import Principal
@@ -87,17 +87,17 @@ COMPLETE: list[tuple[type[Request], dict[str, Any], str]] = [
 
 
 @functools.cache
-def bodies() -> dict[str, type[Request]]:
+def bodies() -> dict[str, type[BaseModel]]:
     """Every type of a request body, by its name."""
     for found in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
         if found.name.endswith("schemas"):
             importlib.import_module(found.name)
-    types = list(_below(Request))
+    types = [*_below(Request), *_below(Variant)]
     assert len({kind.__name__ for kind in types}) == len(types)
     return {kind.__name__: kind for kind in types}
 
 
-def _below(kind: type[Request]) -> Iterator[type[Request]]:
+def _below(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for below in kind.__subclasses__():
         if below.__module__.startswith("orchestrator."):
             yield below

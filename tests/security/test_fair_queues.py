@@ -23,7 +23,7 @@ from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import ConcurrencyLimited, Overloaded
 from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_place, new_tenant, one_gpu
-from tests.api.processes import public_process
+from tests.api.processes import metric_of, public_process
 from tests.support.waiting import WAIT_SECONDS_MAX, let_others_run, wait_for
 
 FLOODING, QUIET = UUID(int=1), UUID(int=2)
@@ -264,8 +264,6 @@ async def _overtake(
 
 async def _until_in_flight(http: httpx.Client, number: int) -> None:
     def arrived() -> bool:
-        lines = http.get("/metrics").text.splitlines()
-        (line,) = [line for line in lines if line.startswith('berth_api_requests_in_flight{zone="public"}')]
-        return float(line.split()[1]) >= number + 1  # the question itself is one
+        return metric_of(http, 'berth_api_requests_in_flight{zone="public"}') >= number
 
     await asyncio.to_thread(wait_for, arrived, f"{number} requests in flight")

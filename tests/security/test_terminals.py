@@ -61,7 +61,7 @@ def texts_of(schema: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str
         yield from texts_of(one, f"{where}.{name}")
     if isinstance(schema.get("additionalProperties"), dict):
         yield from texts_of(schema["additionalProperties"], f"{where}.value")
-        yield f"{where}.name", schema["propertyNames"]
+        yield from texts_of({"type": "string", **resolved(schema["propertyNames"])}, f"{where}.name")
     if schema.get("type") == "array":
         yield from texts_of(schema["items"], f"{where}[]")
     is_text = schema.get("type") == "string" and not {"enum", "const"} & schema.keys()

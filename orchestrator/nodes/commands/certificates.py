@@ -17,6 +17,7 @@ from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest
 from orchestrator.nodes.store import certificates as node_certificates
 from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.certificates import (
+    CONFLICT,
     VALID_PER_NODE_MAX,
     Standing,
     read_link,
@@ -68,7 +69,7 @@ async def renew_certificate(
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
     if pem is None:
-        raise IdentityConflict
+        raise IdentityConflict(CONFLICT)
     return Renewed(node_id, standing.epoch, pem, server_time)
 
 
@@ -82,7 +83,9 @@ async def _issue_successor(
     request_id: str,
 ) -> str:
     if valid >= VALID_PER_NODE_MAX:
-        raise TooManyCertificates(VALID_PER_NODE_MAX)
+        raise TooManyCertificates(
+            f"at most {VALID_PER_NODE_MAX} certificates of a node are valid at once; renew when one has ended"
+        )
     issued = authority.issue(key, standing.node_id)
     await record_certificate(tx, standing.node_id, standing.epoch, issued, predecessor=serial)
     detail = {"epoch": standing.epoch, "serial": issued.serial, "predecessor": serial}

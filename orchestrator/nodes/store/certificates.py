@@ -14,6 +14,7 @@ from orchestrator.nodes.certificates import IssuedCertificate
 from orchestrator.problems import IdentityConflict, Unauthenticated
 
 VALID_PER_NODE_MAX = 8
+CONFLICT = "two keys were used as this node's identity; revoke its certificates and enrol it again"
 KEPT_AFTER_EXPIRY = "30 days"
 
 
@@ -82,7 +83,7 @@ async def require_standing(reading: Reading, node_id: UUID, serial: str) -> Stan
     if row is None:
         raise Unauthenticated("this certificate is revoked, superseded or not ours; enrol again")
     if row.identity_conflict_at is not None:
-        raise IdentityConflict
+        raise IdentityConflict(CONFLICT)
     return Standing(row.id, row.state, row.epoch)
 
 

@@ -24,7 +24,7 @@ from tests.api.calling import signing_request
 from tests.support.public_api import PublicApi, settings_over
 
 Key = ec.EllipticCurvePrivateKey
-_HEARTBEAT = Heartbeat(agent_version="1", driver="sandbox", allocations=[])
+_HEARTBEAT = Heartbeat(agent_version="1", driver="of a real node", allocations=[])
 
 
 def new_key() -> Key:

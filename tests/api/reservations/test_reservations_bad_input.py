@@ -54,7 +54,7 @@ def test_windows_and_deadlines_that_cannot_be(
 
 BAD_BODIES: list[dict[str, Any]] = [
     {"resources": []},
-    {"resources": [f"r{n}" for n in range(10_000)]},
+    {"resources": [f"r{n}" for n in range(9_000)]},
     {"resources": ["seat"], "surprise": 1},
     {"resources": ["seat"], "sku": "x"},
     {"resources": None, "sku": None},

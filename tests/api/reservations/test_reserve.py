@@ -70,7 +70,7 @@ def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
             assert not any(one.done() for one in confirms), "they are still waiting"
         finally:
             rival.rollback()
-        assert ordinary.result().status_code == 200
+        assert ordinary.result().status_code == 200, ordinary.result().text
         assert {one.result().status_code for one in confirms} == {200}
         # A forged confirm may find no connection in time.
         assert {one.result().status_code for one in forged} <= {404, 503}
