@@ -93,7 +93,7 @@ MUTANTS: list[Mutant] = [
         "a release beyond the bound is refused",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "if state.get(ENDING_VERB):",
+        "if verb := state.get(ENDING_VERB):",
         "if False:",
         ("tests/security/test_principal_limits.py::test_what_ends_something_waits_and_is_not_refused",),
     ),
@@ -101,7 +101,10 @@ MUTANTS: list[Mutant] = [
         "one principal takes every turn of the reserve",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "await self._endings.take((principal, verb))\n        leaving.append(partial(self._endings.give_back, (principal, verb)))",
+        (
+            "await self._endings.take((principal, verb))\n"
+            "        leaving.append(partial(self._endings.give_back, (principal, verb)))"
+        ),
         "pass",
         ("tests/security/test_principal_limits.py::test_what_ends_something_waits_and_is_not_refused",),
     ),
@@ -222,8 +225,8 @@ MUTANTS: list[Mutant] = [
         "releases have a rate",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "if state.get(ENDING_VERB):\n            await self._wait",
-        "self.take_rate(principal, class_of(scope))\n        if state.get(ENDING_VERB):\n            await self._wait",
+        "if verb := state.get(ENDING_VERB):\n            await self._wait",
+        "self.take_rate(principal, class_of(scope))\n        if verb := state.get(ENDING_VERB):\n            await self._wait",
         ("tests/security/test_rate_limits.py::test_what_ends_something_has_no_rate",),
     ),
     Mutant(
