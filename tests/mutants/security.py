@@ -73,7 +73,7 @@ MUTANTS = [
         "migrations/functions/operations/count_operations.sql",
         "tenants := array(select distinct scope from fresh where not ending);",
         "tenants := array(select distinct scope from fresh);",
-        (f"{QUOTAS}::test_of_writes_that_commit_together_exactly_the_quota_succeeds",),
+        (f"{QUOTAS}::test_at_the_quota_a_hold_is_cancelled",),
     ),
     Mutant(
         "near a quota nothing is serialised",
@@ -149,14 +149,6 @@ MUTANTS = [
         "from counted c full join kept k using (tenant_id, kind)\nwhere",
         "from counted c full join kept k using (tenant_id, kind)\nwhere false and",
         (f"{QUOTAS}::test_verify_finds_a_count_that_is_wrong",),
-    ),
-    Mutant(
-        "a batch fails with the tenant at its quota",
-        "security",
-        "orchestrator/placement/placing.py",
-        "if request.create.tenant_id != tenant_id]",
-        "if False]",
-        (f"{QUOTAS}::test_a_list_of_creates_goes_on_without_the_tenant_at_its_quota",),
     ),
     Mutant(
         "webhooks of a suspended tenant are sent",

@@ -112,6 +112,16 @@ def test_at_the_quota_a_repeated_request_gets_its_first_response(admin: Caller) 
     assert tenant.get(f"/operations/{key}")["state"] == "committed"
 
 
+def test_at_the_quota_a_hold_is_cancelled(admin: Caller) -> None:
+    tenant, seat = new_tenant(admin), fresh("seat")
+    admin.make("/admin/resources", {"id": seat})
+    held = tenant.make("/reservations", {"resources": [seat], "holder_id": "h", "ttl_seconds": 600})["reservation_id"]
+    while tenant.call("GET", f"/operations/{uuid.uuid4()}").status_code == 200:
+        pass
+    assert quotas(tenant)["operations"] == (60, 60)
+    assert tenant.call("POST", f"/reservations/{held}/cancel", {"holder_id": "h"}).status_code == 200
+
+
 def test_holds_that_come_together_stop_exactly_at_the_quota(admin: Caller, database: str) -> None:
     hostile, neighbour = new_tenant(admin), new_tenant(admin)
     seats = [fresh("seat") for _ in range(17)]
