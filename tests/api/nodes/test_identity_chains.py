@@ -50,6 +50,13 @@ def serial_of(pem: str) -> str:
     return format(load_pem_x509_certificate(pem.encode()).serial_number, "x")
 
 
+def renewed_to_the_bound(node_side: NodeSide, pem: str) -> str:
+    """The newest certificate of a chain that begins with this one and has the most that may be valid."""
+    for _ in range(VALID_PER_NODE_MAX - 1):
+        pem = node_side.renew(pem).json()["certificate_pem"]
+    return pem
+
+
 def test_a_stolen_certificate_renewed_first_suspends_the_node_when_the_node_renews(
     api: PublicApi, admin: Caller, node: Any, node_side: NodeSide, first: str
 ) -> None:
@@ -91,9 +98,7 @@ def test_enrolment_ends_the_suspension_and_the_chain(admin: Caller, node: Any, n
 def test_an_attacker_who_renews_without_end_displaces_no_certificate(
     api: PublicApi, admin: Caller, node: Any, node_side: NodeSide, first: str
 ) -> None:
-    stolen = first
-    for _ in range(VALID_PER_NODE_MAX - 1):
-        stolen = node_side.renew(stolen).json()["certificate_pem"]
+    stolen = renewed_to_the_bound(node_side, first)
     assert problem(node_side.renew(stolen), 409, "too_many_certificates")["outcome"] == "not_done"
     assert node_side.heartbeat(first).status_code == 200
     rows = serials(api, node)
@@ -106,9 +111,7 @@ def test_an_attacker_who_renews_without_end_displaces_no_certificate(
 def test_a_chain_goes_on_when_an_earlier_certificate_has_ended(
     api: PublicApi, admin: Caller, node: Any, node_side: NodeSide, first: str
 ) -> None:
-    newest = first
-    for _ in range(VALID_PER_NODE_MAX - 1):
-        newest = node_side.renew(newest).json()["certificate_pem"]
+    newest = renewed_to_the_bound(node_side, first)
     api.database.execute("update node_certificates set not_after = now() where serial = %s", (serial_of(first),))
     assert node_side.renew(newest).status_code == 200
 
