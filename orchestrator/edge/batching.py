@@ -102,10 +102,13 @@ class Batcher(Generic[Item]):
         """Return the answer to one item. Raises the `Problem` that it met."""
         if self._queue_max is not None:
             self._require_place(item.operation.scope, self._queue_max)
+        tenant = item.operation.scope
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(item, answered))
         self._waiting.set(len(self._queue))
-        self._start()
+        if self._queue.is_light(tenant):
+            self._start_light([tenant])
+        self._start_shared()
         return await answered
 
     def _require_place(self, tenant: UUID, queue_max: int) -> None:
@@ -120,18 +123,21 @@ class Batcher(Generic[Item]):
             )
 
     def _start(self) -> None:
-        self._start_light()
+        self._start_light(self._queue.light_tenants())
+        self._start_shared()
+
+    def _start_shared(self) -> None:
         while self._queue and len(self._running) < self._slots() and not self._gathers():
             batch = self._take(self._batch_max // (SHARED_BATCH_SHARE if self._is_shared() else 1) or 1)
             if not batch:
                 return
             self._running[self._begin(batch)] = len(batch)
 
-    def _start_light(self) -> None:
-        """Start a batch of the light tenants alone, beside the others, unless one runs."""
-        if self._light is not None:
+    def _start_light(self, tenants: list[UUID]) -> None:
+        """Start a batch of these light tenants alone, beside the others, unless one runs."""
+        if self._light is not None or not tenants:
             return
-        batch = self._take(self._batch_max, self._queue.light_tenants())
+        batch = self._take(self._batch_max, tenants)
         if batch:
             self._shared_until = asyncio.get_running_loop().time() + SHARED_SECONDS
             COMBINED_LIGHT.labels(self._kind).inc(len(batch))

@@ -56,12 +56,14 @@ class FairQueue(Generic[Item]):
         if not self._outstanding_of[tenant]:
             del self._outstanding_of[tenant]
 
+    def is_light(self, tenant: UUID) -> bool:
+        """Whether a tenant has few items outstanding, beside others that have many."""
+        tenants = len(self._outstanding_of)
+        return self._outstanding_of[tenant] * LIGHT_RATIO * tenants <= self.outstanding
+
     def light_tenants(self) -> list[UUID]:
-        """The tenants with waiting items that have few items outstanding, beside others that have many."""
-        mean = self.outstanding / max(1, len(self._outstanding_of))
-        if mean < LIGHT_RATIO:
-            return []
-        return [tenant for tenant in self._lines if self._outstanding_of[tenant] * LIGHT_RATIO <= mean]
+        """The light tenants that have items waiting."""
+        return [tenant for tenant in self._lines if self.is_light(tenant)]
 
     def take(self, count: int, tenants: Collection[UUID] | None = None) -> list[Item]:
         """Remove and return at most `count` items, of these tenants only if given.
