@@ -12,7 +12,8 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint docs references bench bench-full campaign mutants clean
+.PHONY: help setup demo up test test-full lint docs references sbom provenance bench bench-full campaign mutants clean
+.PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,12 +33,27 @@ demo: $(STAMP)  ## real allocations through every component, then a table (under
 up: $(STAMP)  ## start the local stack and show it until Ctrl-C
 	$(BIN)/berth up --state-dir $(STATE_DIR)
 
-lint: $(STAMP)  ## ruff, mypy --strict, import rules, the site's links
+lint: $(STAMP)  ## ruff, mypy --strict, import rules, the site's links, secrets in files, known vulnerabilities
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-types lint-style lint-imports lint-site lint-secrets lint-packages
+
+lint-style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types: $(STAMP)
 	$(BIN)/mypy
+
+lint-imports: $(STAMP)
 	$(BIN)/lint-imports
+
+lint-site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+lint-secrets: $(STAMP)
+	$(BIN)/python deploy/release/scan_secrets.py
+
+lint-packages: $(STAMP)
+	$(BIN)/python deploy/release/audit_packages.py
 
 docs: $(STAMP)  ## build the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -50,6 +66,17 @@ test: lint  ## lint and the tests that main must always pass (under 10 minutes o
 
 test-full: lint  ## everything, the long tests included
 	$(BIN)/pytest -n 2 --dist loadfile
+
+sbom: $(STAMP)  ## the packages of the lock with their hashes, as CycloneDX, in build/dist
+	@mkdir -p build/dist
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --sv 1.6 --of JSON --validate \
+	  --output-file build/dist/berth.cdx.json requirements.lock
+
+provenance: sbom  ## the wheel and the SBOM with their digests and origin, as a SLSA statement, in build
+	@rm -f build/dist/*.whl
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --wheel-dir build/dist .
+	$(BIN)/python deploy/release/provenance.py --out build/provenance.json build/dist/*
 
 bench: $(STAMP)  ## the budgets of DESIGN §10: one line each with figure, limit and ratio
 	$(BIN)/python -m benchmarks

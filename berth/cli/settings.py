@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
     nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
     temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")
+    backup_marker: Path | None = Field(
+        None, description="file that the backup job touches after each complete backup, for `berth doctor`"
+    )
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     operation_retention_seconds: float = Field(
         86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,9 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StreamConfig
 from typer.testing import CliRunner
 
+from berth.cli.deployment.security_findings import address_findings
 from berth.cli.main import app
+from berth.cli.settings import Settings as CliSettings
 from berth.local.servers import LocalNats, free_port
 from outbox_relay.settings import Settings
 from outbox_relay.stream import wanted_configuration
@@ -59,7 +62,8 @@ def database(database_url: str) -> Iterator[psycopg.Connection]:
 
 def test_a_healthy_fleet(database_url: str, seeded: Seeded) -> None:
     found = examined(BERTH_DATABASE_URL=database_url)
-    assert {subject for subject, (verdict, _) in found.items() if verdict not in ("ok", "skipped")} == {"postgres"}
+    unusual = {subject for subject, (verdict, _) in found.items() if verdict not in ("ok", "skipped")}
+    assert unusual == {"postgres", "postgres role", "gpu quotas", "backup"}, "as the tests' servers are"
     assert "not durable (fsync=off" in found["postgres"][1], "as it is in tests"
     assert {"clock postgres", "schema", "relay", "nodes", "slots", "deadlines", "metering", "balances"} <= found.keys()
     assert [found[name][0] for name in ("nats", "temporal", "api")] == ["skipped"] * 3
@@ -106,6 +110,60 @@ def test_passed_deadlines_offline_nodes_and_dead_letters(
     assert found["dead letters"][0] == "warning"
     verdict, detail = found["relay"]
     assert (verdict, "is a relay running?" in detail) == ("bad", True)
+
+
+def test_a_superuser_sandboxes_and_tenants_without_limit(
+    database_url: str, seeded: Seeded, database: psycopg.Connection
+) -> None:
+    database.execute("update nodes set driver = 'sandbox' where name = 'gpu-slice-1'")
+    found = examined(BERTH_DATABASE_URL=database_url)
+    assert found["postgres role"][0] == "warning"
+    assert found["node drivers"] == ("warning", "1 run sandbox or noop, which isolate nothing: gpu-slice-1")
+    assert found["gpu quotas"][0] == "warning"
+    database.execute("update nodes set driver = 'guests'")
+    database.execute("update tenant_quotas set gpus_limit = 8")
+    database.execute("drop role if exists plain")
+    database.execute("create role plain login password 'a-long-one' in role pg_read_all_data")
+    plain = database_url.replace(database_url.partition("//")[2].partition("@")[0], "plain:a-long-one")
+    found = examined(BERTH_DATABASE_URL=plain)
+    assert found["postgres role"] == ("ok", "plain is no superuser")
+    assert found["node drivers"][0] == found["gpu quotas"][0] == "ok"
+    database.execute("drop role plain")
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "transport", "password"),
+    [
+        ("api", "http://berth.example", "warning", None),
+        ("api", "https://berth.example", "ok", None),
+        ("api", "http://127.0.0.1:1", "ok", None),
+        ("postgres", "postgresql://berth:postgres@db.invalid/berth", "warning", "bad"),
+        ("postgres", "postgresql://berth:berth@db.invalid/x?sslmode=verify-full", "ok", "bad"),
+        ("postgres", "postgresql://berth:c29tZXRoaW5n@db.invalid/x?sslmode=require", "warning", "ok"),
+        ("postgres", "postgresql://berth@db.invalid/berth", "warning", "warning"),
+        ("postgres", "postgresql://berth@localhost:1/berth", "ok", "ok"),
+        ("nats", "nats://relay:nats@nats.invalid:4222", "warning", "bad"),
+        ("nats", "tls://relay:c29tZXRoaW5n@nats.invalid:4222", "ok", "ok"),
+        ("temporal", "temporal.invalid:7233", "warning", None),
+        ("temporal", "127.0.0.1:1", "ok", None),
+    ],
+)
+def test_passwords_and_transport(name: str, address: str, transport: str, password: str | None) -> None:
+    found = {one.subject: one for one in address_findings(CliSettings(), {name: address})}
+    assert found[f"{name} transport"].verdict == transport
+    assert (found[f"{name} password"].verdict if password else None) == password
+    assert (f"{name} password" in found) == (password is not None)
+
+
+def test_the_age_of_the_backup(tmp_path: Path) -> None:
+    marker = tmp_path / "backup"
+    assert examined(BERTH_BACKUP_MARKER=str(marker))["backup"][0] == "bad"
+    marker.touch()
+    assert examined(BERTH_BACKUP_MARKER=str(marker))["backup"][0] == "ok"
+    old = time.time() - 25 * 3600
+    os.utime(marker, (old, old))
+    verdict, detail = examined(BERTH_BACKUP_MARKER=str(marker))["backup"]
+    assert (verdict, detail) == ("bad", "the last one was made 25.0 h ago, at most 24 h are good")
 
 
 def test_billing_that_is_behind(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:

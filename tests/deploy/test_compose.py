@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -153,11 +155,77 @@ def test_nothing_starts_before_the_schema() -> None:
 
 
 def test_only_the_two_listeners_are_reachable() -> None:
-    networks = deployment.compose()["networks"]
-    assert networks["backend"]["internal"] is True
     published = {name for name, service in services().items() if "ports" in service}
     assert published == {"orchestrator-public", "orchestrator-node"}
-    assert {name for name, service in services().items() if "edge" in service["networks"]} == published
+    assert {name for name, service in services().items() if "edge" in service.get("networks", ())} == published
+
+
+def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> None:
+    networks = deployment.compose()["networks"]
+    assert {name for name, network in networks.items() if network.get("internal")} == {
+        "database",
+        "log",
+        "workflows",
+        "api",
+    }
+    needs = {"database_url": "database", "nats_url": "log", "temporal_database_password": "database"}
+    for name, service in services().items():
+        on = set(service.get("networks", ()))
+        environment = service.get("environment", {})
+        wanted = {network for secret, network in needs.items() if secret in mounted_secrets(service).values()}
+        wanted |= {"workflows"} if {"BERTH_TEMPORAL_ADDRESS", "TEMPORAL_ADDRESS"} & environment.keys() else set()
+        wanted |= {"api"} if "BERTH_API_URL" in environment else set()
+        serves = {"postgres": "database", "nats": "log", "temporal": "workflows", "orchestrator-public": "api"}
+        wanted |= {serves[name]} if name in serves else set()
+        wanted |= {"database"} if "postgres_password" in mounted_secrets(service).values() else set()
+        assert on - {"edge", "outside"} == wanted, name
+
+
+@pytest.mark.parametrize("name", [*our_services(), "database-roles", "temporal-schema", "temporal-namespace"])
+def test_containers_have_no_rights_that_they_do_not_need(name: str) -> None:
+    service = services()[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert "no-new-privileges:true" in service["security_opt"]
+
+
+@pytest.mark.parametrize("name", services())
+def test_the_filter_of_system_calls_is_on(name: str) -> None:
+    service = services()[name]
+    assert not service.get("privileged", False)
+    assert not [option for option in service.get("security_opt", ()) if "unconfined" in option]
+
+
+def test_nothing_starts_before_the_images_are_checked() -> None:
+    checked = {"image-check"}
+    while more := {
+        name for name, service in services().items() if name not in checked and checked & service.get("depends_on", {}).keys()
+    }:  # fmt: skip
+        checked |= more
+    assert services().keys() - checked == {"operator"}, "which is run by hand"
+    listed = services()["image-check"]["environment"]["IMAGES"].split()
+    assert set(listed) == {service["image"] for service in services().values()}
+
+
+@pytest.mark.parametrize(
+    ("required", "images", "status"),
+    [
+        ("false", "postgres:18.4", 0),
+        ("true", f"postgres@sha256:{'a' * 64} registry.example:5000/nats:2@sha256:{'0' * 64}", 0),
+        ("true", f"postgres@sha256:{'a' * 64} nats:2.15.1", 1),
+        ("true", "postgres@sha256:abc", 1),
+        ("true", "postgres", 1),
+        ("yes", f"postgres@sha256:{'a' * 64}", 2),
+    ],
+)
+def test_images_without_digest_are_refused_where_digests_are_required(required: str, images: str, status: int) -> None:
+    done = subprocess.run(
+        ["/bin/sh", str(deployment.DEPLOY / "check-images.sh")],
+        env={**os.environ, "IMAGE_DIGESTS_REQUIRED": required, "IMAGES": images}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == status
+    assert ("name it by digest" in done.stderr) == (status == 1)
 
 
 @pytest.mark.parametrize("name", services())

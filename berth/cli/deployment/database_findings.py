@@ -16,7 +16,9 @@ from berth.cli.deployment.readings import (
     WebhookReadings,
     read_database,
     read_fleet,
+    read_security,
 )
+from berth.cli.deployment.security_findings import stored_findings
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
@@ -55,6 +57,7 @@ def database_findings(url: str) -> Iterator[Finding]:
         return
     yield Finding("schema", "ok", f"at {revision}, the newest")
     yield from _fleet(read_fleet(url))
+    yield from stored_findings(read_security(url))
 
 
 def _fleet(readings: FleetReadings) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The checks of `berth doctor`: this machine, each server, the schema, the fleet, the certificates. Only reads."""
+"""The checks of `berth doctor`: this machine, servers, schema, fleet, protection, certificates. Only reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import httpx
 
 from berth.cli.deployment.database_findings import database_findings
 from berth.cli.deployment.findings import Finding, clock_finding
+from berth.cli.deployment.security_findings import address_findings
 from berth.cli.deployment.stream_findings import stream_findings
 from berth.cli.session import Session
 from berth.local.authority import days_left
@@ -33,13 +34,18 @@ def examine(session: Session) -> Iterator[Finding]:
     yield _ports(session)
     yield _restarts(session)
     url = session.settings.database_url or session.stack.database_url
+    nats_url = session.nats_url()
+    temporal = session.settings.temporal_address or session.stack.temporal_address
+    api_url = session.settings.api_url or session.stack.api_url
     if url is None:
         yield Finding("postgres", "skipped", "no database is known: set BERTH_DATABASE_URL or start `berth up`")
     else:
         yield from database_findings(url)
-    yield from stream_findings(session.nats_url(), url)
-    yield _temporal(session.settings.temporal_address or session.stack.temporal_address)
-    yield from _api(session.settings.api_url or session.stack.api_url)
+    yield from stream_findings(nats_url, url)
+    yield _temporal(temporal)
+    yield from _api(api_url)
+    addresses = {"api": api_url, "postgres": url, "nats": nats_url, "temporal": temporal}
+    yield from address_findings(session.settings, addresses)
     yield from _certificates(session.state_dir)
 
 

@@ -96,6 +96,16 @@ class Backlog:
     oldest_seconds: float
 
 
+@dataclass(frozen=True)
+class SecurityReadings:
+    """The role of this connection, and the names of nodes and tenants without the usual protection."""
+
+    role: str
+    superuser: bool
+    sandbox_nodes: tuple[str, ...]
+    unlimited_tenants: tuple[str, ...]
+
+
 def read_database(database_url: str) -> DatabaseReadings:
     """Version, clock, and settings that durability rests on. Raises `psycopg.OperationalError` if it cannot be reached."""
     with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
@@ -183,6 +193,21 @@ def read_fleet(database_url: str) -> FleetReadings:
             _read_billing(connection),
             _read_webhooks(connection),
         )
+
+
+def read_security(database_url: str) -> SecurityReadings:
+    """Names in order. Needs the schema."""
+    with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
+        row = connection.execute(
+            "select current_user::text, (select rolsuper from pg_roles where rolname = current_user), "
+            "(select coalesce(array_agg(name::text order by name), '{}') from nodes "
+            " where driver in ('sandbox', 'noop') and state <> 'retired'), "
+            "(select coalesce(array_agg(t.name::text order by t.name), '{}') from tenants t "
+            " join tenant_quotas q on q.tenant_id = t.id where q.gpus_limit is null and t.state <> 'deleted')"
+        ).fetchone()
+    assert row is not None
+    role, superuser, nodes, tenants = row
+    return SecurityReadings(role, superuser, tuple(nodes), tuple(tenants))
 
 
 def _read_log(connection: psycopg.Connection[tuple[object, ...]]) -> LogReadings:

@@ -1,0 +1,107 @@
+"""Findings of `berth doctor` about how the deployment is protected: passwords, TLS, roles, drivers, quotas, backups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from berth.cli.deployment.findings import Finding
+from berth.cli.deployment.readings import SecurityReadings
+from berth.cli.settings import Settings
+
+DEFAULT_PASSWORDS = frozenset(
+    {"admin", "berth", "changeme", "nats", "password", "postgres", "root", "secret", "temporal"}
+)
+"""Passwords of examples and of images, and names that are tried first."""
+VERIFIED_MODES = frozenset({"verify-ca", "verify-full"})
+ISOLATING_NOTHING = "sandbox or noop"
+BACKUP_SECONDS_MAX = 86_400
+NAMED_MAX = 10
+
+
+def address_findings(settings: Settings, addresses: dict[str, str | None]) -> Iterator[Finding]:
+    """How the servers at these addresses are reached; by name (api, postgres, nats, temporal), None: not known."""
+    for name, address in addresses.items():
+        if address is None:
+            continue
+        parts = urlsplit(address if "://" in address else f"temporal://{address}")
+        yield from _password(name, parts)
+        yield _transport(name, parts)
+    yield _backup(settings.backup_marker)
+
+
+def _password(name: str, parts: SplitResult) -> Iterator[Finding]:
+    """A finding for an address that names a user."""
+    if parts.username is None:
+        return
+    password = unquote(parts.password or "")
+    if password.lower() in DEFAULT_PASSWORDS or (password and password == unquote(parts.username)):
+        yield Finding(f"{name} password", "bad", "is one of those that are tried first; set another")
+    elif not password and not _is_here(parts.hostname):
+        yield Finding(f"{name} password", "warning", "none is set, and the server is on another machine")
+    else:
+        yield Finding(f"{name} password", "ok", "is none of the usual ones")
+
+
+def _transport(name: str, parts: SplitResult) -> Finding:
+    subject = f"{name} transport"
+    if _is_here(parts.hostname):
+        return Finding(subject, "ok", "the server is on this machine")
+    if _is_verified(parts):
+        return Finding(subject, "ok", "TLS, and the certificate of the server is verified")
+    advice = {
+        "api": "keys and enrolment tokens can be read on the way; use https://",
+        "postgres": "set sslmode=verify-full in the address",
+        "nats": "use tls://",
+        "temporal": "set up TLS, or a tunnel between the machines",
+    }[name]
+    return Finding(subject, "warning", f"no verified TLS to another machine: {advice}")
+
+
+def _is_verified(parts: SplitResult) -> bool:
+    if parts.scheme in ("postgresql", "postgres"):
+        return parse_qs(parts.query).get("sslmode", ["prefer"])[-1] in VERIFIED_MODES
+    return parts.scheme in ("https", "tls", "wss")
+
+
+def _is_here(host: str | None) -> bool:
+    """Whether it is this machine: a loopback address, its name, or a Unix socket."""
+    if host is None or host == "" or host == "localhost" or unquote(host).startswith("/"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _backup(marker: Path | None) -> Finding:
+    advice = "let the backup job touch a file, and name it in BERTH_BACKUP_MARKER"
+    if marker is None:
+        return Finding("backup", "warning", f"when it was last made is not known; {advice}")
+    try:
+        age_seconds = time.time() - marker.stat().st_mtime
+    except OSError as error:
+        return Finding("backup", "bad", f"{marker} cannot be read: {error.strerror}")
+    hours = age_seconds / 3600
+    late = age_seconds > BACKUP_SECONDS_MAX
+    return Finding("backup", "bad" if late else "ok", f"the last one was made {hours:.1f} h ago, at most 24 h are good")
+
+
+def stored_findings(readings: SecurityReadings) -> Iterator[Finding]:
+    """What the database says of its role, of nodes and of tenants."""
+    role = f"{readings.role} is a superuser" if readings.superuser else f"{readings.role} is no superuser"
+    advice = "; nothing in the database is protected from the processes: use a role that owns no more than it needs"
+    yield Finding(
+        "postgres role", "warning" if readings.superuser else "ok", role + (advice if readings.superuser else "")
+    )
+    count = len(readings.sandbox_nodes)
+    shown = ", ".join(readings.sandbox_nodes[:NAMED_MAX])
+    detail = f"{count} run {ISOLATING_NOTHING}, which isolate nothing: {shown}" if count else "all are for real guests"
+    yield Finding("node drivers", "warning" if count else "ok", detail)
+    count = len(readings.unlimited_tenants)
+    shown = ", ".join(readings.unlimited_tenants[:NAMED_MAX])
+    detail = f"{count} have no limit of GPUs: {shown}" if count else "each tenant has a limit of GPUs"
+    yield Finding("gpu quotas", "warning" if count else "ok", detail)
