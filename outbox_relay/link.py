@@ -20,6 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
+from berth.process.nats_connections import nats_options
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.messages import Event, Fence, Subjects, frames
 from outbox_relay.problems import ServerUnavailable, StoresNothing, first_line
@@ -84,8 +85,7 @@ class NatsLink:
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 await client.connect(
-                    [server.strip() for server in settings.nats_url.split(",")],
-                    name="berth-relay",
+                    **nats_options(settings.nats_url, "berth-relay", settings.nats_ca_file, inbox="relay"),
                     allow_reconnect=False,
                     connect_timeout=5,
                     max_reconnect_attempts=1,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -15,6 +17,7 @@ class Settings(BaseSettings):
 
     database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
     nats_url: NatsUrl = Field(description="nats:// or tls:// address of NATS; several, separated by commas")
+    nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
 

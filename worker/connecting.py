@@ -15,6 +15,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import Interceptor
 from temporalio.service import RPCError
 
+from berth.process.nats_connections import nats_options
+from berth.process.server_addresses import without_password
 from orchestrator import tracing
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.database.transactions import Database
@@ -58,8 +60,7 @@ async def connect_nats(settings: Settings) -> NatsClient:
 
     async def connect() -> NatsClient:
         return await nats.connect(
-            settings.nats_url.split(","),
-            name="berth-worker",
+            **nats_options(settings.nats_url, "berth-worker", settings.nats_ca_file, inbox="worker"),
             allow_reconnect=True,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.2,
@@ -75,7 +76,9 @@ async def connect_nats(settings: Settings) -> NatsClient:
             return await connect()
 
     temporary = (nats.errors.Error, OSError, TimeoutError)
-    return await _retry(f"NATS at {settings.nats_url}", settings.startup_seconds_max, connect_once, temporary)
+    return await _retry(
+        f"NATS at {without_password(settings.nats_url)}", settings.startup_seconds_max, connect_once, temporary
+    )
 
 
 async def _log_nats_error(error: Exception) -> None:

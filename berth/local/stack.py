@@ -21,7 +21,7 @@ from typing import Literal, Self
 
 import migrations
 from berth.cli.deployment.admin_key import admin_key_works, create_admin_key
-from berth.cli.known_stack import ADMIN_KEY_FILE, DATABASE_URL_FILE, ENDPOINTS_FILE, read_secret
+from berth.cli.known_stack import ADMIN_KEY_FILE, DATABASE_URL_FILE, ENDPOINTS_FILE, NATS_URL_FILE, read_secret
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
@@ -146,7 +146,8 @@ class Stack:
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
             self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
         if options.nats_url is None:
-            nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"))
+            users = secret_files.nats_users(self.state.secrets)
+            nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"), users)
             self._start_server(nats, nats.url, signal.SIGTERM)
         if options.temporal_address is None:
             temporal_ports = self._ports.of("temporal"), self._ports.of("temporal-metrics")
@@ -159,7 +160,9 @@ class Stack:
                 self._tell(Part(name, "outside", address.rpartition("@")[2]))
         return Endpoints(
             database_url=options.database_url or postgres.url(),
-            nats_url=options.nats_url or nats.url,
+            nats_url=options.nats_url or nats.url_of("operator"),
+            relay_nats_url=options.nats_url or nats.url_of("relay"),
+            worker_nats_url=options.nats_url or nats.url_of("worker"),
             temporal_address=options.temporal_address or temporal.address,
             public_port=public_port,
             node_port=node_port,
@@ -236,7 +239,6 @@ class Stack:
         addresses = {
             "api_url": self.endpoints.api_url,
             "node_api_url": self.endpoints.node_api_url,
-            "nats_url": self.endpoints.nats_url,
             "temporal_address": self.endpoints.temporal_address,
         }
         self.state.write(ENDPOINTS_FILE, addresses)
@@ -248,6 +250,7 @@ class Stack:
             key = create_admin_key(self.endpoints.database_url, "local stack")
             secret_files.write_secret(path, key + "\n")
         secret_files.write_secret(self.state.secrets / DATABASE_URL_FILE, self.endpoints.database_url + "\n")
+        secret_files.write_secret(self.state.secrets / NATS_URL_FILE, self.endpoints.nats_url + "\n")
         return key
 
     def admin(self) -> Client:

@@ -5,6 +5,7 @@ An error message names the expected form and never contains the address, which m
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 DATABASE_SCHEMES = ("postgresql", "postgres")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 PORT_MAX = 65_535
+_CREDENTIALS = re.compile(r"://[^/\s@]*@")
 
 
 def _refuse(sentence: str) -> PydanticCustomError:
@@ -36,6 +38,11 @@ def _places(url: str, schemes: tuple[str, ...], form: str) -> list[str]:
     if parts.scheme not in schemes or not url.isprintable() or not url.startswith(f"{parts.scheme}://"):
         raise _refuse(f"must look like {form}")
     return parts.netloc.rpartition("@")[2].split(",")
+
+
+def without_password(addresses: str) -> str:
+    """Each address in a text, without the user and the password that it may hold: for messages and logs."""
+    return _CREDENTIALS.sub("://", addresses)
 
 
 def usable_database_url(url: str) -> str:

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticCustomError
 
-from berth.process.server_addresses import usable_database_url, usable_nats_url, usable_temporal_address
+from berth.process.server_addresses import (
+    usable_database_url,
+    usable_nats_url,
+    usable_temporal_address,
+    without_password,
+)
 from tests.berth.commands import assert_one_sentence, berth, environment
 
 SECRET = "hunter2"
@@ -126,3 +131,16 @@ def test_an_impossible_address_is_refused_without_repeating_it(
     for check in checks:
         with pytest.raises(PydanticCustomError, match="must"):
             check(address)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "shown"),
+    [
+        ("nats://relay:s3cret@nats:4222", "nats://nats:4222"),
+        ("tls://a:s3cret@one:1,tls://b:s3cret@two:2", "tls://one:1,tls://two:2"),
+        ("postgresql://berth:s3cret@[::1]:5432/berth?sslmode=require", "postgresql://[::1]:5432/berth?sslmode=require"),
+        ("nats://nats:4222", "nats://nats:4222"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(addresses: str, shown: str) -> None:
+    assert without_password(addresses) == shown

@@ -168,7 +168,7 @@ def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> Non
         "workflows",
         "api",
     }
-    needs = {"database_url": "database", "nats_url": "log", "temporal_database_password": "database"}
+    needs = {"database_url": "database", "server_ca_certificate": "log", "temporal_database_password": "database"}
     for name, service in services().items():
         on = set(service.get("networks", ()))
         environment = service.get("environment", {})

@@ -21,7 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 import migrations
+from berth.local.nats_users import ROLES_FILE
 from berth.local.servers import LocalPostgres, LocalServer, answers, free_port, wait_until, wheel_program
+from berth.process.nats_connections import nats_options
 from tests.deploy import deployment
 from tests.deploy.deployment import DEPLOY
 
@@ -52,7 +54,7 @@ def test_making_secrets_again_changes_nothing_and_adds_what_is_missing(tmp_path:
         "node_listener_certificate.pem", "node_listener_key.pem",
     }  # fmt: skip
     assert len(again.stdout.splitlines()) == 2
-    assert len({after[name] for name in after if name.endswith("_password")}) == 4
+    assert len({after[name] for name in after if name.endswith("_password")}) == 7
 
 
 def test_the_listener_certificate_serves_tls_for_its_names(secrets: Path) -> None:
@@ -187,29 +189,40 @@ def deployed_nats(tmp_path: Path, secrets: Path) -> Iterator[DeployedNats]:
     directory.mkdir()
     written = (DEPLOY / "nats.conf").read_text()
     assert '"/data"' in written, "the volume of compose.yaml"
-    (directory / "nats.conf").write_text(written.replace('"/data"', f'"{directory / "data"}"'))
-    shutil.copy(secrets / "nats_authorization.conf", directory / "authorization.conf")
+    written = written.replace('"/data"', f'"{directory / "data"}"')
+    for name in ("nats_certificate", "nats_key"):
+        written = written.replace(f'"/run/secrets/{name}"', f'"{secrets / name}.pem"')
+    (directory / "nats.conf").write_text(written)
+    shutil.copy(ROLES_FILE, directory)
+    shutil.copy(secrets / "nats_passwords.conf", directory / "nats-passwords.conf")
     server = DeployedNats(directory, free_port())
     server.start()
     yield server
     server.stop()
 
 
-def test_nats_lets_in_who_knows_the_password_and_keeps_messages(deployed_nats: DeployedNats, secrets: Path) -> None:
+def test_nats_admits_its_users_over_verified_tls_and_keeps_messages(deployed_nats: DeployedNats, secrets: Path) -> None:
     assert "sync_interval: always" in (DEPLOY / "nats.conf").read_text()
-    address = (secrets / "nats_url").read_text().strip()
+    assert 'http: "127.0.0.1:' in (DEPLOY / "nats.conf").read_text(), "monitoring is closed"
+    address = (secrets / "nats_relay_url").read_text().strip()
     here = f"127.0.0.1:{deployed_nats.port}"
     known = address.replace("nats:4222", here)
     assert known != address
+    authority = secrets / "server_ca_certificate.pem"
 
-    async def publish(url: str) -> int:
-        client = await nats.connect(url, allow_reconnect=False, connect_timeout=5)
+    async def publish(url: str, ca_file: Path) -> int:
+        options = nats_options(url, "test", ca_file, inbox="relay")
+        client = await nats.connect(**options, tls_hostname="nats", allow_reconnect=False, connect_timeout=5)
         stream = client.jetstream()
-        await stream.add_stream(name="S", subjects=["s"])
-        stored = await stream.publish("s", b"kept")
+        await stream.add_stream(name="BERTH_LOG", subjects=["berth.events.>"])
+        stored = await stream.publish("berth.events.operator.test", b"kept")
         await client.close()
         return stored.seq
 
-    assert asyncio.run(publish(known)) == 1
+    assert asyncio.run(publish(known, authority)) == 1
     with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
-        asyncio.run(publish(f"nats://{here}"))
+        asyncio.run(publish(f"tls://{here}", authority))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asyncio.run(publish(known, secrets / "node_ca_certificate.pem"))
+    with pytest.raises((nats.errors.Error, ssl.SSLError)):
+        asyncio.run(publish(known.replace("tls://", "nats://"), secrets / "node_ca_certificate.pem"))

@@ -6,6 +6,7 @@ import re
 import secrets
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from tests.support.waiting import wait_for
@@ -57,12 +58,16 @@ def test_no_process_logs_a_secret_of_the_run(whole: Whole, tenant: Tenant) -> No
         "the token in a webhook's URL": token, "user data": user_data, "a tenant's key": tenant.api_key,
         "a webhook's secret": str(hook.secret),
     }  # fmt: skip
-    assert {"a webhook's secret", "admin-key"} <= {name for name, text in of_run.items() if text != "None"}, (
-        of_run.keys()
-    )
+    assert {"a webhook's secret", "admin-key", "nats-relay-password"} <= {
+        name for name, text in of_run.items() if text != "None"
+    }, of_run.keys()
     assert any("line" in name for name in of_run), "private keys are among them"
     logs = {file.stem: file.read_text(errors="replace") for file in state.log.glob("*.log")}
     assert {child.name.replace(" ", "-") for child in whole.stack._children} <= logs.keys()
+    commands = "\n".join(" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    assert "outbox_relay" in commands
+    for name, secret in of_run.items():
+        assert secret not in commands, f"a command line holds {name}"
     for process, text in logs.items():
         assert text, f"{process} logs"
         for name, secret in of_run.items():

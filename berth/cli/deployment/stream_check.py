@@ -15,6 +15,9 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
 from berth.cli.deployment.stream_headers import read_event_ids
+from berth.cli.settings import Settings
+from berth.process.nats_connections import nats_options
+from berth.process.server_addresses import without_password
 from orchestrator.verification.verdict import Verdict
 
 STREAM = "BERTH_LOG"
@@ -41,7 +44,9 @@ def check_stream(database_url: str, nats_url: str) -> Verdict:
     try:
         asyncio.run(_compare(database_url, nats_url, verdict))
     except (NatsError, JetStreamError, OSError, TimeoutError) as error:
-        raise StreamUnreachable(f"cannot ask NATS at {nats_url}: {error or type(error).__name__}") from error
+        raise StreamUnreachable(
+            f"cannot ask NATS at {without_password(nats_url)}: {error or type(error).__name__}"
+        ) from error
     verdict.seconds = time.monotonic() - began
     return verdict
 
@@ -55,11 +60,15 @@ async def connect_nats(nats_url: str) -> NatsClient:
     try:
         # The library retries a first connection too; the bound on it is ours.
         connecting = nats.connect(
-            nats_url, connect_timeout=2, reconnect_time_wait=1, max_reconnect_attempts=60, error_cb=quiet
+            **nats_options(nats_url, "berth-operator", Settings().nats_ca_file),
+            connect_timeout=2,
+            reconnect_time_wait=1,
+            max_reconnect_attempts=60,
+            error_cb=quiet,
         )
         return await asyncio.wait_for(connecting, CONNECT_SECONDS)
     except (NatsError, OSError, TimeoutError) as error:
-        raise StreamUnreachable(f"cannot reach NATS at {nats_url}; is it running?") from error
+        raise StreamUnreachable(f"cannot reach NATS at {without_password(nats_url)}; is it running?") from error
 
 
 async def _compare(database_url: str, nats_url: str, verdict: Verdict) -> None:
