@@ -58,6 +58,7 @@ ADVICE: dict[str, tuple[str, str]] = {
         ),
         "use a key of the right role; suspended or deleted: ask the operator",
     ),
+    "role_required": ("orchestrator/tenants/required_roles.py", "use a key or token with one of `roles_required`"),
     "not_found": ("queries and stores of each noun", "check the id and the tenant"),
     "reservation_not_found": ("orchestrator/reservations/store/rows.py", "check the id and the tenant"),
     "resource_not_found": (

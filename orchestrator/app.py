@@ -20,7 +20,7 @@ from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
 from orchestrator.edge.fast_path import FastPath
 from orchestrator.edge.gate import Gate
 from orchestrator.edge.node_limits import NodeLimits
-from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES
+from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES, PUBLIC_WRITES
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
@@ -214,7 +214,7 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    listener = _edge(FastPath(public_application(services), services), PUBLIC_ZONE, services.settings)
+    listener = _edge(FastPath(public_application(services), services, PUBLIC_WRITES), PUBLIC_ZONE, services.settings)
     if not services.settings.cors_origins:
         return listener
     return CORSMiddleware(

@@ -9,7 +9,7 @@ the edge. `business` marks the definite outcomes of a well-formed request, which
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -97,6 +97,22 @@ class Forbidden(Problem):
     """A known principal asks for what its role does not allow."""
 
     status, code, title = 403, "forbidden", "Forbidden"
+
+
+class RoleRequired(Forbidden):
+    """The caller's role does not allow this; `roles_required` lists the roles that do."""
+
+    code, title = "role_required", "Role required"
+
+    @classmethod
+    def of(cls, role: str, required: Collection[str]) -> Self:
+        """The refusal for a caller with this role."""
+        named = sorted(required)
+        return cls(
+            f"this needs the role {' or '.join(named)}, and this key or token has the role {role}; use another one",
+            role=role,
+            roles_required=named,
+        )
 
 
 class IdentityConflict(Problem):

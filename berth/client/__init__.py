@@ -11,6 +11,7 @@ from berth.client.access_errors import (
     DriverRefused,
     IdentityConflict,
     InsecureAddress,
+    RoleRequired,
     TooManyCertificates,
     TooManyFailures,
 )
@@ -217,6 +218,7 @@ __all__ = [
     "ResourceTableFull",
     "RetentionOutOfBounds",
     "RetentionPolicy",
+    "RoleRequired",
     "SecretNotShownAgain",
     "Sku",
     "SkuUnavailable",

@@ -11,6 +11,12 @@ class TooManyFailures(Overloaded):
     codes = ("too_many_failures",)
 
 
+class RoleRequired(Forbidden):
+    """The role of this key or token does not allow the request; `extra["roles_required"]` lists the roles that do."""
+
+    codes = ("role_required",)
+
+
 class IdentityConflict(Forbidden):
     """Two keys were used as the identity of this node; its calls are refused until it enrols again."""
 

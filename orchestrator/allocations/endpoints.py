@@ -47,12 +47,23 @@ from orchestrator.problems import Invalid
 from orchestrator.reservations.commands.consume import Consume, consume_reservation
 from orchestrator.reservations.store.turn_over import Start
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import (
+    EVERY_OPERATOR,
+    FLEET,
+    NO_OPERATOR,
+    NO_TENANT,
+    SUPPORT,
+    TENANT_READERS,
+    TENANT_WRITERS,
+)
 
 router = APIRouter(prefix="/allocations", tags=["allocations"], responses=PROBLEM_RESPONSES)
 admin_router = APIRouter(prefix="/allocations", tags=["admin: allocations"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=CreatedAllocation)
+@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR)
 async def create_allocation(
     body: CreateOrConsume, request: Request, caller: TenantCaller, parts: Parts, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -147,6 +158,7 @@ def _require_permitted_labels(parts: Services, labels: Mapping[str, str]) -> Non
 
 
 @router.get("", response_model=Page[Allocation])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_own(query: Annotated[AllocationQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The tenant's allocations, newest last."""
     after, limit = identified_page(query, "allocations")
@@ -159,6 +171,7 @@ async def list_own(query: Annotated[AllocationQuery, Query()], caller: Caller, p
 
 
 @router.get("/{allocation_id}", response_model=Allocation)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def find(allocation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """One allocation."""
     tenant_id = scoped_tenant(caller, query.tenant_id)
@@ -166,6 +179,7 @@ async def find(allocation_id: UUID, query: Annotated[TenantQuery, Query()], call
 
 
 @router.get("/{allocation_id}/timeline", response_model=Page[TimelineEntry])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_timeline(
     allocation_id: UUID, query: Annotated[TimelineQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:
@@ -179,6 +193,7 @@ async def list_timeline(
 
 
 @router.post("/{allocation_id}/release", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
 async def release(
     allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
 ) -> Response:
@@ -189,6 +204,7 @@ async def release(
 
 
 @router.patch("/{allocation_id}", response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
 async def update(
     allocation_id: UUID, query: Annotated[TenantQuery, Query()], body: ChangeAllocation, write: AnyWrite
 ) -> Response:
@@ -204,6 +220,7 @@ async def update(
 
 
 @admin_router.get("", response_model=Page[Allocation])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """Allocations of all tenants, newest last."""
     after, limit = identified_page(query, "all allocations")
@@ -215,6 +232,7 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
 
 
 @admin_router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
+@requires(tenant=NO_TENANT, operator=SUPPORT)
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:
     """Release from any state that is not final, also a stuck one; audited."""
     releasing = force_release(write.context, write.operation(body), write.actor, allocation_id, body.reason)
@@ -222,6 +240,7 @@ async def release_by_force(allocation_id: UUID, body: ForceRelease, write: Admin
 
 
 @admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def clean_up_by_force(allocation_id: UUID, body: ForceCleanup, write: AdminWrite) -> Response:
     """Free the units by an operator's statement that nothing remains on them; audited."""
     return answer_response(

@@ -14,11 +14,14 @@ from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.paging import Page, numbered_page, page_of
 from orchestrator.http.services import Parts
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT
 
 router = APIRouter(tags=["admin: audit"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/audit", response_model=Page[AuditEntry])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """Audited actions with their actors, oldest first; about one object if `subject` names it, as in `nodes/<id>`."""
     after, limit = numbered_page(query, "audit")

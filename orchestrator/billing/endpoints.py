@@ -19,12 +19,15 @@ from orchestrator.http.paging import Page, bounded_text, page_of, place_after
 from orchestrator.http.services import Parts
 from orchestrator.http.tenant_scope import TenantQuery, scoped_tenant
 from orchestrator.http.writes import AdminWrite
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, EVERY_TENANT_ROLE, FINANCE, NO_TENANT
 
 router = APIRouter(tags=["usage"], responses=PROBLEM_RESPONSES)
 admin_router = APIRouter(prefix="/tenants", tags=["admin: balances"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/usage", response_model=Page[UsageItem], response_model_exclude_none=True)
+@requires(tenant=EVERY_TENANT_ROLE, operator=EVERY_OPERATOR)
 async def list_usage(query: Annotated[UsageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """List usage and its cost by allocation, day (UTC) or tenant. Tenants see their own, operators any tenant's or all."""
     kind = f"usage by {query.by}"
@@ -39,6 +42,7 @@ async def list_usage(query: Annotated[UsageQuery, Query()], caller: Caller, part
 
 
 @router.get("/balance", response_model=Balance)
+@requires(tenant=EVERY_TENANT_ROLE, operator=EVERY_OPERATOR)
 async def get_balance(query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """Return what was paid in, used and is left, and when it runs out. Operators name the tenant."""
     tenant_id = scoped_tenant(caller, query.tenant_id)
@@ -46,12 +50,14 @@ async def get_balance(query: Annotated[TenantQuery, Query()], caller: Caller, pa
 
 
 @admin_router.get("/{tenant_id}/balance", response_model=Balance)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def get_tenant_balance(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
     """Return a tenant's balance."""
     return json_response((await find_balance(parts.context.database, tenant_id)).document())
 
 
 @admin_router.put("/{tenant_id}/balance", response_model=Balance)
+@requires(tenant=NO_TENANT, operator=FINANCE)
 async def put_balance_policy(tenant_id: UUID, body: SetBalancePolicy, write: AdminWrite) -> Response:
     """Set whether a tenant is prepaid, and the threshold below which its balance is low."""
     answer = await set_balance_policy(
@@ -66,6 +72,7 @@ async def put_balance_policy(tenant_id: UUID, body: SetBalancePolicy, write: Adm
 
 
 @admin_router.post("/{tenant_id}/top-ups", status_code=201, response_model=Payment)
+@requires(tenant=NO_TENANT, operator=FINANCE)
 async def top_up(tenant_id: UUID, body: TopUp, write: AdminWrite) -> Response:
     """Add an amount to a tenant's balance."""
     answer = await top_up_balance(
@@ -80,6 +87,7 @@ async def top_up(tenant_id: UUID, body: TopUp, write: AdminWrite) -> Response:
 
 
 @admin_router.post("/{tenant_id}/withdrawals", status_code=201, response_model=Payment)
+@requires(tenant=NO_TENANT, operator=FINANCE)
 async def withdraw(tenant_id: UUID, body: Withdraw, write: AdminWrite) -> Response:
     """Take an amount back from a tenant's balance."""
     answer = await withdraw_from_balance(

@@ -19,6 +19,8 @@ from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, FINANCE, FLEET, NO_TENANT
 
 router = APIRouter(tags=["admin: catalogue"], responses=PROBLEM_RESPONSES)
 
@@ -31,6 +33,7 @@ def _made(model: type[Any]) -> dict[int | str, dict[str, Any]]:
 
 
 @router.put("/regions/{name}", response_model=Region, responses=_made(Region))
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def write_region(name: RegionPath, body: PutRegion, write: AdminWrite) -> Response:
     """Make or change a region."""
     region = offers.Region(name, body.display_name)
@@ -40,6 +43,7 @@ async def write_region(name: RegionPath, body: PutRegion, write: AdminWrite) -> 
 
 
 @router.put("/skus/{name}", response_model=Sku, responses=_made(Sku))
+@requires(tenant=NO_TENANT, operator=FINANCE)
 async def write_sku(name: NamePath, body: PutSku, write: AdminWrite) -> Response:
     """Make or change what is sold. A changed price holds for what is created from now on."""
     answer = await put_sku(
@@ -59,6 +63,7 @@ async def write_sku(name: NamePath, body: PutSku, write: AdminWrite) -> Response
 
 
 @router.put("/images/{name}", response_model=Image, responses=_made(Image))
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def write_image(name: NamePath, body: PutImage, write: AdminWrite) -> Response:
     """Make or change an image; nodes check what they fetch against `sha256`."""
     answer = await put_image(
@@ -78,6 +83,7 @@ async def write_image(name: NamePath, body: PutImage, write: AdminWrite) -> Resp
 
 
 @router.get("/images", response_model=Page[Image])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_images(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """The images, by name; retired ones too."""
     after, limit = named_page(query, "all images")
@@ -86,12 +92,14 @@ async def list_images(query: Annotated[PageQuery, Query()], caller: AdminCaller,
 
 
 @router.get("/images/{name}", response_model=Image)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def find_image(name: NamePath, caller: AdminCaller, parts: Parts) -> Response:
     """One image, also a retired one."""
     return json_response(await catalogue.find_image(parts.context.database, name))
 
 
 @router.delete("/images/{name}", status_code=204)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def remove_image(name: NamePath, write: AdminWrite) -> Response:
     """Delete an image that nothing needs; otherwise 409 `image_in_use` with the counts."""
     answer = await delete_image(write.context, write.operation(), write.actor, name)

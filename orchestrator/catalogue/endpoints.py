@@ -14,11 +14,14 @@ from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.services import Parts
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 
 router = APIRouter(tags=["catalogue"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/skus", response_model=Page[schemas.Sku])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_skus(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """What is sold, by name; retired SKUs too."""
     after, limit = named_page(query, "skus")
@@ -27,6 +30,7 @@ async def list_skus(query: Annotated[PageQuery, Query()], caller: Caller, parts:
 
 
 @router.get("/regions", response_model=Page[schemas.Region])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_regions(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The regions, by name."""
     after, limit = named_page(query, "regions")
@@ -35,6 +39,7 @@ async def list_regions(query: Annotated[PageQuery, Query()], caller: Caller, par
 
 
 @router.get("/images", response_model=Page[schemas.OfferedImage])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_images(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The images that a create may name, by name."""
     after, limit = named_page(query, "images")

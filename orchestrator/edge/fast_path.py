@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
+from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
@@ -33,6 +34,7 @@ from orchestrator.problems import Problem, Unforeseen
 from orchestrator.reservations.endpoints import confirm_held, hold_for
 from orchestrator.reservations.schemas import ByHolder, HoldResources
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import check_roles
 
 log = structlog.get_logger("orchestrator.api")
 OPEN_PATHS = frozenset({"/api/v1/nodes/enroll"})
@@ -69,11 +71,13 @@ CONFIRM = Route(TypeAdapter(ByHolder), _confirm)
 class FastPath:
     """Wraps the public application, inside the edge: problems are raised, as endpoints do.
 
-    A caller without a live credential is refused here, whatever the path; it has read nothing and validated nothing.
+    A caller without a live credential is refused here, whatever the path; it has read nothing and validated nothing. So is one
+    whose role does not allow the write.
     """
 
-    def __init__(self, app: App, services: Services) -> None:
+    def __init__(self, app: App, services: Services, endpoints: WriteEndpoints) -> None:
         self._app = app
+        self._endpoints = endpoints
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,6 +96,9 @@ class FastPath:
                 services.credentials, services.context.database, credential, source_of(scope)
             )
             await services.limits.admit(scope, caller.scope)
+            endpoint = self._endpoints.endpoint_of(scope["method"], scope["path"])
+            if endpoint is not None:
+                check_roles(endpoint, caller)
         except Problem:
             raise
         except Exception as error:

@@ -7,12 +7,14 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from orchestrator.http.services import Parts
+from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter()
 metrics_router = APIRouter()
 
 
 @router.get("/ok", response_class=PlainTextResponse, tags=["health"])
+@without_roles
 async def ok(parts: Parts) -> str:
     """The process answers and the database can be asked; 503 otherwise."""
     await parts.schema.answer_for(parts.context.database, None)
@@ -20,6 +22,7 @@ async def ok(parts: Parts) -> str:
 
 
 @metrics_router.get("/metrics", response_class=PlainTextResponse, tags=["health"])
+@without_roles
 async def metrics() -> Response:
     """Prometheus text format."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -15,6 +15,7 @@ from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
 from orchestrator.edge import health_endpoints as health
+from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.keyvalue import commit_endpoints as commits
 from orchestrator.keyvalue import endpoints as keys
 from orchestrator.log import admin_endpoints as admin_log
@@ -30,6 +31,7 @@ from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.tasks import endpoints as tasks
 from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
+from orchestrator.tenants.required_roles import required_roles
 from orchestrator.webhooks import endpoints as webhooks
 
 PUBLIC = {
@@ -84,9 +86,23 @@ def _routes(routers: Mapping[str, Sequence[APIRouter]], *tags: str) -> list[Base
     return joined.routes
 
 
+def require_declared_roles(routes: Sequence[BaseRoute]) -> None:
+    """Raise LookupError if an endpoint of the routes declares no roles."""
+    for route in iter_route_contexts(routes):
+        assert route.endpoint is not None
+        try:
+            required_roles(route.endpoint)
+        except LookupError as error:
+            raise LookupError(f"{route.path} declares no roles; decorate its endpoint with @requires") from error
+
+
 # One level deep and shared by all applications: FastAPI analyses every endpoint again for each level and each application.
 PUBLIC_ROUTES = _routes(PUBLIC)
 """What the public listener routes."""
+require_declared_roles(PUBLIC_ROUTES)
+
+PUBLIC_WRITES = WriteEndpoints(iter_route_contexts(PUBLIC_ROUTES))
+"""The endpoints of the public listener's writes by method and path."""
 
 NODE_ROUTES = [
     *_routes({"/node/v1": (tasks.router, certificate_endpoints.router)}, "node"),

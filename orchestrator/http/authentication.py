@@ -22,6 +22,7 @@ from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.queries import find_principals
+from orchestrator.tenants.required_roles import check_roles
 
 KEY_LENGTH_MAX = 200
 UNAUTHENTICATED = 401
@@ -101,7 +102,8 @@ def tenants_own(principal: Principal) -> Principal:
 async def authenticate(request: Request) -> Principal:
     """The caller, or `Unauthenticated`; then `Invalid` for a query parameter that the path does not know.
 
-    Raises `ConcurrencyLimited` if it has as many requests in flight as it may.
+    Raises `Forbidden` or `RoleRequired` if its role does not allow this endpoint, and `ConcurrencyLimited` if it has as many
+    requests in flight as it may.
     Returns when the log has come to the version that the client wants its answer to include, or raises what
     `LogHead.reach` raises: here, because strangers are not waited for.
     """
@@ -114,6 +116,7 @@ async def admit(request: Request, authorization: str) -> Principal:
     database = services.context.database
     principal = await principal_behind(services.credentials, database, authorization, source_of(request.scope))
     await services.limits.admit(request.scope, principal.scope)
+    check_roles(request.scope["endpoint"], principal)
     refuse_unknown_parameters(request)
     asked = database.response_version
     if asked is not None and asked.at_least > 0:
@@ -124,7 +127,7 @@ async def admit(request: Request, authorization: str) -> Principal:
 async def require_admin(request: Request) -> Principal:
     """The caller, if an operator; else `Forbidden`."""
     principal = await authenticate(request)
-    if principal.role != "admin":
+    if principal.tenant_id is not None:
         raise Forbidden("this needs an operator's key")
     return principal
 

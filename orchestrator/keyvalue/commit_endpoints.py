@@ -35,6 +35,8 @@ from orchestrator.operations.store.positions import OperationPosition
 from orchestrator.problems import Malformed, OperationInProgress, TooLarge
 from orchestrator.settings import Settings
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_WRITERS
 
 
 class CommitRoute(APIRoute):
@@ -59,6 +61,7 @@ strict = APIRouter(route_class=CommitRoute)
 
 
 @strict.post("/commit", response_model=schemas.CommitOutcome)
+@requires(tenant=TENANT_WRITERS, operator=OPERATOR_ADMINS)
 async def commit(body: schemas.CommitTransaction, write: AnyWrite) -> Response:
     """Commit a transaction if its preconditions are satisfied; otherwise return those that are not."""
     return answer_response(await commit_for(write.parts, write.request.scope, write.caller, body, write.key))
@@ -178,6 +181,7 @@ def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
 
 
 @router.get("/status", response_model=schemas.CommitStatus)
+@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR)
 async def status(
     query: Annotated[schemas.StatusQuery, Query()], request: Request, caller: Caller, parts: Parts
 ) -> Response:

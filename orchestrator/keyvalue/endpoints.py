@@ -20,6 +20,8 @@ from orchestrator.keyvalue.rules import RangeInvalid
 from orchestrator.keyvalue.store.keys import Entry
 from orchestrator.log.namespaces import namespace_of
 from orchestrator.problems import NotFound
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 
 router = APIRouter(prefix="/kv", tags=["log"], responses=PROBLEM_RESPONSES)
 KEYS = "keys"
@@ -35,6 +37,7 @@ KeyPath = Annotated[
 
 
 @router.get("", response_model=schemas.KeyRange)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """Read a range in key order, page by page. Each page has its own `read_version`."""
     begin, end = _decoded(query.begin), None if query.end is None else _decoded(query.end)
@@ -59,6 +62,7 @@ async def read_range(query: Annotated[schemas.RangeQuery, Query()], caller: Call
 
 
 @router.get("/{key}", response_model=schemas.KeyRead)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def read_one_key(key: KeyPath, caller: Caller, parts: Parts) -> Response:
     """Read one key. 404 names the version at which the key does not exist."""
     namespace = namespace_of(caller)

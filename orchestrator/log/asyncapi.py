@@ -17,6 +17,7 @@ from orchestrator.log import asyncapi_http as http
 from orchestrator.log.event_messages import CONTENT_TYPE, EVENT_MEMBERS, OPTIONAL_EVENT_MEMBERS, message_schema
 from orchestrator.log.event_types import EVENT_KINDS, TEXT, WHOLE, EventKind, Visibility
 from orchestrator.log.events import EventType
+from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter()
 
@@ -85,6 +86,7 @@ _RESPONSE: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/asyncapi.json", tags=["log"], responses=_RESPONSE, response_class=Response)
+@without_roles
 async def asyncapi() -> Response:
     """Return the AsyncAPI document, from which consumers can be generated."""
     return json_response(document())

@@ -20,6 +20,8 @@ from orchestrator.log.commands import put_retention_policy, remove_retention_pol
 from orchestrator.log.namespaces import namespace_of
 from orchestrator.log.queries import find_policy, list_policies
 from orchestrator.log.schemas import LogHead, PutRetentionPolicy, RetentionPolicy
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_READERS, TENANT_WRITERS
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 PolicyPath = Annotated[str, Path(pattern=NAME_PATTERN)]
@@ -27,6 +29,7 @@ _CREATED: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "de
 
 
 @router.get("/version", response_model=LogHead)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def version(caller: Caller, parts: Parts) -> Response:
     """Return the newest version and the leader, for externally consistent reads. Sequences waiting events first."""
     head = await parts.log_head.fresh()
@@ -36,6 +39,7 @@ async def version(caller: Caller, parts: Parts) -> Response:
 
 @router.get("/retention", response_model=list[RetentionPolicy])
 @router.get("/retention/", response_model=list[RetentionPolicy], include_in_schema=False)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_retention_policies(caller: Caller, parts: Parts, tenant_id: UUID | None = None) -> Response:
     """List the policies of the tenant, or of the operators, by id. Operators may list a tenant's."""
     scope = namespace_of(caller) if tenant_id is None else scoped_tenant(caller, tenant_id)
@@ -43,12 +47,14 @@ async def list_retention_policies(caller: Caller, parts: Parts, tenant_id: UUID 
 
 
 @router.get("/retention/{policy_id}", response_model=RetentionPolicy)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def get_retention_policy(policy_id: PolicyPath, caller: Caller, parts: Parts) -> Response:
     """Return one policy."""
     return json_response(await find_policy(parts.context.database, namespace_of(caller), policy_id))
 
 
 @router.put("/retention/{policy_id}", response_model=RetentionPolicy, responses=_CREATED)
+@requires(tenant=TENANT_WRITERS, operator=OPERATOR_ADMINS)
 async def put_policy(policy_id: PolicyPath, body: PutRetentionPolicy, write: AnyWrite) -> Response:
     """Keep the log from a version on. A tenant's policy keeps a bounded number of versions, an operator's any number."""
     settings = write.parts.settings
@@ -66,6 +72,7 @@ async def put_policy(policy_id: PolicyPath, body: PutRetentionPolicy, write: Any
 
 
 @router.delete("/retention/{policy_id}", status_code=204)
+@requires(tenant=TENANT_WRITERS, operator=OPERATOR_ADMINS)
 async def delete_policy(policy_id: PolicyPath, write: AnyWrite) -> Response:
     """Delete a policy; the log may then be truncated."""
     scope = namespace_of(write.caller)

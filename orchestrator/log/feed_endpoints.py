@@ -21,6 +21,8 @@ from orchestrator.log.store.feed import TRANSACTION, Filter
 from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.problems import Invalid
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 NAMES_MAX: Final = 50
@@ -49,6 +51,7 @@ def _bearer(
 
 
 @router.get("/subscribe", response_class=Response, responses=_STREAM)  # type: ignore[arg-type]
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def subscribe(
     request: Request,
     parts: Parts,

@@ -30,11 +30,14 @@ from orchestrator.nodes.schemas import (
     RetireNode,
     RevokeCertificates,
 )
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
 
 router = APIRouter(prefix="/nodes", tags=["admin: nodes"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def create(body: CreateNode, write: AdminWrite) -> Response:
     """Register a node; its agent enrols with a token."""
     answer = await create_node(
@@ -55,6 +58,7 @@ async def create(body: CreateNode, write: AdminWrite) -> Response:
 
 
 @router.get("", response_model=Page[ListedNode])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[NodeQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """The fleet, without slots."""
     after, limit = identified_page(query, "nodes")
@@ -65,6 +69,7 @@ async def list_all(query: Annotated[NodeQuery, Query()], caller: AdminCaller, pa
 
 
 @router.get("/{node}", response_model=Node)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def find(
     node: Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")], caller: AdminCaller, parts: Parts
 ) -> Response:
@@ -80,6 +85,7 @@ def _id_or_name(text: str) -> UUID | str:
 
 
 @router.post("/{node_id}/enrolment-token", status_code=201, response_model=EnrolmentToken)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def give_token(node_id: UUID, write: AdminWrite, body: CreateEnrolmentToken | None = None) -> Response:
     """A one-time token for the node's agent; returned in this answer (and in its replays to the same caller) only."""
     wanted = body or CreateEnrolmentToken()
@@ -96,24 +102,28 @@ async def give_token(node_id: UUID, write: AdminWrite, body: CreateEnrolmentToke
 
 
 @router.post("/{node_id}/cordon", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def cordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Place nothing new on a node."""
     return answer_response(await cordon_node(write.context, write.operation(), write.actor, node_id))
 
 
 @router.post("/{node_id}/uncordon", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def uncordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Place on a node again."""
     return answer_response(await uncordon_node(write.context, write.operation(), write.actor, node_id))
 
 
 @router.post("/{node_id}/drain", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def drain(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Empty a node: nothing new is placed, what runs stays until it is released."""
     return answer_response(await drain_node(write.context, write.operation(), write.actor, node_id))
 
 
 @router.post("/{node_id}/retire", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def retire(node_id: UUID, body: RetireNode, write: AdminWrite) -> Response:
     """Take a node out of the fleet for good; refused while anything holds a unit of it."""
     answer = await retire_node(write.context, write.operation(body), write.actor, node_id, reason=body.reason)
@@ -122,6 +132,7 @@ async def retire(node_id: UUID, body: RetireNode, write: AdminWrite) -> Response
 
 
 @router.post("/{node_id}/certificates/revoke", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def revoke_certificates(node_id: UUID, body: RevokeCertificates, write: AdminWrite) -> Response:
     """Refuse every certificate of a node from now on; it must enrol again."""
     answer = await revoke_node_certificates(

@@ -14,11 +14,13 @@ from orchestrator.nodes.certificates import NodeAuthority
 from orchestrator.nodes.commands.enrolment import enrol_node
 from orchestrator.nodes.schemas import Enrol
 from orchestrator.problems import NotFound
+from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter(tags=["node"])
 
 
 @router.post("/api/v1/nodes/enroll", responses=PROBLEM_RESPONSES)
+@without_roles
 async def enrol(body: Enrol, request: Request, parts: Parts) -> Credentials:
     """A certificate for the key of the signing request, against a one-time token."""
     enrolled = await enrol_node(

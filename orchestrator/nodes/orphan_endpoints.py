@@ -19,11 +19,14 @@ from orchestrator.nodes import queries as orphans
 from orchestrator.nodes.commands.orphans import adopt_orphan, destroy_orphan
 from orchestrator.nodes.orphan_schemas import AdoptOrphan, DestroyOrphan, Orphan, OrphanQuery
 from orchestrator.nodes.store.orphan_documents import orphan_document
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
 
 router = APIRouter(prefix="/nodes/{node_id}/orphans", tags=["admin: nodes"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("", response_model=Page[Orphan])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_all(
     node_id: UUID, query: Annotated[OrphanQuery, Query()], caller: AdminCaller, parts: Parts
 ) -> Response:
@@ -38,6 +41,7 @@ async def list_all(
 
 
 @router.post("/{orphan_id}/adopt", response_model=Orphan)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def adopt(node_id: UUID, orphan_id: UUID, body: AdoptOrphan, write: AdminWrite) -> Response:
     """Leave it where it is, for an allocation of this node or without one; its slots stay out of service."""
     answer = await adopt_orphan(
@@ -48,6 +52,7 @@ async def adopt(node_id: UUID, orphan_id: UUID, body: AdoptOrphan, write: AdminW
 
 
 @router.post("/{orphan_id}/destroy", status_code=202, response_model=Orphan)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def destroy(node_id: UUID, orphan_id: UUID, body: DestroyOrphan, write: AdminWrite) -> Response:
     """Have the node remove it; its slots serve again when the node has proven that it is gone."""
     answer = await destroy_orphan(

@@ -34,6 +34,8 @@ from orchestrator.notifications.schemas import SUBSCRIPTION_PATTERN, Notificatio
 from orchestrator.notifications.sockets import NotificationSocket, SubscriptionKey
 from orchestrator.problems import Malformed, Problem
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import check_roles, requires, without_roles
+from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_READERS, TENANT_WRITERS
 
 router = APIRouter(prefix="/api/v1/notifications", tags=["log"], responses=PROBLEM_RESPONSES)
 SubscriptionPath = Annotated[str, Path(pattern=SUBSCRIPTION_PATTERN)]
@@ -41,12 +43,14 @@ REPEATABLE = frozenset({"types", "subject"})
 
 
 @router.get("", include_in_schema=False, response_model=None)
+@without_roles
 async def plain() -> NoReturn:
     """Refuse a request without an upgrade."""
     raise UpgradeRequired("this path requires a WebSocket (RFC 6455); send `Upgrade: websocket`, version 13")
 
 
 @router.get("/subscriptions", response_model=Page[NotificationSubscription])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_all_subscriptions(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """List the named subscriptions of the tenant, or of the operators, by name."""
     after, limit = named_page(query, "subscriptions")
@@ -55,6 +59,7 @@ async def list_all_subscriptions(query: Annotated[PageQuery, Query()], caller: C
 
 
 @router.delete("/subscriptions/{name}", status_code=204)
+@requires(tenant=TENANT_WRITERS, operator=OPERATOR_ADMINS)
 async def delete_subscription(name: SubscriptionPath, write: AnyWrite) -> Response:
     """Delete a subscription; it no longer keeps the log."""
     scope = namespace_of(write.caller)
@@ -62,6 +67,7 @@ async def delete_subscription(name: SubscriptionPath, write: AnyWrite) -> Respon
 
 
 @router.websocket("")
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def notifications(socket: WebSocket) -> None:
     """Deliver events and receive acknowledgements.
 
@@ -74,7 +80,11 @@ async def notifications(socket: WebSocket) -> None:
         bearer = credential or socket.headers.get("authorization", "")
         caller = await principal_behind(parts.credentials, parts.context.database, bearer, source_of(socket.scope))
         parts.limits.take_rate(caller.scope, RequestClass.STREAM)
+        check_roles(notifications, caller)
         query = _query_of(socket)
+        if query.subscription is not None:
+            # It is created if it does not exist, and acknowledgements move it.
+            check_roles(delete_subscription, caller)
         async with parts.feed.admit(caller.tenant_id):
             subscriber, subscription = await _open(socket, parts, caller, query)
             await parts.feed.start()

@@ -23,6 +23,8 @@ from orchestrator.operations.sealing import SEALED_MEMBERS, Sealer
 from orchestrator.operations.states import DEFINITE_STATES, OperationState
 from orchestrator.operations.store.positions import OperationPosition
 from orchestrator.operations.store.questions import Known
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_WRITERS
 
 router = APIRouter(prefix="/api/v1", tags=["operations"], responses=PROBLEM_RESPONSES)
 VERSIONED_CODES = frozenset({"committed", "not_committed"})
@@ -45,6 +47,7 @@ OperationKeyPath = Annotated[
 
 
 @router.get("/operations/{key:path}", response_model=Operation)
+@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR)
 async def ask(
     key: OperationKeyPath,
     query: Annotated[OperationQuery, Query()],

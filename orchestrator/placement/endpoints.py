@@ -17,11 +17,14 @@ from orchestrator.http.services import Parts
 from orchestrator.placement import queries, schemas
 from orchestrator.placement.queries import AskedAvailability
 from orchestrator.placement.store.availability import Availability
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 
 router = APIRouter(tags=["catalogue"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/availability", response_model=Page[schemas.WindowAvailability | schemas.Availability])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_availability(
     query: Annotated[schemas.AvailabilityQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:

@@ -37,11 +37,14 @@ from orchestrator.reservations.schemas import (
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, NO_OPERATOR, SUPPORT, TENANT_READERS, TENANT_WRITERS
 
 router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=Reservation)
+@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR)
 async def hold(body: HoldResources, write: TenantWrite) -> Response:
     """Hold resources, or GPUs of a SKU, from now on or in a future window. A hold expires at its deadline unless confirmed."""
     return answer_response(await hold_for(write.parts, write.request.scope, write.caller, body, write.key))
@@ -97,6 +100,7 @@ def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, objec
 
 
 @router.get("", response_model=Page[Reservation])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """The tenant's reservations, newest last."""
     after, limit = numbered_page(query, "reservations")
@@ -109,6 +113,7 @@ async def list_own(query: Annotated[ReservationQuery, Query()], caller: Caller, 
 
 
 @router.get("/{reservation_id}", response_model=Reservation)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """One reservation; 410 once its record was deleted after the retention."""
     tenant_id = scoped_tenant(caller, query.tenant_id)
@@ -119,6 +124,7 @@ async def find(reservation_id: UUID, query: Annotated[TenantQuery, Query()], cal
 
 
 @router.post("/{reservation_id}/confirm", response_model=Reservation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
 async def confirm(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:
@@ -151,6 +157,7 @@ async def confirm_held(
 
 
 @router.post("/{reservation_id}/cancel", response_model=Reservation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
 async def cancel(
     reservation_id: UUID, body: ByHolder, query: Annotated[TenantQuery, Query()], write: AnyWrite
 ) -> Response:

@@ -19,6 +19,8 @@ from orchestrator.reservations import queries as reservations
 from orchestrator.reservations.commands.resources import create_resource, put_back_resource, take_out_resource
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN
 from orchestrator.reservations.schemas import CreateResource, Resource, ResourceQuery, TakeOutOfService
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT, TENANT_READERS
 
 router = APIRouter(prefix="/resources", tags=["resources"], responses=PROBLEM_RESPONSES)
 admin_router = APIRouter(prefix="/resources", tags=["admin: resources"], responses=PROBLEM_RESPONSES)
@@ -30,6 +32,7 @@ RegisteredPath = Annotated[
 
 
 @router.get("", response_model=Page[Resource])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[ResourceQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """Nodes, slots and registered resources, by unit number."""
     after, limit = numbered_page(query, "resources")
@@ -41,6 +44,7 @@ async def list_all(query: Annotated[ResourceQuery, Query()], caller: Caller, par
 
 
 @router.get("/{resource_id}", response_model=Resource)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def find(resource_id: ResourcePath, caller: Caller, parts: Parts) -> Response:
     """One resource."""
     found = await reservations.find_resource(parts.context.database, resource_id, caller.tenant_id)
@@ -48,12 +52,14 @@ async def find(resource_id: ResourcePath, caller: Caller, parts: Parts) -> Respo
 
 
 @admin_router.post("", status_code=201, response_model=Resource)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def create(body: CreateResource, write: AdminWrite) -> Response:
     """Register a resource under an id that the operator chooses."""
     return answer_response(await create_resource(write.context, write.operation(body), write.actor, body.id))
 
 
 @admin_router.post("/{resource_id}/out-of-service", response_model=Resource)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def take_out(resource_id: RegisteredPath, body: TakeOutOfService, write: AdminWrite) -> Response:
     """Take a resource out of service: new holds are refused, its holder keeps it."""
     taken = take_out_resource(write.context, write.operation(body), write.actor, resource_id, reason=body.reason)
@@ -61,6 +67,7 @@ async def take_out(resource_id: RegisteredPath, body: TakeOutOfService, write: A
 
 
 @admin_router.post("/{resource_id}/in-service", response_model=Resource)
+@requires(tenant=NO_TENANT, operator=FLEET)
 async def put_back(resource_id: RegisteredPath, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Put a resource back into service."""
     return answer_response(await put_back_resource(write.context, write.operation(), write.actor, resource_id))

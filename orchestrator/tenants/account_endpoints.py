@@ -11,12 +11,15 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
 from orchestrator.problems import Quota
 from orchestrator.tenants.queries import find_quotas_used, find_tenant, quotas_of
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, EVERY_TENANT_ROLE
 from orchestrator.tenants.schemas import Account
 
 router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/me", response_model=Account)
+@requires(tenant=EVERY_TENANT_ROLE, operator=EVERY_OPERATOR)
 async def me(caller: Caller, parts: Parts) -> Response:
     """Principal, role, tenant and limits of the caller; an operator has no tenant and no limits."""
     database = parts.context.database

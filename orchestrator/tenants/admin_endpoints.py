@@ -17,6 +17,8 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.tenants import queries as tenants
 from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, delete_tenant, set_quota
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT, OPERATOR_ADMINS
 from orchestrator.tenants.schemas import ChangeTenant, CreateTenant, SetQuota, Tenant, TenantQuotas
 from orchestrator.tenants.store.tenants import NewGpusLimit
 
@@ -24,6 +26,7 @@ router = APIRouter(prefix="/tenants", tags=["admin: tenants"], responses=PROBLEM
 
 
 @router.post("", status_code=201, response_model=Tenant)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def create(body: CreateTenant, write: AdminWrite) -> Response:
     """Make a tenant. Without `gpus_limit` it may hold `BERTH_TENANT_GPUS_DEFAULT` GPUs."""
     named = "gpus_limit" in body.model_fields_set
@@ -35,6 +38,7 @@ async def create(body: CreateTenant, write: AdminWrite) -> Response:
 
 
 @router.get("", response_model=Page[Tenant])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """All tenants, deleted ones too."""
     after, limit = identified_page(query, "tenants")
@@ -43,12 +47,14 @@ async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, pa
 
 
 @router.get("/{tenant_id}", response_model=Tenant)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def find(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
     """One tenant, also a deleted one."""
     return json_response(await tenants.find_tenant(parts.context.database, tenant_id))
 
 
 @router.patch("/{tenant_id}", response_model=Tenant)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def change(tenant_id: UUID, body: ChangeTenant, write: AdminWrite) -> Response:
     """Suspend a tenant, or let it go on."""
     answer = await change_tenant_state(write.context, write.operation(body), write.actor, tenant_id, state=body.state)
@@ -57,6 +63,7 @@ async def change(tenant_id: UUID, body: ChangeTenant, write: AdminWrite) -> Resp
 
 
 @router.delete("/{tenant_id}", status_code=204)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def delete(tenant_id: UUID, write: AdminWrite) -> Response:
     """Delete a tenant that holds nothing; otherwise 409 `tenant_in_use` with the counts. Its id and name are never reused."""
     answer = await delete_tenant(write.context, write.operation(), write.actor, tenant_id)
@@ -65,6 +72,7 @@ async def delete(tenant_id: UUID, write: AdminWrite) -> Response:
 
 
 @router.get("/{tenant_id}/quota", response_model=TenantQuotas)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def find_quotas(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
     """The quotas of a tenant, and what it uses of each."""
     tenant = await tenants.find_tenant(parts.context.database, tenant_id)
@@ -80,6 +88,7 @@ async def find_quotas(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Res
 
 
 @router.put("/{tenant_id}/quota", response_model=Tenant)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def limit_tenant(tenant_id: UUID, body: SetQuota, write: AdminWrite) -> Response:
     """Set limits of a tenant: GPUs that it may hold, and its other quotas."""
     limits = {quota.value: limit for quota, limit in (body.limits or {}).items()}

@@ -17,12 +17,15 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite, unsealed_response
 from orchestrator.tenants import queries as tenants
 from orchestrator.tenants.commands.api_keys import create_api_key, revoke_api_key
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT, OPERATOR_ADMINS, TenantRole
 from orchestrator.tenants.schemas import ApiKey, ApiKeyQuery, CreateApiKey, NewApiKey
 
 router = APIRouter(prefix="/api-keys", tags=["admin: API keys"], responses=PROBLEM_RESPONSES)
 
 
 @router.post("", status_code=201, response_model=NewApiKey)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def create(body: CreateApiKey, write: AdminWrite) -> Response:
     """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
     answer = await create_api_key(
@@ -31,7 +34,7 @@ async def create(body: CreateApiKey, write: AdminWrite) -> Response:
         write.actor,
         write.sealer(),
         name=body.name,
-        role=body.role,
+        role=TenantRole.ADMIN if body.role == "tenant" else body.role,
         tenant_id=body.tenant_id,
     )
     write.parts.credentials.forget()
@@ -39,6 +42,7 @@ async def create(body: CreateApiKey, write: AdminWrite) -> Response:
 
 
 @router.get("", response_model=Page[ApiKey])
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[ApiKeyQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """Keys without their secrets, revoked ones too."""
     after, limit = identified_page(query, "api-keys")
@@ -47,6 +51,7 @@ async def list_all(query: Annotated[ApiKeyQuery, Query()], caller: AdminCaller, 
 
 
 @router.delete("/{key_id}", status_code=204)
+@requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def revoke(key_id: UUID, write: AdminWrite) -> Response:
     """Refuse a key from now on."""
     answer = await revoke_api_key(write.context, write.operation(), write.actor, key_id)

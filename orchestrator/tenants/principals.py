@@ -28,7 +28,10 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller of the public API. `id` is that of its API key, or of its token's subject."""
+    """An authenticated caller of the public API: of a tenant, or an operator if `tenant_id` is None.
+
+    `id` is that of its API key, or of its token's subject; `role` is a `TenantRole` or an `OperatorRole`.
+    """
 
     role: str
     id: UUID
@@ -37,7 +40,7 @@ class Principal:
     @property
     def actor(self) -> Actor:
         """The principal as an actor."""
-        kind = ActorKind.ADMIN if self.role == "admin" else ActorKind.TENANT
+        kind = ActorKind.ADMIN if self.tenant_id is None else ActorKind.TENANT
         return Actor(kind, str(self.id))
 
     @property

@@ -9,16 +9,19 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from berth.process.bounded_models import at_most
-from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request, Variant
+from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.problems import Quota
+from orchestrator.tenants.roles import OperatorRole, TenantRole
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
 QuotaLimit = Annotated[int, Field(ge=0, le=2**53), WHOLE]
 NewLimits = Annotated[
     dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota)), at_most(len(Quota))
 ]
+GrantedRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance"]
+KeyRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
 SetTenantState = Literal["active", "suspended"]
 TenantState = Literal["active", "suspended", "deleted"]
 
@@ -115,28 +118,25 @@ class Account(BaseModel):
     """The caller. `tenant` and `limits` are null for an operator."""
 
     principal_id: UUID
-    role: Literal["tenant", "admin"]
+    role: GrantedRole
     tenant: AccountTenant | None
     limits: AccountLimits | None
 
 
-class CreateTenantKey(Variant):
-    """A key that acts for one tenant."""
+class CreateApiKey(Request):
+    """A new key: of a tenant with `tenant_id`, of operators without."""
 
     name: Printable
-    role: Literal["tenant"]
-    tenant_id: Id
+    role: KeyRole = Field(description="`tenant` is the earlier name of a tenant's `admin`")
+    tenant_id: Id | None = None
 
-
-class CreateAdminKey(Variant):
-    """A key for an operator."""
-
-    name: Printable
-    role: Literal["admin"]
-    tenant_id: None = None
-
-
-CreateApiKey = Annotated[CreateTenantKey | CreateAdminKey, Field(discriminator="role")]
+    @model_validator(mode="after")
+    def _require_fitting_role(self) -> Self:
+        if self.tenant_id is None and self.role not in tuple(OperatorRole):
+            raise ValueError(f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id")
+        if self.tenant_id is not None and self.role not in (*TenantRole, "tenant"):
+            raise ValueError(f"a tenant's role is one of {', '.join(TenantRole)}")
+        return self
 
 
 class ApiKey(BaseModel):
@@ -144,7 +144,7 @@ class ApiKey(BaseModel):
 
     id: UUID
     name: str
-    role: Literal["tenant", "admin"]
+    role: GrantedRole
     tenant_id: UUID | None
     prefix: str
     created_at: datetime
@@ -156,7 +156,7 @@ class NewApiKey(BaseModel):
 
     id: UUID
     name: str
-    role: Literal["tenant", "admin"]
+    role: GrantedRole
     tenant_id: UUID | None
     prefix: str
     key: str

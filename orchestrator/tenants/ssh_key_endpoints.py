@@ -18,6 +18,8 @@ from orchestrator.http.writes import TenantWrite
 from orchestrator.tenants import queries as ssh_keys
 from orchestrator.tenants.commands.ssh_keys import add_ssh_key, remove_ssh_key
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import NO_OPERATOR, TENANT_READERS, TENANT_WRITERS
 from orchestrator.tenants.ssh_key_format import read_ssh_public_key
 from orchestrator.tenants.ssh_key_schemas import AddSshKey, SshKey
 
@@ -30,6 +32,7 @@ def _tenant_of(caller: Principal) -> UUID:
 
 
 @router.post("", status_code=201, response_model=SshKey)
+@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR)
 async def add(body: AddSshKey, write: TenantWrite) -> Response:
     """Store a public key."""
     key = read_ssh_public_key(body.public_key)
@@ -42,6 +45,7 @@ async def add(body: AddSshKey, write: TenantWrite) -> Response:
 
 
 @router.get("", response_model=Page[SshKey])
+@requires(tenant=TENANT_READERS, operator=NO_OPERATOR)
 async def list_own(query: Annotated[PageQuery, Query()], caller: TenantCaller, parts: Parts) -> Response:
     """The tenant's keys."""
     after, limit = identified_page(query, "ssh-keys")
@@ -50,12 +54,14 @@ async def list_own(query: Annotated[PageQuery, Query()], caller: TenantCaller, p
 
 
 @router.get("/{key_id}", response_model=SshKey)
+@requires(tenant=TENANT_READERS, operator=NO_OPERATOR)
 async def find(key_id: UUID, caller: TenantCaller, parts: Parts) -> Response:
     """One key."""
     return json_response(await ssh_keys.find_ssh_key(parts.context.database, _tenant_of(caller), key_id))
 
 
 @router.delete("/{key_id}", status_code=204)
+@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR)
 async def remove(key_id: UUID, write: TenantWrite) -> Response:
     """Forget a key; allocations that run keep it."""
     return answer_response(await remove_ssh_key(write.context, write.operation(), _tenant_of(write.caller), key_id))

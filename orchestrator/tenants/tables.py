@@ -71,6 +71,12 @@ api_keys = Table(
     Column("secret_hash", LargeBinary, CheckConstraint("octet_length(secret_hash) = 32"), nullable=False),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("revoked_at", TIMESTAMPTZ),
+    Column("access_role", Text, nullable=False, server_default="admin"),
+    CheckConstraint(
+        "case role when 'tenant' then access_role in ('viewer', 'member', 'admin', 'billing')"
+        " else access_role in ('viewer', 'support', 'fleet', 'finance', 'admin') end",
+        name="api_key_access_role_fits",
+    ),
     CheckConstraint("(role = 'tenant') = (tenant_id is not null)", name="api_key_role_has_scope"),
     UniqueConstraint("secret_hash", name="api_key_hash_unique"),
     Index("api_keys_by_tenant", "tenant_id", "id"),

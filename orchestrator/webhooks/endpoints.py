@@ -19,6 +19,8 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import AnyWrite, Write, unsealed_response
 from orchestrator.operations.store.operations import Answer
 from orchestrator.settings import Settings
+from orchestrator.tenants.required_roles import requires
+from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_ADMINS, TENANT_READERS
 from orchestrator.webhooks import queries as webhooks
 from orchestrator.webhooks import schemas
 from orchestrator.webhooks.addresses import is_private_host, read_webhook_url
@@ -34,6 +36,7 @@ Number = Annotated[int, Path(ge=1, le=NUMBER_MAX)]
 
 
 @router.post("", status_code=201, response_model=schemas.WebhookWithSecret)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def create_one(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
     """Send events from now on to a URL. The secret is returned only in this response and its replays to the same caller."""
     settings = write.parts.settings
@@ -55,6 +58,7 @@ async def create_one(body: schemas.CreateWebhook, write: AnyWrite) -> Response:
 
 
 @router.get("", response_model=Page[schemas.Webhook])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_all(query: Annotated[PageQuery, Query()], caller: Caller, parts: Parts) -> Response:
     """List the caller's webhooks, without their secrets."""
     after, limit = identified_page(query, "webhooks")
@@ -63,12 +67,14 @@ async def list_all(query: Annotated[PageQuery, Query()], caller: Caller, parts: 
 
 
 @router.get("/{webhook_id}", response_model=schemas.Webhook)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def get_one(webhook_id: UUID, caller: Caller, parts: Parts) -> Response:
     """Return one webhook."""
     return json_response(await webhooks.find_webhook(parts.context.database, caller.tenant_id, webhook_id))
 
 
 @router.patch("/{webhook_id}", response_model=schemas.Webhook)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def change_one(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWrite) -> Response:
     """Change, disable or enable a webhook. Once enabled again, it receives events from then on."""
     if body.url is not None:
@@ -87,12 +93,14 @@ async def change_one(webhook_id: UUID, body: schemas.ChangeWebhook, write: AnyWr
 
 
 @router.delete("/{webhook_id}", status_code=204)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def delete_one(webhook_id: UUID, write: AnyWrite) -> Response:
     """Delete a webhook; nothing more is sent to it."""
     return answer_response(await delete_webhook(write.context, write.operation(), write.caller, webhook_id))
 
 
 @router.post("/{webhook_id}/rotate", response_model=schemas.WebhookWithSecret)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def rotate(webhook_id: UUID, write: AnyWrite, body: schemas.RotateWebhook | None = None) -> Response:
     """Sign with a new key. Older keys sign as well until the overlap is over, so that receivers can change over."""
     rotation = body or schemas.RotateWebhook()
@@ -109,6 +117,7 @@ async def rotate(webhook_id: UUID, write: AnyWrite, body: schemas.RotateWebhook 
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=schemas.Delivery)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = None) -> Response:
     """Send a test message, which is no event; its outcome is listed with the deliveries."""
     return answer_response(
@@ -119,6 +128,7 @@ async def send_test(webhook_id: UUID, write: AnyWrite, body: Nothing | None = No
 
 
 @router.post("/{webhook_id}/replay", status_code=202, response_model=schemas.ReplayCounts)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write: AnyWrite) -> Response:
     """Send the deliveries that failed since a time again."""
     return answer_response(
@@ -129,6 +139,7 @@ async def replay_failed(webhook_id: UUID, body: schemas.ReplayDeliveries, write:
 
 
 @router.get("/{webhook_id}/deliveries", response_model=Page[schemas.Delivery])
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def list_deliveries(
     webhook_id: UUID, query: Annotated[schemas.DeliveryQuery, Query()], caller: Caller, parts: Parts
 ) -> Response:
@@ -141,12 +152,14 @@ async def list_deliveries(
 
 
 @router.get("/{webhook_id}/deliveries/{number}", response_model=schemas.Delivery)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def find_delivery(webhook_id: UUID, number: Number, caller: Caller, parts: Parts) -> Response:
     """Return one delivery."""
     return json_response(await webhooks.find_delivery(parts.context.database, caller.tenant_id, webhook_id, number))
 
 
 @router.post("/{webhook_id}/deliveries/{number}/replay", status_code=202, response_model=schemas.Delivery)
+@requires(tenant=TENANT_ADMINS, operator=OPERATOR_ADMINS)
 async def replay(webhook_id: UUID, number: Number, write: AnyWrite, body: Nothing | None = None) -> Response:
     """Send one delivery again, at once."""
     return answer_response(

@@ -31,8 +31,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 # A leaf has no SQL and imports only leaves of other nouns.
 LEAF = re.compile(
-    r"orchestrator\.[a-z]+\.(states|rules|refusals|outcomes|tables|failures|waits|subject|principals|shapes|events|event_types|event_messages"
-    r"|orphan_states|resource_names|admission|earliest|inventory|ranking|windows|signing)"
+    r"orchestrator\.[a-z]+\.(states|rules|refusals|outcomes|tables|failures|waits|subject|principals|roles|required_roles|shapes|events|event_types"
+    r"|event_messages|orphan_states|resource_names|admission|earliest|inventory|ranking|windows|signing)"
 )
 # Endpoints and what they serve are above every noun: they call the commands of any, and only the edge imports them.
 ENDPOINT = re.compile(r"orchestrator\.[a-z]+\.(\w+_)?(endpoints|schemas|identity|sockets)")

@@ -17,6 +17,7 @@ REFERENCE = ROOT / "docs" / "reference"
         ("environment_reference.py", "configuration.md"),
         ("event_reference.py", "event-types.md"),
         ("http_reference.py", "http-paths.md"),
+        ("role_reference.py", "access/roles.md"),
         ("sql_function_reference.py", "sql-function-catalogue.md"),
     ],
 )

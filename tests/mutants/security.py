@@ -10,7 +10,49 @@ QUOTAS = "tests/security/test_quotas.py"
 SENDER = "tests/security/test_webhook_sender.py"
 DRIVERS = "tests/security/test_sandbox_drivers.py"
 
+ROLES = "tests/security/test_roles.py"
+
 MUTANTS = [
+    Mutant(
+        "any role of the right kind is enough",
+        "security",
+        "orchestrator/tenants/required_roles.py",
+        "        if principal.role in roles:\n",
+        "        if roles:\n",
+        (f"{ROLES}::test_the_refusal_names_the_roles_that_may",),
+    ),
+    Mutant(
+        "roles of writes are checked after the body",
+        "security",
+        "orchestrator/edge/fast_path.py",
+        "            if endpoint is not None:\n",
+        "            if False:\n",
+        (f"{ROLES}::test_a_role_is_checked_before_the_body_arrives",),
+    ),
+    Mutant(
+        "reads need no role",
+        "security",
+        "orchestrator/http/authentication.py",
+        '    check_roles(request.scope["endpoint"], principal)\n',
+        "",
+        (f"{ROLES}::test_every_route_with_this_role_is_as_the_matrix_says",),
+    ),
+    Mutant(
+        "a viewer may create a named subscription",
+        "security",
+        "orchestrator/notifications/endpoints.py",
+        "            check_roles(delete_subscription, caller)",
+        "            pass",
+        (f"{ROLES}::test_a_named_subscription_needs_a_role_that_writes",),
+    ),
+    Mutant(
+        "a route may declare no roles",
+        "security",
+        "orchestrator/edge/routes.py",
+        "        except LookupError as error:\n            raise",
+        "        except LookupError as error:\n            continue\n            raise",
+        (f"{ROLES}::test_a_route_without_declared_roles_cannot_be_served",),
+    ),
     Mutant(
         "pings and pongs are not counted",
         "security",

@@ -19,7 +19,7 @@ from orchestrator.http.operation_keys import operation_in
 from orchestrator.reservations.schemas import HoldGpus, HoldNamed
 from orchestrator.tenants.principals import Principal
 
-CALLER = Principal("tenant", uuid.UUID(int=1), uuid.UUID(int=2))
+CALLER = Principal("member", uuid.UUID(int=1), uuid.UUID(int=2))
 ID = "00000000-0000-4000-8000-00000000000a"
 TIME = "2030-01-02T03:04:05Z"
 SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"
@@ -66,8 +66,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("CreateTenant", {"name": "t"}, "6c68e0aebf839c56"),
     ("ChangeTenant", {"state": "suspended"}, "e3687add7817465d"),
     ("SetQuota", {"gpus_limit": None}, "8444f44b93e5914d"),
-    ("CreateTenantKey", {"name": "k", "role": "tenant", "tenant_id": ID}, "448c0ef4b43a25b7"),
-    ("CreateAdminKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
+    ("CreateApiKey", {"name": "k", "role": "tenant", "tenant_id": ID}, "448c0ef4b43a25b7"),
+    ("CreateApiKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
     ("AddSshKey", {"name": "k", "public_key": SSH_KEY}, "440994e141f53c29"),
     ("CreateWebhook", {"url": "https://x.example/y"}, "5e0ac9baf5c518e2"),
     ("ChangeWebhook", {}, "eb3a9f1a7592619f"),

@@ -18,7 +18,7 @@ from orchestrator.problems import OperationInProgress
 from orchestrator.tenants.principals import Principal
 from tests.placement.fleet import Fleet, create_all, create_of, working
 
-CALLER = Principal("tenant", uuid.uuid4(), uuid.uuid4())
+CALLER = Principal("member", uuid.uuid4(), uuid.uuid4())
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

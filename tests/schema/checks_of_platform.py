@@ -18,6 +18,18 @@ _DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
 
 CHECKS = {
+    "api_key_access_role_fits": Check(
+        "api_keys",
+        (
+            {"access_role": "member"},
+            {"access_role": "tenant"},
+            {"role": "tenant", "tenant_id": TENANT, "access_role": "support"},
+        ),
+        (
+            {"access_role": "fleet"},
+            {"role": "tenant", "tenant_id": TENANT, "access_role": "billing"},
+        ),
+    ),
     "api_key_role_has_scope": Check(
         "api_keys",
         ({"role": "tenant"}, {"tenant_id": TENANT}),

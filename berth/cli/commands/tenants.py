@@ -33,10 +33,19 @@ SSH_KEY: list[Column] = [
 
 
 class Role(StrEnum):
-    """Whose a key is."""
+    """What a key may do; those of a tenant and of operators differ (docs/reference/access/roles.md)."""
 
-    TENANT = "tenant"
+    VIEWER = "viewer"
+    MEMBER = "member"
     ADMIN = "admin"
+    BILLING = "billing"
+    SUPPORT = "support"
+    FLEET = "fleet"
+    FINANCE = "finance"
+
+
+ROLES_OF_TENANTS = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.BILLING)
+ROLES_OF_OPERATORS = (Role.VIEWER, Role.SUPPORT, Role.FLEET, Role.FINANCE, Role.ADMIN)
 
 
 @command(tenants, "create")
@@ -110,13 +119,18 @@ def create_key(
     session: Session,
     name: Annotated[str, typer.Argument(help="what it is for")],
     tenant: Annotated[str | None, typer.Option(help="the tenant's id or name")] = None,
-    role: Annotated[Role, typer.Option(help="a tenant's key or an operator's")] = Role.TENANT,
+    role: Annotated[
+        Role | None, typer.Option(help="what it may do; default: admin of the tenant; operators' keys need one")
+    ] = None,
 ) -> None:
     """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
-    if (role is Role.TENANT) != (tenant is not None):
-        raise Refused("name --tenant for a tenant's key, and no tenant for --role admin", code="usage", exit_code=USAGE)
+    if tenant is None and role is None:
+        raise Refused("name --tenant for a tenant's key, or --role for an operator's", code="usage", exit_code=USAGE)
+    chosen, fitting = role or Role.ADMIN, ROLES_OF_OPERATORS if tenant is None else ROLES_OF_TENANTS
+    if chosen not in fitting:
+        raise Refused(f"--role of this key is one of {', '.join(fitting)}", code="usage", exit_code=USAGE)
     with session.client() as client:
-        made = client.create_api_key(name=name, role=role.value, tenant_id=session.tenant_id(client, tenant))
+        made = client.create_api_key(name=name, role=chosen.value, tenant_id=session.tenant_id(client, tenant))
         show_one(session, made, [*KEY, ("key", lambda k: k.key)])
 
 

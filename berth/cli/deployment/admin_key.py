@@ -38,7 +38,7 @@ def admin_key_works(database_url: str, key: str) -> bool:
     """Whether this database knows `key` as an admin's and has not revoked it."""
     with psycopg.connect(database_url) as connection:
         found = connection.execute(
-            "select from api_keys where role = 'admin' and revoked_at is null and secret_hash = %s",
+            "select from api_keys where role = 'admin' and access_role = 'admin' and revoked_at is null and secret_hash = %s",
             (hashlib.sha256(key.encode()).digest(),),
         ).fetchone()
     return found is not None

@@ -24,6 +24,8 @@ from berth.client.models import (
 )
 
 ADMIN = "/api/v1/admin"
+Role = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
+"""Role of an API key; `tenant` is the earlier name of a tenant's `admin`."""
 
 
 def create_tenant(*, name: str, gpus_limit: int | None = None, idempotency_key: str | None = None) -> Call[Tenant]:
@@ -73,9 +75,9 @@ def get_quotas(tenant_id: UUID) -> Call[TenantQuotas]:
 
 
 def create_api_key(
-    *, name: str, role: Literal["tenant", "admin"], tenant_id: UUID | None = None, idempotency_key: str | None = None
+    *, name: str, role: Role, tenant_id: UUID | None = None, idempotency_key: str | None = None
 ) -> Call[NewApiKey]:
-    """Make an API key; the secret is in this answer and nowhere else."""
+    """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else."""
     body = {"name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id)}
     return write("POST", f"{ADMIN}/api-keys", NewApiKey, body, idempotency_key)
 

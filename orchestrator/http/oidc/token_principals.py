@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from orchestrator.http.oidc.token_refusals import TokenInvalid
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.roles import OperatorRole, TenantRole
 
 SUBJECT_LENGTH_MAX: Final = 255  # OpenID Connect Core §2
 
@@ -45,10 +46,10 @@ def principal_of(claims: Mapping[str, Any], rules: ClaimRules) -> Principal:
     if is_admin and tenant is not None:
         raise TokenInvalid("the token names a tenant and an operator's role; it must be one of them")
     if is_admin:
-        return Principal("admin", principal_id(rules.issuer, subject), None)
+        return Principal(OperatorRole.ADMIN, principal_id(rules.issuer, subject), None)
     if tenant is None:
         raise TokenInvalid("the token names neither a tenant nor an operator's role")
-    return Principal("tenant", principal_id(rules.issuer, subject), _tenant_id(tenant, rules.tenant_claim))
+    return Principal(TenantRole.ADMIN, principal_id(rules.issuer, subject), _tenant_id(tenant, rules.tenant_claim))
 
 
 def _tenant_id(value: object, place: str) -> uuid.UUID:

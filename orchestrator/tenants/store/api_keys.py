@@ -30,10 +30,16 @@ class ApiKey:
 
 
 _INSERT = """
-insert into api_keys (name, role, tenant_id, prefix, secret_hash) values (:name, :role, :tenant_id, :prefix, :secret_hash)
-returning id, name, role, tenant_id, prefix, created_at, revoked_at
+insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash)
+values (
+    :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash
+)
+returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at
 """
-_LIST = select(*(api_keys.c[name] for name in ApiKey.__slots__)).order_by(api_keys.c.id)
+_STORED_NAMES = {"role": "access_role"}
+_LIST = select(*(api_keys.c[_STORED_NAMES.get(name, name)].label(name) for name in ApiKey.__slots__)).order_by(
+    api_keys.c.id
+)
 
 
 async def insert_api_key(
@@ -66,7 +72,7 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
 
 
 _FIND = """
-select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.role, k.id, k.tenant_id)), '[]'::json)
+select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id)), '[]'::json)
 from api_keys k left join tenants t on t.id = k.tenant_id
 where k.secret_hash = any(%(digests)s) and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
 """

@@ -17,6 +17,7 @@ from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
 from orchestrator.app import build_services, public_application
 from orchestrator.edge.edge import Edge
 from orchestrator.edge.fast_path import FastPath
+from orchestrator.edge.routes import PUBLIC_WRITES
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.services import Services
 from tests.api.calling import insert_admin_key
@@ -68,9 +69,9 @@ def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
     services = build_services(settings_over(database_url, tmp_path))
     full = public_application(services)
     apps: dict[str, App] = {
-        "short": FastPath(full, services),
+        "short": FastPath(full, services, PUBLIC_WRITES),
         "long": full,
-        "only_short": FastPath(_nowhere, services),
+        "only_short": FastPath(_nowhere, services, PUBLIC_WRITES),
     }
 
     async def by_host(scope: Scope, receive: Receive, send: Send) -> None:

@@ -90,7 +90,7 @@ def test_a_revoked_key_is_refused_from_then_on(admin: Caller) -> None:
 def test_a_key_needs_a_role_that_fits_its_tenant(admin: Caller) -> None:
     absent = str(uuid.uuid4())
     assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "tenant"})) == (422, "invalid")
-    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "admin", "tenant_id": absent})) == (
+    assert refusal(admin.call("POST", "/admin/api-keys", {"name": "x", "role": "fleet", "tenant_id": absent})) == (
         422,
         "invalid",
     )

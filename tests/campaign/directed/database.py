@@ -161,7 +161,7 @@ def one_key_twice_at_once(scene: Scene) -> None:
 def one_key_two_contents(scene: Scene) -> None:
     """A key comes again with another body."""
     seeded = scene.seed()
-    principal = Principal("tenant", uuid.uuid4(), seeded.tenant_id)
+    principal = Principal("member", uuid.uuid4(), seeded.tenant_id)
 
     async def play(context: Context) -> None:
         for gpus in (1, 2):
