@@ -6,7 +6,7 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0013"
+revision = "0012"
 down_revision = "0011"
 
 # A process of the earlier code reads `role` alone, and 'admin' there means an operator. So the roles are a second column, whose
