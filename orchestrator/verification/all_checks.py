@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from orchestrator.verification.archived import check_archived
 from orchestrator.verification.billing import check_billing
 from orchestrator.verification.counted import check_counts
 from orchestrator.verification.deleted_tenants import check_deleted_tenants
@@ -52,6 +53,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_counts,
     check_billing,
     check_deleted_tenants,
+    check_archived,
 )
 
 

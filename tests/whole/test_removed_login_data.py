@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.allocations.test_removed_login_data import places_of
+from tests.allocations.stored_text import places_of
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
 
