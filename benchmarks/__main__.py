@@ -30,6 +30,7 @@ MODULES = {
 }
 LONG_MODULES = {
     "past": "benchmarks.with_past",
+    "history": "benchmarks.history",
     "dispatch_many": "benchmarks.node_api.dispatch_many",
 }
 """What takes minutes to seed: `make bench-full`."""

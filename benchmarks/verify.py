@@ -43,7 +43,7 @@ from planned;
 insert into allocations (id, tenant_id, state, row_version, sku, shape, gpu_model, gpus, region, image, price_version,
     ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at, active_at,
     releasing_at, released_at, release_result)
-select id, tenant_id, 'released', 5, 'h100.slice', 'gpu_slice', 'H100', 1, 'eu-1', 'ubuntu-24.04', 1, array['ssh-ed25519 A'],
+select id, tenant_id, 'released', 5, 'h100.slice', 'gpu_slice', 'H100', 1, 'eu-1', 'ubuntu-24.04', 1, '{{}}',
        node_id, n + 1, key, decode(repeat('00', 32), 'hex'), correlation, asked, asked + interval '20 s',
        asked + interval '40 s', asked + interval '50 s', '{_WIPED}'
 from planned;
@@ -57,7 +57,8 @@ from planned cross join (values (1, 0, null, 'requested', 'tenant', 1), (2, 1, '
 order by n, step.version;
 insert into node_tasks (id, node_id, node_epoch, type, allocation_id, fence, state, envelope, not_before, expires_at,
                         queued_at, dispatched_at, finished_at, result)
-select uuidv7(), node_id, 1, kind.type, id, 2 * n + kind.fence, 'completed', '{{}}', asked, asked + interval '5 min',
+select uuidv7(), node_id, 1, kind.type, id, 2 * n + kind.fence, 'completed', '{{"payload_sha256": ""}}',
+       asked, asked + interval '5 min',
        asked + make_interval(secs => kind.at), asked + make_interval(secs => kind.at),
        asked + make_interval(secs => kind.at + 5), kind.result::jsonb
 from planned cross join (values

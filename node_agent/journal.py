@@ -2,7 +2,8 @@
 
 After any crash: a task whose `Accepted` was synced is known; an effect that began has a `Started`; a report that was
 sent has a `Finished`. The journal is bounded: after `COMPACT_RECORDS` new records it is replaced by the records that
-describe its state.
+describe its state. It is also replaced as soon as a task with user data or SSH keys is reported, so that neither the
+database nor its WAL contains them any longer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 import structlog
 
 from node_agent.journal_file import JournalFile
-from node_agent.journal_records import AnyRecord
-from node_agent.journal_state import JournalState
+from node_agent.journal_records import AnyRecord, Reported
+from node_agent.journal_state import JournalState, has_login_data
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import JournalUnwritable
 
@@ -34,12 +35,17 @@ class Journal:
         self._metrics = metrics
         self._file = JournalFile(path)
         self._report_findings()
+        self._login_data_done = False
         for row in self._file.found.rows:
-            self.state.apply(row.record)
-        self._records = len(self._file.found.rows)
-        self._compact_at = self._records + COMPACT_RECORDS
-        self._compact_at_bytes = self._file.content_bytes + COMPACT_BYTES
+            self._apply(row.record)
         self._pending: list[AnyRecord] = []
+        self._compacted(len(self._file.found.rows))
+        if self._login_data_done:
+            # The process was killed between a report and the compaction that it causes.
+            snapshot = list(self.state.snapshot())
+            self._file.replace(snapshot)
+            self._compacted(len(snapshot))
+            self._login_data_done = False
         self._appended = 0
         self._synced = 0
         self._failure: JournalUnwritable | None = None
@@ -55,7 +61,7 @@ class Journal:
 
     def append(self, record: AnyRecord) -> None:
         """Apply `record` to `state` and put it into the next commit. It is durable only after `sync`."""
-        self.state.apply(record)
+        self._apply(record)
         self._pending.append(record)
         self._appended += 1
         self._records += 1
@@ -85,9 +91,8 @@ class Journal:
         appended = self._appended
         try:
             await asyncio.to_thread(self._file.append, records)
-            if self._records >= self._compact_at or self._file.content_bytes >= self._compact_at_bytes:
-                self._compact()
-                appended = self._appended
+            if self._compaction_is_due():
+                appended = await self._compact()
         except JournalUnwritable as failure:
             self._failure = failure
             raise
@@ -95,13 +100,29 @@ class Journal:
         self._metrics.journal_sync.observe(time.perf_counter() - began)
         self._measure()
 
-    def _compact(self) -> None:
-        """Replace the content by a snapshot of the state. Blocks the event loop for one transaction."""
-        snapshot = list(self.state.snapshot())
-        self._file.replace(snapshot)
+    def _apply(self, record: AnyRecord) -> None:
+        if isinstance(record, Reported):
+            task = self.state.tasks.get(record.task_id)
+            if task is not None and task.body is not None and has_login_data(task.body):
+                self._login_data_done = True
+        self.state.apply(record)
+
+    def _compaction_is_due(self) -> bool:
+        full = self._records >= self._compact_at or self._file.content_bytes >= self._compact_at_bytes
+        return full or self._login_data_done
+
+    async def _compact(self) -> int:
+        """Replace the content by a snapshot of the state; return how many of the appended records it covers."""
+        snapshot, appended, before = list(self.state.snapshot()), self._appended, self._records
         self._pending.clear()
-        log.info("journal_compacted", records_before=self._records, records_after=len(snapshot))
-        self._records = len(snapshot)
+        self._login_data_done = False
+        await asyncio.to_thread(self._file.replace, snapshot)
+        log.info("journal_compacted", records_before=before, records_after=len(snapshot))
+        self._compacted(len(snapshot))
+        return appended
+
+    def _compacted(self, records: int) -> None:
+        self._records = records + len(self._pending)
         self._compact_at = self._records + COMPACT_RECORDS
         self._compact_at_bytes = self._file.content_bytes + COMPACT_BYTES
 

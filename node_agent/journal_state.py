@@ -17,7 +17,7 @@ ALLOCATION_FENCES_KEPT = 1024
 
 @dataclass
 class JournaledTask:
-    """One task's progress through the journal. `body` is None for a task that was refused."""
+    """One task's progress through the journal. `envelope` and `body` are None for a task that was refused or reported."""
 
     task_id: UUID
     envelope: Envelope | None = None
@@ -25,6 +25,14 @@ class JournaledTask:
     started: bool = False
     report: ResultReport | None = None
     reported: bool = False
+
+
+LOGIN_PARAMETERS = frozenset({"user_data", "ssh_public_keys"})
+
+
+def has_login_data(body: TaskBody) -> bool:
+    """Return whether the task contains user data or SSH keys, which leave the journal once its result is acknowledged."""
+    return not LOGIN_PARAMETERS.isdisjoint(body.parameters)
 
 
 def units_of(body: TaskBody) -> list[str]:
@@ -127,6 +135,8 @@ class JournalState:
     def _reported(self, task_id: UUID) -> None:
         task = self._task(task_id)
         task.reported = True
+        # The task may contain user data and SSH keys, and nothing reads it any more.
+        task.envelope = task.body = None
         self.tasks.move_to_end(task_id)
         reported = [task.task_id for task in self.tasks.values() if task.reported]
         for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:

@@ -24,6 +24,7 @@ from berth.cli.commands.availability import availability
 from berth.cli.commands.up import up
 from berth.cli.commands.usage import usage
 from berth.cli.deployment import doctor, migrate
+from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.session import command
 
@@ -66,6 +67,7 @@ app.add_typer(kv.app, name="kv")
 app.add_typer(retention.app, name="retention")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(migrate.admin_keys, name="admin-key")
+app.add_typer(archive.app, name="archive")
 
 
 def run() -> None:

@@ -32,6 +32,12 @@ class Settings(BaseSettings):
     operation_retention_seconds: float = Field(
         86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"
     )
+    retention_days: int = Field(
+        400,
+        ge=0,
+        le=36_500,
+        description="how long ended allocations are kept before `berth archive run` deletes them; 0: for ever",
+    )
     sweep_grace_seconds: float = Field(
         10.0, ge=0, description="how far past a deadline a sweeper steps in: what `berth verify` judges by"
     )

@@ -143,7 +143,7 @@ class Allocation(BaseModel):
     name: str | None
     labels: dict[str, str]
     ssh_key_ids: list[UUID] = Field(
-        description="the keys that it was created with; a key that the tenant removed since is left out"
+        description="the keys that it was created with, without keys that the tenant removed since; empty after proven cleanup"
     )
     node: str | None
     slots: list[Count]

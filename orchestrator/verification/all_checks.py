@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from orchestrator.verification.archived import check_archived
 from orchestrator.verification.billing import check_billing
 from orchestrator.verification.counted import check_counts
 from orchestrator.verification.deleted_tenants import check_deleted_tenants
@@ -19,6 +20,7 @@ from orchestrator.verification.p4_one_answer import check_one_answer
 from orchestrator.verification.p5_late_never_early import check_late_never_early
 from orchestrator.verification.p6_owned_claims import check_owned_claims
 from orchestrator.verification.p6_proven_cleanup import check_proven_cleanup
+from orchestrator.verification.p6_removed_login_data import check_removed_login_data
 from orchestrator.verification.p7_newest_fence import check_newest_fence
 from orchestrator.verification.p8_final_states import check_final_states
 from orchestrator.verification.p8_reservation_paths import check_reservation_paths
@@ -38,6 +40,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_one_answer,
     check_late_never_early,
     check_proven_cleanup,
+    check_removed_login_data,
     check_owned_claims,
     check_newest_fence,
     check_final_states,
@@ -50,6 +53,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_counts,
     check_billing,
     check_deleted_tenants,
+    check_archived,
 )
 
 

@@ -36,6 +36,7 @@ from metering_intervals i left join allocations a on a.id = i.allocation_id
 left join sku_prices p on p.sku = a.sku and p.price_version = a.price_version
 where (i.tenant_id, i.sku, i.gpus, i.price_version, i.active_at, i.price_micro_per_gpu_second)
       is distinct from (a.tenant_id, a.sku, a.gpus, a.price_version, a.active_at, p.price_micro_per_gpu_second)
+  and not exists (select from archived_allocations x where x.allocation_id = i.allocation_id)
 """
 ENDS = SQL("""
 with {coming}

@@ -62,6 +62,7 @@ where steps > events or events > 1
 EVENT_WITHOUT_ALLOCATION = """
 select e.version, e.subject from log e left join allocations a on e.subject = 'allocations/' || a.id
 where e.event_type = 'provisioning.requested' and a.id is null
+  and not exists (select from archived_allocations x where e.subject = 'allocations/' || x.allocation_id)
 """
 TOLD_TO_ANOTHER = """
 select e.version, e.subject from log e join allocations a on e.subject = 'allocations/' || a.id
@@ -84,6 +85,7 @@ where c.owner_kind = 'allocation' and a.id is null and not exists (
 OPERATION_WITHOUT_EFFECT = """
 select o.scope, o.key, o.subject_id from operations o left join allocations a on a.id = o.subject_id
 where o.status = 201 and a.id is null and o.body::jsonb ? 'allocation_id'
+  and not exists (select from archived_allocations x where x.allocation_id = o.subject_id)
 """
 # A tenant's operation is emitted to the tenant; what an operator does may be a tenant's event or none's.
 # What retention has taken from the log's beginning cannot be checked.

@@ -76,6 +76,11 @@ def make_busy(url: str) -> Seeded:
             "insert into outbox (event_type, correlation_id, subject, payload) values"
             " ('node.online', uuidv7(), 'nodes/1', '{}')"
         )
+        # What an archived allocation leaves behind (tests/archive runs the real command).
+        connection.execute(
+            "insert into archive_segments (sequence, manifest_sha256, destination, deleted) values (1, repeat('0', 64), 'd', 1);"
+            " insert into archived_allocations (allocation_id, segment) values (uuidv7(), 1)"
+        )
     meter_all(url)
     return seeded
 

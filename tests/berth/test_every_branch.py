@@ -23,6 +23,7 @@ from orchestrator.verification.p3_one_order import check_one_order
 from orchestrator.verification.p5_late_never_early import check_late_never_early
 from orchestrator.verification.p6_owned_claims import check_owned_claims
 from orchestrator.verification.p6_proven_cleanup import check_proven_cleanup
+from orchestrator.verification.p6_removed_login_data import check_removed_login_data
 from orchestrator.verification.p8_final_states import check_final_states
 from orchestrator.verification.p8_reservation_paths import check_reservation_paths
 from orchestrator.verification.p9_complete_waits import check_complete_waits
@@ -44,7 +45,9 @@ EQUIVALENT = (
 """Operands that no plant can show, each with the reason."""
 CHECK_OF = {
     "P1": check_one_holder, "P2": check_together, "P2 reservations": check_reserved_together, "P3": check_one_order,
-    "P5": check_late_never_early, "P6": check_proven_cleanup, "claims": check_owned_claims, "P8": check_final_states,
+    "P5": check_late_never_early, "P6": check_proven_cleanup,
+    "login data": check_removed_login_data, "claims": check_owned_claims,
+    "P8": check_final_states,
     "P8 reservations": check_reservation_paths, "P9": check_complete_waits, "billing": check_billing,
 }  # fmt: skip
 OR = re.compile(r"\bor\b")

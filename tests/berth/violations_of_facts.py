@@ -6,6 +6,22 @@ from tests.berth.violations import LAST_EVENT_OF_ACTIVE, planted
 
 FACTS = [
     planted(
+        "user data of a cleaned-up allocation", "login?data", "still has user data or SSH keys",
+        "update allocations set user_data = 'x' where name = 'released'",
+    ),
+    planted(
+        "an SSH key of a cleaned-up allocation", "login?data", "still has user data or SSH keys",
+        "update allocations set ssh_public_keys = '{x}' where name = 'early'".replace("{x}", "{\"x\"}"),
+    ),
+    planted(
+        "a task with the user data of a cleaned-up allocation", "login?data", "still contains what was signed",
+        "update node_tasks set envelope = envelope - 'payload_sha256' where allocation_id = {released}",
+    ),
+    planted(
+        "user data of an ended reservation", "login?data", "still has user data",
+        "update reservations set template = '{\"user_data\": null}' where ended_at is not null",
+    ),
+    planted(
         "a deadline that never comes", "P9", "that is no deadline",
         "update allocations set waits_until = 'infinity' where name = 'releasing'",
     ),

@@ -116,7 +116,7 @@ P7 = [
         "update node_tasks set finished_at = clock_timestamp() where allocation_id = {active}",
     ),
     planted(
-        "released by a task that does not release", "P7", "became released by no task's result",
+        "released by a task that does not release", "P7 login?data", "became released by no task's result",
         "update node_tasks set type = 'slice.vm_provision' where allocation_id = {early} and type = 'slice.vm_release'",
     ),
     planted(

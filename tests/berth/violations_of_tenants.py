@@ -6,6 +6,23 @@ from tests.berth.violations import LAST_EVENT_OF_ACTIVE, planted
 
 LEFT_BEHIND = [
     planted(
+        "an archived allocation with rows", "archive", "is archived and still has a timeline",
+        "insert into archived_allocations (allocation_id, segment) select {released}, 1;"
+        " update archive_segments set deleted = deleted + 1 where sequence = 1",
+    ),
+    planted(
+        "a segment of the archive with another count", "archive", "and 1 are known",
+        "update archive_segments set deleted = 7 where sequence = 1",
+    ),
+    planted(
+        "a segment of the archive that is missing", "archive", "is missing",
+        "insert into archive_segments (sequence, manifest_sha256, destination, deleted) values (3, repeat('0', 64), 'd', 0)",
+    ),
+    planted(
+        "an archived allocation that the archive does not name", "archive", "and 0 are known",
+        "delete from archived_allocations",
+    ),
+    planted(
         "a tenant deleted with everything that it holds", "tenants", "is deleted and has allocation",
         "update tenants set state = 'deleted', deleted_at = clock_timestamp() where state = 'active'",
     ),

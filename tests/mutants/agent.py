@@ -6,6 +6,22 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "the journal keeps the user data of a reported task",
+        "agent",
+        "node_agent/journal.py",
+        "return full or self._login_data_done",
+        "return full",
+        ("tests/node_agent/test_journal_login_data.py",),
+    ),
+    Mutant(
+        "a start leaves the user data of a reported task",
+        "agent",
+        "node_agent/journal.py",
+        "        if self._login_data_done:",
+        "        if False:",
+        ("tests/node_agent/test_journal_login_data.py",),
+    ),
+    Mutant(
         "a task handed out again runs again",
         "agent",
         "node_agent/executor.py",

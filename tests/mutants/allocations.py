@@ -7,6 +7,30 @@ from tests.mutants.node_ids import check, foreign, pages
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "user data stays after the cleanup",
+        "allocations",
+        "orchestrator/allocations/store/claims.py",
+        '_SETTLE = "select refresh_node_fit(:node_id), remove_login_data(:allocation_id)"',
+        '_SETTLE = "select refresh_node_fit(:node_id), cast(:allocation_id as uuid)"',
+        ("tests/allocations/test_removed_login_data.py",),
+    ),
+    Mutant(
+        "a task keeps the SSH keys after the cleanup",
+        "allocations",
+        "migrations/functions/allocations/remove_login_data.sql",
+        " #- '{parameters,ssh_public_keys}'",
+        "",
+        ("tests/allocations/test_removed_login_data.py",),
+    ),
+    Mutant(
+        "an ended reservation keeps user data",
+        "allocations",
+        "migrations/functions/reservations/advance_reservations.sql",
+        "r.template - 'user_data'",
+        "r.template",
+        ("tests/allocations/test_removed_login_data.py",),
+    ),
+    Mutant(
         "an allocation is read whatever its tenant",
         "allocations",
         "orchestrator/allocations/store/rows.py",

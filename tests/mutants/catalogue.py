@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     agent,
     allocations,
+    archive,
     billing,
     client,
     edge,
@@ -24,6 +25,7 @@ from tests.mutants.mutant import Mutant
 
 MODULES = (
     allocations,
+    archive,
     reservations,
     nodes,
     tenants,

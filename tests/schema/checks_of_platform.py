@@ -30,6 +30,11 @@ CHECKS = {
             {"role": "tenant", "tenant_id": TENANT, "access_role": "billing"},
         ),
     ),
+    "archive_segments_deleted_check": least("archive_segments", "deleted", 0),
+    "archive_segments_manifest_sha256_check": Check(
+        "archive_segments", ({"manifest_sha256": "0" * 63}, {"manifest_sha256": "G" * 64}), ({"manifest_sha256": "f" * 64},)
+    ),
+    "archive_segments_sequence_check": least("archive_segments", "sequence", 1),
     "api_key_role_has_scope": Check(
         "api_keys",
         ({"role": "tenant"}, {"tenant_id": TENANT}),

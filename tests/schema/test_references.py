@@ -11,6 +11,7 @@ from tests.schema.catalog import foreign_keys
 from tests.support.rows import TENANT, Row, heed_triggers, ignore_triggers, insert
 
 FOREIGN_KEYS = {
+    "archived_allocations_segment_fkey": ("archived_allocations", "archive_segments"),
     "api_keys_tenant_id_fkey": ("api_keys", "tenants"),
     "balances_tenant_id_fkey": ("balances", "tenants"),
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),

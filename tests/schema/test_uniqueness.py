@@ -61,6 +61,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
 
 SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocation_absences_pkey": ("allocation_absences", ("allocation_id",)),
+    "archive_segments_pkey": ("archive_segments", ("sequence",)),
+    "archived_allocations_pkey": ("archived_allocations", ("allocation_id",)),
     "audit_pkey": ("audit", ("id",)),
     "balances_pkey": ("balances", ("tenant_id",)),
     "claims_pkey": ("claims", ("id",)),

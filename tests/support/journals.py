@@ -22,10 +22,10 @@ KEY = Ed25519PrivateKey.generate()
 NODE, WHEN = uuid.UUID(int=1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def body(number: int, fence: int, slots: tuple[int, ...] = (0,), allocation: int = 7) -> TaskBody:
+def body(number: int, fence: int, slots: tuple[int, ...] = (0,), allocation: int = 7, **parameters: object) -> TaskBody:
     return TaskBody(
         task_id=uuid.UUID(int=number), type=TaskType.VM_PROVISION, node_id=NODE, node_epoch=1,
-        allocation_id=uuid.UUID(int=allocation), fence=fence, parameters={"slots": list(slots)},
+        allocation_id=uuid.UUID(int=allocation), fence=fence, parameters={"slots": list(slots), **parameters},
         not_before=WHEN, expires_at=WHEN + dt.timedelta(hours=1), key_id="k",
     )  # fmt: skip
 

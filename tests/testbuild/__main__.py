@@ -23,6 +23,7 @@ CRASH_POINTS = {
     "worker": "orchestrator.crash_points",
     "outbox_relay": "outbox_relay.crash_points",
     "node_agent": "node_agent.crash_points",
+    "berth.cli": "berth.cli.deployment.archive.crash_points",
 }
 
 

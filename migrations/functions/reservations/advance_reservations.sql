@@ -16,6 +16,7 @@ with asked as materialized (
         confirmed_event = case when p_to = 'confirmed' then a.event else r.confirmed_event end,
         ended_at = case when p_to <> 'confirmed' then p_judged_at end,
         ended_event = case when p_to <> 'confirmed' then a.event end,
+        template = case when p_to = 'confirmed' then r.template else r.template - 'user_data' end,
         retire_after = case when p_to <> 'confirmed' then p_judged_at + make_interval(secs => p_retention_seconds) end,
         waits_for = case when p_to = 'confirmed' then 'window' end,
         waits_since = case when p_to = 'confirmed' then p_judged_at end,

@@ -11,5 +11,5 @@ returns json language sql stable as $$
             'for', r.waits_for, 'since', rfc3339(r.waits_since), 'until', rfc3339(r.waits_until)) end,
         'failure', case when r.failure_code is not null then json_build_object(
             'code', r.failure_code, 'detail', r.failure_detail) end,
-        'allocation', r.template, 'name', r.name, 'correlation_id', r.correlation_id, 'row_version', r.row_version)
+        'allocation', r.template - 'user_data', 'name', r.name, 'correlation_id', r.correlation_id, 'row_version', r.row_version)
 $$;

@@ -140,7 +140,7 @@ def _ended(subject: Subject) -> Outcome | None:
 
 
 async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
-    await close_claim(tx, subject.claim_id, subject.node_id)
+    await close_claim(tx, subject)
     concluded = await _record_proof(tx, subject, task)
     await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
     return concluded

@@ -111,7 +111,7 @@ async def force_cleanup(
         _require_stuck(subject)
         fence = await draw_fence(tx, subject.claim_id)
         await supersede_live_tasks(tx, subject.id)
-        await close_claim(tx, subject.claim_id, subject.node_id)
+        await close_claim(tx, subject)
         await note(tx, subject.id, actor, NOTE, reason, fence)
         detail = {"reason": reason, "runtime_verified_absent": True, "from_state": subject.state, "fence": fence}
         await audit.record(tx, actor, "allocation.force_cleanup", subject.name, detail, operation.request_id)

@@ -41,7 +41,7 @@ async def _fail(context: Context, tx: Transaction, allocation_id: UUID) -> Code 
             "cleanup of the previous allocation on its units was not proven before the deadline",
         )
         fence = await draw_fence(tx, subject.claim_id)
-        await close_claim(tx, subject.claim_id, subject.node_id)
+        await close_claim(tx, subject)
     else:
         code, detail = Code.NOT_STARTED, "no worker started it before its deadline"
         fence = await end_right(tx, subject.claim_id, Wait.CLEANUP, wait_seconds)

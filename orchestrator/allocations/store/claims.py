@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.problems import NotFound
@@ -28,7 +29,7 @@ with closed as (
 )
 select count(*) from closed
 """
-_REFRESH_FIT = "select refresh_node_fit(:node_id)"
+_SETTLE = "select refresh_node_fit(:node_id), remove_login_data(:allocation_id)"
 _START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))"
 
 
@@ -54,14 +55,15 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
     return fence
 
 
-async def close_claim(tx: Transaction, claim_id: int, node_id: UUID) -> None:
-    """Close the claim of cleaned-up units. The node's fit shows them free in the same transaction.
+async def close_claim(tx: Transaction, subject: Subject) -> None:
+    """Close the claim of an allocation whose units are cleaned up. The node's fit shows them free in the same transaction.
 
-    The caller then emits its event, and after that calls `start_waiting`: no effect precedes its cause in the log.
+    The user data and SSH keys are removed from the allocation and its tasks. No task of it is live. The caller then emits its
+    event, and after that calls `start_waiting`: no effect precedes its cause in the log.
     """
-    closed = (await tx.execute(_CLOSE, {"id": claim_id})).scalar_one()
+    closed = (await tx.execute(_CLOSE, {"id": subject.claim_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
-    await tx.execute(_REFRESH_FIT, {"node_id": node_id})
+    await tx.execute(_SETTLE, {"node_id": subject.node_id, "allocation_id": subject.id})
 
 
 async def start_waiting(tx: Transaction, node_id: UUID, start_seconds: float) -> int:

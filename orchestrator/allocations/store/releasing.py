@@ -40,7 +40,7 @@ async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, 
     never_started = subject.waits_for is Wait.UNITS
     if never_started:
         fence = await draw_fence(tx, subject.claim_id)
-        await close_claim(tx, subject.claim_id, subject.node_id)
+        await close_claim(tx, subject)
     else:
         await supersede_live_tasks(tx, subject.id)
         fence = await end_right(tx, subject.claim_id, Wait.WORKER, order.wait_seconds)

@@ -1,0 +1,1 @@
+"""What the archive of ended allocations leaves in the database: its segments and the ids that are in them."""
