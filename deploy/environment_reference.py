@@ -40,6 +40,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     """Title, how it is started, and settings of each process."""
     from berth.cli.settings import Settings as CommandSettings
     from node_agent.settings import Settings as AgentSettings
+    from orchestrator.nodes.issuer_settings import IssuerSettings
     from orchestrator.operations.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings
     from outbox_relay.settings import Settings as RelaySettings
@@ -48,6 +49,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     return [
         ("Orchestrator", "python -m orchestrator --listen public|node|both", OrchestratorSettings),
         ("Orchestrator: the idempotency gate (decision 0014)", "python -m orchestrator", GateSettings),
+        ("Issuer: signs the certificates of nodes", "python -m orchestrator --listen issuer", IssuerSettings),
         ("Worker", "python -m worker", WorkerSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),

@@ -40,6 +40,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/nodes/commands/certificates.py, orchestrator/nodes/store/certificates.py",
         "revoke the node's certificates, find out how its key was copied, enrol it again",
     ),
+    "certificate_pending": (
+        "orchestrator/nodes/certificate_waits.py",
+        "send the same request with the same key after `Retry-After`; the operator starts the issuer",
+    ),
     "too_many_certificates": ("orchestrator/nodes/commands/certificates.py", "renew when a certificate has ended"),
     "token_expired": ("orchestrator/http/oidc/tokens.py", "get a new token; the same idempotency key may be used"),
     "token_invalid": (

@@ -1,9 +1,10 @@
-"""`python -m orchestrator [--listen public|node|both]`: serve until stopped."""
+"""`python -m orchestrator [--listen public|node|both|issuer]`: serve until stopped."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -14,16 +15,21 @@ import uvloop
 from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
+from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.edge.listeners import metrics_server, node_server, public_server
 from orchestrator.heap import settle_heap
 from orchestrator.http.services import Services
+from orchestrator.nodes.issuer import run_issuer
+from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.operations.gate_settings import GateSettings
-from orchestrator.problems import Problem
+from orchestrator.problems import DatabaseUnavailable, Problem
 from orchestrator.settings import Settings
 from orchestrator.tracing import start_tracing
+
+CA_KEY_VARIABLE = "BERTH_NODE_CA_KEY_FILE"
 
 log = structlog.get_logger("orchestrator")
 
@@ -96,18 +102,39 @@ async def _run(settings: Settings, listen: str) -> None:
         stop_tracing()
 
 
+async def _run_issuer(settings: IssuerSettings) -> None:
+    issuer, database = application.build_issuer(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, issuer.stop)
+    try:
+        await run_issuer(settings, issuer)
+    except (CannotListen, DatabaseUnavailable) as problem:
+        raise CannotStart(str(problem)) from problem
+    finally:
+        await database.close()
+
+
+async def _start(listen: str) -> None:
+    if listen == "issuer":
+        await _run_issuer(IssuerSettings())
+        return
+    if CA_KEY_VARIABLE in os.environ:
+        raise CannotStart(f"{CA_KEY_VARIABLE} is set; only `--listen issuer` may have the key of the node CA")
+    await _run(Settings(), listen)
+
+
 def main() -> int:
     """Parse, run, and say in one sentence why if it cannot."""
     parser = argparse.ArgumentParser(prog="python -m orchestrator", description=__doc__)
-    parser.add_argument("--listen", choices=("public", "node", "both"), default="both")
+    parser.add_argument("--listen", choices=("public", "node", "both", "issuer"), default="both")
     options = parser.parse_args()
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second, unused series for each
     reasons: list[str] = []
     try:
-        settings = Settings()  # filled from the environment
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings, options.listen))
+            runner.run(_start(options.listen))
     except* (CannotStart, OSError, ValueError) as group:
         reasons = [_sentence(error) for error in group.exceptions]
     for reason in reasons:

@@ -40,7 +40,9 @@ from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.version_parameters import MIN_VERSION_HEADER
-from orchestrator.nodes.certificates import load_authority
+from orchestrator.nodes.certificates import load_authority, load_ca_certificate
+from orchestrator.nodes.issuer import Issuer
+from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
@@ -99,9 +101,22 @@ def build_services(settings: Settings) -> Services:
         acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
-        authority=load_authority(settings),
+        node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )
+
+
+def build_issuer(settings: IssuerSettings) -> tuple[Issuer, Database]:
+    """The issuer and its database. Raises OSError or ValueError for unusable key files."""
+    database = connect_database(
+        settings.database_url,
+        pool_size=1,
+        reserve_size=1,
+        lock_timeout_seconds=settings.lock_timeout_seconds,
+        transaction_timeout_seconds=settings.transaction_timeout_seconds,
+        application="berth-issuer",
+    )
+    return Issuer(database, load_authority(settings), settings.issuer_poll_seconds), database
 
 
 def _database(settings: Settings) -> Database:

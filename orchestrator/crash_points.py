@@ -70,6 +70,8 @@ class CrashPoint(StrEnum):
     ENROL_NODE_AFTER_COMMIT = "enrol_node.after_commit"
     RENEW_CERTIFICATE_BEFORE_COMMIT = "renew_certificate.before_commit"
     RENEW_CERTIFICATE_AFTER_COMMIT = "renew_certificate.after_commit"
+    ISSUE_CERTIFICATE_BEFORE_COMMIT = "issue_certificate.before_commit"
+    ISSUE_CERTIFICATE_AFTER_COMMIT = "issue_certificate.after_commit"
     BEGIN_PROVISIONING_BEFORE_COMMIT = "begin_provisioning.before_commit"
     BEGIN_PROVISIONING_AFTER_COMMIT = "begin_provisioning.after_commit"
     FINISH_PROVISIONING_BEFORE_COMMIT = "finish_provisioning.before_commit"

@@ -308,6 +308,14 @@ class DatabaseUnavailable(Problem):
     retry_after_seconds = 1
 
 
+class CertificatePending(Problem):
+    """The request for a certificate is recorded and the issuer has not signed it yet; the same request returns it later."""
+
+    status, code, title = 503, "certificate_pending", "Certificate not issued yet"
+    outcome = Outcome.IN_PROGRESS
+    retry_after_seconds = 2
+
+
 class OutcomeUnknown(Problem):
     """The connection was lost at COMMIT: retry with the same key to learn what happened."""
 

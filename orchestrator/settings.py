@@ -71,11 +71,12 @@ class Settings(PrincipalSettings):
 
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     node_ca_certificate_file: Path | None = Field(None, description="PEM certificate of the node CA")
-    node_ca_key_file: Path | None = Field(None, description="PEM key of the node CA; needed where nodes enrol or renew")
     node_tls_certificate_file: Path | None = Field(None, description="PEM server certificate of the node listener")
     node_tls_key_file: Path | None = Field(None, description="PEM key of the node listener")
     task_signing_key_file: Path | None = Field(None, description="PEM Ed25519 key that signs tasks")
-    node_certificate_seconds: float = Field(86_400.0, gt=0, description="life of a node certificate")
+    certificate_wait_seconds: float = Field(
+        5.0, ge=0, le=60, description="how long an enrolment or renewal waits for the issuer before 503"
+    )
     enrolment_token_seconds: float = Field(600.0, gt=0, description="default life of an enrolment token")
 
     cors_origins: list[str] = Field(

@@ -340,6 +340,12 @@ class DatabaseUnavailable(Unavailable):
     codes = ("database_unavailable",)
 
 
+class CertificatePending(Unavailable):
+    """The issuer has not signed the recorded request for a node certificate yet."""
+
+    codes = ("certificate_pending",)
+
+
 class IssuerUnavailable(Unavailable):
     """The server cannot fetch the issuer's keys, so it cannot verify the token."""
 

@@ -85,7 +85,6 @@ def orchestrator_plan(
         "BERTH_NODE_API_URL": endpoints.node_api_url,
         "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
         "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
-        "BERTH_NODE_CA_KEY_FILE": str(authority.ca_key),
         "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
         "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
@@ -101,6 +100,18 @@ def orchestrator_plan(
     port = endpoints.public_port if listen == "public" else endpoints.node_port
     name = "api" if listen == "public" else "node-api"
     return ProcessPlan(name, "orchestrator", metrics_port, environment, ("--listen", listen), where, {name: port})
+
+
+def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
+    """The issuer: the one process that holds the key of the node CA."""
+    environment = {
+        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_METRICS_PORT": str(metrics_port),
+        "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
+        "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
+        "BERTH_NODE_CA_KEY_FILE": str(authority.ca_key),
+    }
+    return ProcessPlan("issuer", "orchestrator", metrics_port, environment, ("--listen", "issuer"))
 
 
 def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:

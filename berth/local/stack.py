@@ -32,6 +32,7 @@ from berth.local.processes import (
     Endpoints,
     ProcessPlan,
     agent_plan,
+    issuer_plan,
     orchestrator_plan,
     relay_plan,
     worker_plan,
@@ -181,6 +182,7 @@ class Stack:
         return [
             orchestrator_plan("public", endpoints, authority, metrics("api-metrics")),
             orchestrator_plan("node", endpoints, authority, metrics("node-api-metrics")),
+            issuer_plan(endpoints, authority, metrics("issuer-metrics")),
             relay_plan(endpoints, metrics("relay-metrics")),
             worker_plan(endpoints, authority, metrics("worker-metrics")),
         ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request
 
-from orchestrator.nodes.certificates import NodeAuthority
 from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 
@@ -47,7 +46,8 @@ class Services:
     log_head: LogHead
     feed: Feed
     acknowledging: AcknowledgementWriter
-    authority: NodeAuthority | None
+    node_ca_pem: str | None
+    """The certificate of the node CA; its key is the issuer's alone."""
     schema: SingleFlightCache[None, None]
     """Checks the schema for `/ok`: one query at a time."""
 

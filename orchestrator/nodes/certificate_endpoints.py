@@ -8,7 +8,7 @@ from node_agent.protocol import CertificateRequest, Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
 from orchestrator.nodes.commands.certificates import renew_certificate
-from orchestrator.nodes.enrolment_endpoints import credentials, required_authority
+from orchestrator.nodes.enrolment_endpoints import credentials, required_ca
 from orchestrator.nodes.identity import NodeCaller
 
 router = APIRouter(responses=PROBLEM_RESPONSES)
@@ -21,9 +21,10 @@ async def renew(body: CertificateRequest, request: Request, caller: NodeCaller, 
     Repeated with the same key, the same certificate. Another key after that is a fork: 403 `identity_conflict`, and the node
     is suspended. With the key of the presented certificate: that certificate, with the present verifying keys.
     """
-    authority = required_authority(parts)
+    required_ca(parts)
     renewed = await renew_certificate(
-        parts.context, authority, caller.node_id, caller.serial,
+        parts.context, caller.node_id, caller.serial,
         csr_pem=body.csr_pem, request_id=request.scope["state"]["request_id"],
+        wait_seconds_max=parts.settings.certificate_wait_seconds,
     )  # fmt: skip
     return credentials(parts, renewed.node_id, renewed.epoch, renewed.certificate_pem, renewed.server_time)

@@ -38,11 +38,11 @@ AuthorityKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAP
 
 
 class AuthoritySettings(Protocol):
-    """What the authority is made from (orchestrator/settings.py has the descriptions)."""
+    """What the authority is made from (orchestrator/nodes/issuer_settings.py has the descriptions)."""
 
     trust_domain: str
-    node_ca_certificate_file: Path | None
-    node_ca_key_file: Path | None
+    node_ca_certificate_file: Path
+    node_ca_key_file: Path
     node_certificate_seconds: float
 
 
@@ -75,7 +75,6 @@ class NodeAuthority:
         self._key = key
         self._trust_domain = trust_domain
         self._lifetime = timedelta(seconds=lifetime_seconds)
-        self.ca_pem = certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, key: PublicKey, node_id: uuid.UUID) -> IssuedCertificate:
         """A client certificate for this node and key, from a minute ago (clocks differ) for the set lifetime."""
@@ -117,25 +116,33 @@ _DIGITAL_SIGNATURE: Final = x509.KeyUsage(
 )  # fmt: skip
 
 
-def load_authority(settings: AuthoritySettings) -> NodeAuthority | None:
-    """The authority, or None where its key is not set: such a process neither enrols nor renews.
+def load_ca_certificate(file: Path | None) -> str | None:
+    """The certificate of the node CA as PEM; None without a file. Raises OSError, or ValueError if it is not one."""
+    return None if file is None else _read_ca(file).public_bytes(Encoding.PEM).decode()
 
-    Raises OSError for unreadable files, ValueError for a certificate that is no CA's, or a key that is not its own.
-    """
-    if settings.node_ca_certificate_file is None or settings.node_ca_key_file is None:
-        return None
-    certificate = x509.load_pem_x509_certificate(settings.node_ca_certificate_file.read_bytes())
-    key = load_pem_private_key(settings.node_ca_key_file.read_bytes(), password=None)
-    if not isinstance(key, AuthorityKey):
-        raise ValueError(f"{settings.node_ca_key_file.name} is not an EC, Ed25519 or RSA key")
-    if key.public_key() != certificate.public_key():
-        raise ValueError(f"{settings.node_ca_key_file.name} is not the key of {settings.node_ca_certificate_file.name}")
+
+def _read_ca(file: Path) -> x509.Certificate:
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
     try:
         is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         is_authority = False
     if not is_authority:
-        raise ValueError(f"{settings.node_ca_certificate_file.name} is not a CA's certificate")
+        raise ValueError(f"{file.name} is not a CA's certificate")
+    return certificate
+
+
+def load_authority(settings: AuthoritySettings) -> NodeAuthority:
+    """The authority with its key, which the issuer alone has.
+
+    Raises OSError for unreadable files, ValueError for a certificate that is no CA's, or a key that is not its own.
+    """
+    certificate = _read_ca(settings.node_ca_certificate_file)
+    key = load_pem_private_key(settings.node_ca_key_file.read_bytes(), password=None)
+    if not isinstance(key, AuthorityKey):
+        raise ValueError(f"{settings.node_ca_key_file.name} is not an EC, Ed25519 or RSA key")
+    if key.public_key() != certificate.public_key():
+        raise ValueError(f"{settings.node_ca_key_file.name} is not the key of {settings.node_ca_certificate_file.name}")
     return NodeAuthority(certificate, key, settings.trust_domain, settings.node_certificate_seconds)
 
 

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from node_agent.protocol import Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
-from orchestrator.nodes.certificates import NodeAuthority
 from orchestrator.nodes.commands.enrolment import enrol_node
 from orchestrator.nodes.schemas import Enrol
 from orchestrator.problems import NotFound
@@ -23,22 +22,23 @@ router = APIRouter(tags=["node"])
 @without_roles
 async def enrol(body: Enrol, request: Request, parts: Parts) -> Credentials:
     """A certificate for the key of the signing request, against a one-time token."""
+    required_ca(parts)
     enrolled = await enrol_node(
         parts.context,
-        required_authority(parts),
         token=body.token,
         hardware_id=body.hardware_id,
         csr_pem=body.csr_pem,
         request_id=request.scope["state"]["request_id"],
+        wait_seconds_max=parts.settings.certificate_wait_seconds,
     )
     return credentials(parts, enrolled.node_id, enrolled.epoch, enrolled.certificate_pem, enrolled.server_time)
 
 
-def required_authority(parts: Services) -> NodeAuthority:
-    """The node CA, or `NotFound` where this process has none."""
-    if parts.authority is None:
-        raise NotFound("this process issues no node certificates; it has no BERTH_NODE_CA_KEY_FILE")
-    return parts.authority
+def required_ca(parts: Services) -> str:
+    """The certificate of the node CA as PEM, or `NotFound` where this process has none."""
+    if parts.node_ca_pem is None:
+        raise NotFound("this process enrols no nodes; it has no BERTH_NODE_CA_CERTIFICATE_FILE")
+    return parts.node_ca_pem
 
 
 def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str, server_time: datetime) -> Credentials:
@@ -48,7 +48,7 @@ def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str
         node_id=node_id,
         node_epoch=epoch,
         certificate_pem=certificate_pem,
-        ca_pem=required_authority(parts).ca_pem,
+        ca_pem=required_ca(parts),
         node_api_url=parts.settings.node_api_url,
         verifying_keys=[] if signer is None else [signer.verifying_key],
         server_time=server_time,

@@ -150,6 +150,26 @@ node_certificates = Table(
     Index("one_successor", "predecessor", unique=True, postgresql_where=text("predecessor is not null")),
 )
 
+certificate_requests = Table(
+    "certificate_requests",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("node_epoch", BigInteger, nullable=False),
+    Column("predecessor", Text),
+    Column("key_sha256", LargeBinary, CheckConstraint("octet_length(key_sha256) = 32"), nullable=False),
+    Column("csr_pem", Text, nullable=False),
+    Column("request_id", Text),
+    Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("serial", Text),
+    Column("refusal", Text),
+    CheckConstraint("serial is null or refusal is null", name="issued_or_refused"),
+    UniqueConstraint(
+        "node_id", "node_epoch", "predecessor", name="one_request_for_a_link", postgresql_nulls_not_distinct=True
+    ),
+    Index("certificate_requests_pending", "id", postgresql_where=text("serial is null and refusal is null")),
+)
+
 node_orphans = Table(
     "node_orphans",
     METADATA,

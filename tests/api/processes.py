@@ -15,8 +15,8 @@ from tests.metrics_ports import get
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 AS_IN_PRODUCTION = {"BERTH_WEBHOOK_HTTP_ALLOWED": "false", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "false",
-                    "BERTH_WEBHOOK_PORTS": "[443, 8443]"}  # fmt: skip
-"""What a local stack would let through."""
+                    "BERTH_WEBHOOK_PORTS": "[443, 8443]", "BERTH_CERTIFICATE_WAIT_SECONDS": "0"}  # fmt: skip
+"""What a local stack would let through; and no issuer runs that a request could wait for."""
 
 
 _metrics_ports: dict[int, int] = {}

@@ -104,7 +104,13 @@ def test_passed_deadlines_offline_nodes_and_dead_letters(
         " values ('c', 1, 'stub', 'd', 'e', 1, now())"
     )
     database.execute("update outbox set occurred_at = now() - interval '1 minute'")
+    database.execute(
+        "insert into certificate_requests (node_id, node_epoch, key_sha256, csr_pem, requested_at)"
+        " select id, 1, sha256('key'), 'csr', now() - interval '1 minute' from nodes limit 1"
+    )
     found = examined(BERTH_DATABASE_URL=database_url)
+    assert "is an issuer running?" in found["issuer"][1]
+    assert found["issuer"][0] == "bad"
     assert found["deadlines"] == ("warning", "past what they wait for: 1 allocations; is a worker running?")
     assert found["nodes"] == ("warning", "1 of 2 are offline: gpu-slice-1")
     assert found["dead letters"][0] == "warning"

@@ -128,7 +128,7 @@ def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
         assert stack.end(signal.SIGINT) == 0, stack.said
         stopped = [name for name, state in stack.parts() if state == "stopped"]
         assert stopped == [
-            "agent eu-1-slice-1", "worker", "relay", "node-api", "api", "temporal", "nats", "postgres",
+            "agent eu-1-slice-1", "worker", "relay", "issuer", "node-api", "api", "temporal", "nats", "postgres",
         ], stack.said  # fmt: skip
         assert still_run(members) == []
         assert stack.children() == {}

@@ -21,6 +21,7 @@ from berth.local.processes import (
     ChildProcess,
     Endpoints,
     ProcessPlan,
+    issuer_plan,
     orchestrator_plan,
     relay_plan,
     worker_plan,
@@ -90,6 +91,7 @@ class Stage(Stack):
             orchestrator_plan("node", endpoints, authority, port("node-api-metrics")),
             relay_plan(endpoints, port("relay-metrics")),
             _second(relay_plan(endpoints, port("relay-2-metrics"))),
+            issuer_plan(endpoints, authority, port("issuer-metrics")),
             worker_plan(endpoints, authority, port("worker-metrics")),
             _second(worker_plan(endpoints, authority, port("worker-2-metrics"))),
         ]

@@ -258,19 +258,39 @@ def an_enrolment(stage: Stage) -> Iterator[None]:
     stage.forget_identity(SECOND_AGENT)
     yield
     stage.come_online(SECOND_AGENT)
+    assert stage.certificates_beside_requests() == []
 
 
 def a_renewal(stage: Stage) -> Iterator[None]:
     """A node's certificate is short-lived and renewed at half of its life."""
-    stage.kill("api")
-    stage.child("api").spawn({"BERTH_NODE_CERTIFICATE_SECONDS": str(SHORT_LIFE_SECONDS)})
-    stage.child("api").wait_ready()
-    stage.forget_identity(SECOND_AGENT)
+    _issue_for_a_short_life(stage)
     yield
     stage.come_online(SECOND_AGENT)
-    wait_for(lambda: stage.certificate_seconds(SECOND_AGENT) > SHORT_LIFE_SECONDS, "the certificate is renewed")
-    stage.kill("api")
-    stage.start("api")
+    wait_for(lambda: stage.certificates(SECOND_AGENT) > 1, "the certificate is renewed")
+    stage.kill("issuer")
+    stage.start("issuer")
+    _see_it_renewed_for_long(stage)
+
+
+def a_renewal_by_the_next_issuer(stage: Stage) -> Iterator[None]:
+    """A node's certificate is short-lived; the issuer that is started after the crash gives it a long life."""
+    _issue_for_a_short_life(stage)
+    yield
+    stage.come_online(SECOND_AGENT)
+    _see_it_renewed_for_long(stage)
+
+
+def _issue_for_a_short_life(stage: Stage) -> None:
+    stage.kill("issuer")
+    stage.child("issuer").spawn({"BERTH_NODE_CERTIFICATE_SECONDS": str(SHORT_LIFE_SECONDS)})
+    stage.child("issuer").wait_ready()
+    stage.forget_identity(SECOND_AGENT)
+
+
+def _see_it_renewed_for_long(stage: Stage) -> None:
+    wait_for(lambda: stage.certificate_seconds(SECOND_AGENT) > SHORT_LIFE_SECONDS, "it is renewed for long")
+    assert stage.certificates(SECOND_AGENT) > 1
+    assert stage.certificates_beside_requests() == []
 
 
 def create(stage: Stage, tenant: Tenant, *, key: str | None = None, gpus: int = 2) -> CreatedAllocation:

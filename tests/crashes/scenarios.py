@@ -12,7 +12,7 @@ from tests.crashes import billing, committing, hooking, plays, reserving, trunca
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
-API, NODE_API, RELAY, WORKER = "api", "node-api", "relay", "worker"
+API, NODE_API, ISSUER, RELAY, WORKER = "api", "node-api", "issuer", "relay", "worker"
 
 
 @dataclass(frozen=True)
@@ -178,5 +178,9 @@ SCENARIOS = [
     Scenario(AgentPoint.ENROLMENT_AFTER_STORED, SECOND_AGENT, plays.an_enrolment),
     Scenario(ControlPoint.RENEW_CERTIFICATE_BEFORE_COMMIT, NODE_API, plays.a_renewal),
     Scenario(ControlPoint.RENEW_CERTIFICATE_AFTER_COMMIT, NODE_API, plays.a_renewal),
+    Scenario(ControlPoint.ISSUE_CERTIFICATE_BEFORE_COMMIT, ISSUER, plays.an_enrolment),
+    Scenario(ControlPoint.ISSUE_CERTIFICATE_AFTER_COMMIT, ISSUER, plays.an_enrolment),
+    Scenario(ControlPoint.ISSUE_CERTIFICATE_BEFORE_COMMIT, ISSUER, plays.a_renewal_by_the_next_issuer, number=2),
+    Scenario(ControlPoint.ISSUE_CERTIFICATE_AFTER_COMMIT, ISSUER, plays.a_renewal_by_the_next_issuer, number=2),
     Scenario(AgentPoint.RENEWAL_AFTER_ANSWER, SECOND_AGENT, plays.a_renewal),
 ]

@@ -53,7 +53,7 @@ IN_A_HURRY = {
 
 def options(directory: Path) -> StackOptions:
     """The stack of a stage: every process of the test build, each with its own crash file."""
-    names = ["api", "node-api", "relay", "worker", FIRST_AGENT, SECOND_AGENT]
+    names = ["api", "node-api", "issuer", "relay", "worker", FIRST_AGENT, SECOND_AGENT]
     environment = {
         name: {"BERTH_CRASH_AT_FILE": str(crash_file(directory, name)), **IN_A_HURRY.get(name, {})} for name in names
     }
@@ -187,6 +187,23 @@ class Stage(Whole):
         query = """select max(extract(epoch from not_after - clock_timestamp()))::float8 from node_certificates c
                    join nodes n on n.id = c.node_id and n.epoch = c.node_epoch where n.name = %s and revoked_at is null"""
         return float(str(self.execute(query, self.node(agent).name)[0][0]))
+
+    def certificates(self, agent: str) -> int:
+        """How many certificates the agent's node has in its epoch."""
+        query = """select count(*) from node_certificates c join nodes n on n.id = c.node_id and n.epoch = c.node_epoch
+                   where n.name = %s"""
+        return int(str(self.execute(query, self.node(agent).name)[0][0]))
+
+    def certificates_beside_requests(self) -> list[tuple[object, ...]]:
+        """Certificates that do not answer exactly one recorded request for their place in the chain and their key."""
+        return list(
+            self.execute(
+                """select c.serial from node_certificates c where 1 <> (
+                       select count(*) from certificate_requests r where r.serial = c.serial and r.node_id = c.node_id
+                       and r.node_epoch = c.node_epoch and r.key_sha256 = c.key_sha256
+                       and r.predecessor is not distinct from c.predecessor)"""
+            )
+        )
 
     def violations_at_rest(self) -> list[str]:
         """The broken promises, once everything has come to its end and nothing is left on any node."""

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings
 
 import berth.cli.settings
 import node_agent.settings
+import orchestrator.nodes.issuer_settings
 import orchestrator.settings
 import outbox_relay.settings
 import worker.settings
@@ -23,6 +24,7 @@ LISTENER_NAMES = ("nodes.example.org", "203.0.113.7", "2001:db8::7")
 
 SETTINGS: dict[str, type[BaseSettings]] = {
     "orchestrator": orchestrator.settings.Settings,
+    "issuer": orchestrator.nodes.issuer_settings.IssuerSettings,
     "relay": outbox_relay.settings.Settings,
     "worker": worker.settings.Settings,
     "agent": node_agent.settings.Settings,
@@ -88,6 +90,11 @@ def target(service: dict[str, Any]) -> str:
     """The Dockerfile's target that a service of ours runs; it names the process."""
     name: str = service["build"]["target"]
     return name
+
+
+def process(service: dict[str, Any]) -> str:
+    """The process that a service of ours runs, as in `SETTINGS`: the issuer shares the orchestrator's target."""
+    return "issuer" if "issuer" in service.get("command", ()) else target(service)
 
 
 def mounted_secrets(service: dict[str, Any]) -> dict[str, str]:

@@ -7,15 +7,18 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from orchestrator.nodes.certificates import load_authority
+from orchestrator.nodes.certificates import load_authority, load_ca_certificate
+from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings as OrchestratorSettings
 from orchestrator.tasks.signing import load_signer
 from tests.deploy import deployment
-from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, services, target
+from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, process, services, target
 
 SPECIFICATION = Path(__file__).parent / "compose_specification" / "compose-spec.json"
 RUNNING = {name: service for name, service in services().items() if service["restart"] == "unless-stopped"}
@@ -40,6 +43,7 @@ def test_every_process_of_ours_has_its_container() -> None:
     commands = {tuple(service.get("command", ())) for service in our_services().values()}
     assert ("python", "-m", "orchestrator", "--listen", "public") in commands
     assert ("python", "-m", "orchestrator", "--listen", "node") in commands
+    assert ("python", "-m", "orchestrator", "--listen", "issuer") in commands
     assert {target(service) for name, service in our_services().items() if name in RUNNING} == {
         "orchestrator", "relay", "worker",
     }  # fmt: skip
@@ -52,7 +56,7 @@ def test_every_variable_is_a_setting_and_none_is_missing(
     name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = our_services()[name]
-    settings = SETTINGS[target(service)]
+    settings = SETTINGS[process(service)]
     variables = deployment.settings_variables(service, secrets)
     assert variables.keys() - deployment.known_variables(settings) == set(), "unknown to the process"
     assert deployment.required_variables(settings) - variables.keys() == set(), "required by the process"
@@ -65,10 +69,21 @@ def test_every_variable_is_a_setting_and_none_is_missing(
 def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in deployment.settings_variables(our_services()[name], secrets).items():
         monkeypatch.setenv(variable, value)
-    settings = SETTINGS[target(our_services()[name])]()
+    settings = SETTINGS[process(our_services()[name])]()
     assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):
-        assert load_authority(settings) is not None
+        assert load_ca_certificate(settings.node_ca_certificate_file) is not None
+
+
+def test_only_the_issuer_has_the_key_of_the_node_ca(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [name for name, service in services().items() if "node_ca_key" in mounted_secrets(service).values()] == [
+        "issuer"
+    ]
+    for variable, value in deployment.settings_variables(our_services()["issuer"], secrets).items():
+        monkeypatch.setenv(variable, value)
+    authority = load_authority(IssuerSettings())
+    issued = authority.issue(ec.generate_private_key(ec.SECP256R1()).public_key(), UUID(int=7))
+    assert issued.pem.startswith("-----BEGIN CERTIFICATE-----")
 
 
 def test_the_node_listener_has_its_certificate_and_the_public_one_does_not() -> None:

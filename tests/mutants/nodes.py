@@ -7,13 +7,47 @@ from tests.mutants.node_ids import check
 
 _CHAINS = "tests/api/nodes/test_identity_chains.py"
 
+_ISSUER = "tests/security/test_issuer.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "the issuer signs for a node that is not current",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "if not found.is_current:",
+        "if False:",
+        (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
+    ),
+    Mutant(
+        "the issuer signs what the chain does not allow",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "return None if found.extends_chain else NO_LINK",
+        "return None",
+        (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
+    ),
+    Mutant(
+        "the issuer signs a key that was not recorded",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "return key if key_digest(key) == found.key_sha256 else None",
+        "return key",
+        (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
+    ),
+    Mutant(
+        "a revocation leaves a recorded request",
+        "nodes",
+        "orchestrator/nodes/store/certificates.py",
+        '    await tx.execute(_WITHDRAW, {"node_id": node_id, "reason": reason})\n',
+        "",
+        (f"{_ISSUER}::test_a_revocation_withdraws_the_request_that_is_not_signed_yet",),
+    ),
     Mutant(
         "a second successor of a certificate is issued",
         "nodes",
         "orchestrator/nodes/commands/certificates.py",
-        "if pem is None and link.successor_key_sha256 is not None:",
-        "if False:",
+        "    if is_fork:",
+        "    if False:",
         (f"{_CHAINS}::test_a_stolen_certificate_renewed_first_suspends_the_node_when_the_node_renews",),
     ),
     Mutant(
@@ -28,7 +62,7 @@ MUTANTS: list[Mutant] = [
         "renewals are unbounded",
         "nodes",
         "orchestrator/nodes/commands/certificates.py",
-        "if valid >= VALID_PER_NODE_MAX:",
+        "if link.valid >= VALID_PER_NODE_MAX:",
         "if False:",
         (f"{_CHAINS}::test_an_attacker_who_renews_without_end_displaces_no_certificate",),
     ),

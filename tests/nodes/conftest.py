@@ -18,10 +18,10 @@ from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port
 from orchestrator.nodes.certificates import IssuedCertificate, load_authority
-from orchestrator.settings import Settings
 from tests.databases import copied_database
 from tests.metrics_ports import get
 from tests.placement.fleet import ADD_NODES, Fleet
+from tests.support.public_api import issuer_settings_over
 
 
 @dataclass
@@ -52,14 +52,7 @@ class NodeListener:
         self.process = ChildProcess(
             orchestrator_plan("node", endpoints, self.files, free_port()), directory / "node-api.log"
         )
-        settings = Settings(
-            database_url=database_url,
-            node_ca_certificate_file=self.files.ca_certificate,
-            node_ca_key_file=self.files.ca_key,
-        )
-        authority = load_authority(settings)
-        assert authority is not None
-        self.authority = authority
+        self.authority = load_authority(issuer_settings_over(database_url, directory))
 
     def nodes(self, count: int = 1) -> list[uuid.UUID]:
         """Nodes that no test has used before."""

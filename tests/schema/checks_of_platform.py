@@ -121,6 +121,10 @@ CHECKS = {
     ),
     "metering_intervals_gpus_check": least("metering_intervals", "gpus", 1),
     "metering_intervals_price_micro_per_gpu_second_check": least("metering_intervals", "price_micro_per_gpu_second", 0),
+    "certificate_requests_key_sha256_check": digest("certificate_requests", "key_sha256"),
+    "issued_or_refused": Check(
+        "certificate_requests", ({"serial": "02", "refusal": "over"},), ({"serial": "02"}, {"refusal": "over"})
+    ),
     "node_certificates_key_sha256_check": digest("node_certificates", "key_sha256"),
     "node_orphans_state_check": one_of_states("node_orphans", ORPHAN_STATES),
     "orphan_decision_is_complete": Check(

@@ -18,6 +18,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "creation_runs_once": ("allocations", ("tenant_id", "operation_key")),
     "api_key_hash_unique": ("api_keys", ("secret_hash",)),
     "api_keys_pkey": ("api_keys", ("id",)),
+    "certificate_requests_pkey": ("certificate_requests", ("id",)),
+    "one_request_for_a_link": ("certificate_requests", ("node_id", "node_epoch", "predecessor")),
     "dead_letter_once": ("dead_letters", ("consumer", "version")),
     "dead_letters_pkey": ("dead_letters", ("id",)),
     "enrolment_token_unique": ("enrolment_tokens", ("token_hash",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,16 @@ from starlette.testclient import TestClient
 
 from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
-from orchestrator.app import build_services, public_listener
+from orchestrator.app import build_issuer, build_services, public_listener
+from orchestrator.database.transactions import Database
+from orchestrator.nodes.issuer import Issuer
+from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, Place, insert_admin_key, new_place, new_tenant
 from tests.databases import copied_database
+
+ISSUER_SECONDS_MAX = 30.0
+"""How long a request waits for the issuer of a test."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +42,53 @@ def api(
     Requests run in one event loop, as in a server: calls from several threads are served at the same time.
     """
     with copied_database(postgres_server, migrated_template) as url:
-        services = build_services(settings_over(url, tmp_path_factory.mktemp("authority")))
+        directory = tmp_path_factory.mktemp("authority")
+        services = build_services(settings_over(url, directory, ISSUER_SECONDS_MAX))
         with TestClient(public_listener(services), raise_server_exceptions=False) as http:
-            with psycopg.connect(url, autocommit=True) as database:
+            with issuing(url, directory, http), psycopg.connect(url, autocommit=True) as database:
                 yield PublicApi(Caller(http, insert_admin_key(url)), database)
             assert http.portal is not None
             http.portal.call(services.context.database.close)
 
 
-def settings_over(url: str, directory: Path) -> Settings:
-    """Settings with a development authority of the test's own."""
+def issuer_settings_over(url: str, directory: Path, certificate_seconds: float = 86_400.0) -> IssuerSettings:
+    """The issuer's settings with the authority of `settings_over`."""
+    authority = ensure_authority(directory, "berth.local")
+    return IssuerSettings(
+        database_url=url,
+        node_ca_certificate_file=authority.ca_certificate,
+        node_ca_key_file=authority.ca_key,
+        node_certificate_seconds=certificate_seconds,
+        issuer_poll_seconds=0.02,
+    )
+
+
+@contextmanager
+def issuing(url: str, directory: Path, http: TestClient) -> Iterator[None]:
+    """An issuer over this database, in the event loop of the application."""
+    assert http.portal is not None
+
+    async def build() -> tuple[Issuer, Database]:
+        return build_issuer(issuer_settings_over(url, directory))
+
+    issuer, database = http.portal.call(build)
+    running = http.portal.start_task_soon(issuer.run)
+    try:
+        yield
+    finally:
+        http.portal.call(issuer.stop)
+        running.result()
+        http.portal.call(database.close)
+
+
+def settings_over(url: str, directory: Path, certificate_wait_seconds: float = 0.0) -> Settings:
+    """Settings with a development authority of the test's own; by default no request waits for an issuer."""
     authority = ensure_authority(directory, "berth.local")
     return Settings(
         database_url=url,
         node_ca_certificate_file=authority.ca_certificate,
-        node_ca_key_file=authority.ca_key,
         task_signing_key_file=authority.task_signing_key,
+        certificate_wait_seconds=certificate_wait_seconds,
     )
 
 

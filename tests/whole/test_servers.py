@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 LINKS = [
     "api > postgres", "node-api > postgres", "relay > postgres", "relay > nats", "worker > postgres", "worker > nats",
-    "worker > temporal", "agent eu-1-slice-1 > node-api", "agent us-1-slice-1 > node-api",
+    "issuer > postgres", "worker > temporal", "agent eu-1-slice-1 > node-api", "agent us-1-slice-1 > node-api",
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
 METERING_SECONDS_MAX = 30
 BALANCE_SECONDS_MAX = 60
+CERTIFICATE_REQUEST_SECONDS_MAX = 5.0
 CERTIFICATE_HOURS_LEAST = 2
 NODES_NAMED_MAX = 10
 WEBHOOK_DUE_SECONDS_MAX = 300
@@ -75,6 +76,10 @@ def _fleet(readings: FleetReadings) -> Iterator[Finding]:
         shown = ", ".join(readings.conflicted_nodes[:NODES_NAMED_MAX])
         advice = "revoke their certificates and enrol them again"
         yield Finding("node identities", "bad", f"two keys were used as the identity of {shown}; {advice}")
+    unsigned = readings.certificate_request_oldest_seconds
+    late = f"a request for a certificate waits for {unsigned:.1f} s; is an issuer running?"
+    is_late = unsigned > CERTIFICATE_REQUEST_SECONDS_MAX
+    yield Finding("issuer", "bad" if is_late else "ok", late if is_late else "no request for a certificate waits")
     hours = readings.node_certificate_hours_least
     if hours is not None:
         soon = hours < CERTIFICATE_HOURS_LEAST

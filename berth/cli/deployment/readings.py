@@ -86,6 +86,7 @@ class FleetReadings:
     log: LogReadings
     billing: BillingReadings
     webhooks: WebhookReadings
+    certificate_request_oldest_seconds: float
 
 
 @dataclass(frozen=True)
@@ -171,11 +172,13 @@ def read_fleet(database_url: str) -> FleetReadings:
             "(select coalesce(sum(cardinality(slots)), 0)::bigint from node_orphans where state <> 'destroyed'), "
             "(select coalesce(array_agg(name::text order by name), '{}') from nodes "
             " where id in (select node_id from node_orphans where state <> 'destroyed')), "
-            "(select count(*) from dead_letters where state = 'dead')"
+            "(select count(*) from dead_letters where state = 'dead'), "
+            "(select coalesce(extract(epoch from clock_timestamp() - min(requested_at)), 0)::float8 "
+            " from certificate_requests where serial is null and refusal is null)"
         ).fetchone()
         assert row is not None
         overdue = {what: _count(connection, statement) for what, statement in _OVERDUE.items()}
-        outbox, oldest, head, nodes, offline, conflicted, hours, blocked, orphaned, at, dead = row
+        outbox, oldest, head, nodes, offline, conflicted, hours, blocked, orphaned, at, dead, unsigned = row
         return FleetReadings(
             outbox,
             oldest,
@@ -192,6 +195,7 @@ def read_fleet(database_url: str) -> FleetReadings:
             _read_log(connection),
             _read_billing(connection),
             _read_webhooks(connection),
+            unsigned,
         )
 
 

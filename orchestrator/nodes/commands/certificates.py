@@ -13,15 +13,17 @@ from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.certificate_waits import wait_for_certificate
+from orchestrator.nodes.certificates import key_digest, read_signing_request
 from orchestrator.nodes.store import certificates as node_certificates
 from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store.certificate_requests import record_request, request_of_link
 from orchestrator.nodes.store.certificates import (
     CONFLICT,
     VALID_PER_NODE_MAX,
+    Link,
     Standing,
     read_link,
-    record_certificate,
     require_standing,
     suspend_for_identity_conflict,
 )
@@ -43,54 +45,57 @@ class Renewed:
 
 
 async def renew_certificate(
-    context: Context, authority: NodeAuthority, node_id: UUID, serial: str, *, csr_pem: str, request_id: str
+    context: Context, node_id: UUID, serial: str, *, csr_pem: str, request_id: str, wait_seconds_max: float
 ) -> Renewed:
     """The successor of the presented certificate, of the same epoch, for the key of the signing request.
 
-    Asked again with the same key, the same certificate; with the key of the presented certificate, that one. TLS has proven
-    possession of the presented certificate's key. Another key in the place of a successor is a fork: it suspends the node.
-    Raises `Invalid` for an unusable request, `Unauthenticated` if the presented certificate was revoked meanwhile,
-    `IdentityConflict` for a fork and after it, `TooManyCertificates`.
+    The request is recorded, and the issuer signs it. Asked again with the same key, the same certificate; with the key of the
+    presented certificate, that one. TLS has proven possession of the presented certificate's key. Another key in the place of
+    a successor is a fork: it suspends the node. Raises `Invalid` for an unusable request, `Unauthenticated` if the presented
+    certificate was revoked meanwhile, `IdentityConflict` for a fork and after it, `TooManyCertificates`, `CertificatePending`.
     """
-    key = read_signing_request(csr_pem)
+    key_sha256 = key_digest(read_signing_request(csr_pem))
+    request: UUID | None = None
     try:
         async with context.database.transaction() as tx:
             await lock_node(tx, node_id)
             standing = await require_standing(tx, node_id, serial)
             link = await read_link(tx, serial)
-            pem = link.pem_for(key_digest(key))
-            if pem is None and link.successor_key_sha256 is not None:
-                await _suspend(tx, standing, serial, request_id)
-            elif pem is None:
-                pem = await _issue_successor(tx, authority, key, standing, serial, link.valid, request_id)
+            pem = link.pem_for(key_sha256)
+            if pem is None:
+                request = await _request_successor(tx, standing, serial, link, key_sha256, csr_pem, request_id)
             server_time = await read_clock(tx)
             reach(CrashPoint.RENEW_CERTIFICATE_BEFORE_COMMIT)
         reach(CrashPoint.RENEW_CERTIFICATE_AFTER_COMMIT)
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
-    if pem is None:
+    if pem is None and request is None:
         raise IdentityConflict(CONFLICT)
+    if request is not None:
+        pem, server_time = await wait_for_certificate(context.database, request, wait_seconds_max)
+    assert pem is not None
     return Renewed(node_id, standing.epoch, pem, server_time)
 
 
-async def _issue_successor(
-    tx: Transaction,
-    authority: NodeAuthority,
-    key: PublicKey,
-    standing: Standing,
-    serial: str,
-    valid: int,
-    request_id: str,
-) -> str:
-    if valid >= VALID_PER_NODE_MAX:
+async def _request_successor(
+    tx: Transaction, standing: Standing, serial: str, link: Link, key_sha256: bytes, csr_pem: str, request_id: str
+) -> UUID | None:
+    """The request for the successor, recorded once; None if another key has its place, which suspends the node."""
+    recorded = await request_of_link(tx, standing.node_id, standing.epoch, serial)
+    is_fork = link.successor_key_sha256 is not None or (recorded is not None and recorded.key_sha256 != key_sha256)
+    if is_fork:
+        await _suspend(tx, standing, serial, request_id)
+        return None
+    if recorded is not None:
+        return recorded.id
+    if link.valid >= VALID_PER_NODE_MAX:
         raise TooManyCertificates(
             f"at most {VALID_PER_NODE_MAX} certificates of a node are valid at once; renew when one has ended"
         )
-    issued = authority.issue(key, standing.node_id)
-    await record_certificate(tx, standing.node_id, standing.epoch, issued, predecessor=serial)
-    detail = {"epoch": standing.epoch, "serial": issued.serial, "predecessor": serial}
-    await _record(tx, standing, "node.renew_certificate", detail, request_id)
-    return issued.pem
+    return await record_request(
+        tx, standing.node_id, standing.epoch,
+        predecessor=serial, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id,
+    )  # fmt: skip
 
 
 async def _suspend(tx: Transaction, standing: Standing, serial: str, request_id: str) -> None:

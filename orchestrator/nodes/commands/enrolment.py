@@ -10,14 +10,15 @@ from uuid import UUID, uuid4
 
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
-from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.certificate_waits import wait_for_certificate
+from orchestrator.nodes.certificates import key_digest, read_signing_request
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import enrolment, nodes
-from orchestrator.nodes.store.certificates import record_certificate, revoke_certificates
+from orchestrator.nodes.store.certificate_requests import record_request
+from orchestrator.nodes.store.certificates import revoke_certificates
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
@@ -73,43 +74,49 @@ class Enrolled:
 
 
 async def enrol_node(
-    context: Context, authority: NodeAuthority, *, token: str, hardware_id: str, csr_pem: str, request_id: str
+    context: Context, *, token: str, hardware_id: str, csr_pem: str, request_id: str, wait_seconds_max: float
 ) -> Enrolled:
-    """The node in its next epoch, with one live certificate. Raises `Invalid` for an unusable request, and one and the
-    same `Unauthenticated` for a token that is unknown, used, over, or another machine's.
+    """The node in its next epoch, with one live certificate, which the issuer signs after the commit.
+
+    The transaction that uses the token up records the request. Raises `Invalid` for an unusable request, one and the same
+    `Unauthenticated` for a token that is unknown, used, over, or another machine's, and `CertificatePending`: then the same
+    token with the same key returns the certificate later.
     """
-    key = read_signing_request(csr_pem)
+    key_sha256 = key_digest(read_signing_request(csr_pem))
     token_hash = hashlib.sha256(token.encode()).digest()
     try:
         async with context.database.transaction() as tx:
-            enrolled = await _enrol(tx, authority, key, token_hash, hardware_id, request_id)
+            node_id, epoch, request = await _enrol(tx, key_sha256, csr_pem, token_hash, hardware_id, request_id)
             reach(CrashPoint.ENROL_NODE_BEFORE_COMMIT)
         reach(CrashPoint.ENROL_NODE_AFTER_COMMIT)
-        return enrolled
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
+    pem, server_time = await wait_for_certificate(context.database, request, wait_seconds_max)
+    return Enrolled(node_id, epoch, pem, server_time)
 
 
 async def _enrol(
-    tx: Transaction, authority: NodeAuthority, key: PublicKey, token_hash: bytes, hardware_id: str, request_id: str
-) -> Enrolled:
+    tx: Transaction, key_sha256: bytes, csr_pem: str, token_hash: bytes, hardware_id: str, request_id: str
+) -> tuple[UUID, int, UUID]:
+    """The node, its epoch and the recorded request."""
     node_id = await enrolment.lock_node_of_token(tx, token_hash)
     if node_id is None:
         raise _not_valid()
     if not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
-        answered = await enrolment.answered_before(tx, node_id, token_hash, hardware_id, key_digest(key))
-        if answered is None:
+        before = await enrolment.recorded_before(tx, node_id, token_hash, hardware_id, key_sha256)
+        if before is None:
             raise _not_valid()
-        return Enrolled(node_id, answered.epoch, answered.certificate_pem, await read_clock(tx))
+        return node_id, before.epoch, before.request
     name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
     await revoke_certificates(tx, node_id, "the node enrolled again")
-    issued = authority.issue(key, node_id)
-    await record_certificate(tx, node_id, epoch, issued, predecessor=None)
+    request = await record_request(
+        tx, node_id, epoch, predecessor=None, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id
+    )
     payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
     await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
-    detail = {"epoch": epoch, "hardware_id": hardware_id, "serial": issued.serial}
+    detail = {"epoch": epoch, "hardware_id": hardware_id}
     await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
-    return Enrolled(node_id, epoch, issued.pem, await read_clock(tx))
+    return node_id, epoch, request
 
 
 def _not_valid() -> Unauthenticated:

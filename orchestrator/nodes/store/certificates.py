@@ -64,6 +64,9 @@ _REVOKE = """
 update node_certificates set revoked_at = clock_timestamp(), revoked_reason = :reason
 where node_id = :node_id and revoked_at is null
 """
+_WITHDRAW = """
+update certificate_requests set refusal = :reason where node_id = :node_id and serial is null and refusal is null
+"""
 _SUSPEND = """
 update nodes set identity_conflict_at = clock_timestamp(), online = false, row_version = row_version + 1
 where id = :node_id returning name
@@ -71,6 +74,12 @@ where id = :node_id returning name
 _FORGET = """
 delete from node_certificates
 where node_id = :node_id and not_after < clock_timestamp() - cast(:kept as interval)
+"""
+_FORGET_REQUESTS = """
+delete from certificate_requests
+where node_id = :node_id and requested_at < clock_timestamp() - cast(:kept as interval)
+  and (refusal is not null or not exists (select from node_certificates c where c.serial = certificate_requests.serial))
+  and not (serial is null and refusal is null)
 """
 
 
@@ -98,6 +107,7 @@ async def record_certificate(
 ) -> None:
     """The certificate counts from the commit on; those that ended long ago are forgotten."""
     await tx.execute(_FORGET, {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
+    await tx.execute(_FORGET_REQUESTS, {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
     await tx.execute(
         _INSERT,
         {
@@ -114,5 +124,9 @@ async def suspend_for_identity_conflict(tx: Transaction, node_id: UUID) -> str:
 
 
 async def revoke_certificates(tx: Transaction, node_id: UUID, reason: str) -> int:
-    """Every certificate of the node is refused from the commit on. Answers how many were live."""
+    """Every certificate of the node is refused from the commit on, and so is each request that the issuer has not signed.
+
+    Answers how many certificates were live.
+    """
+    await tx.execute(_WITHDRAW, {"node_id": node_id, "reason": reason})
     return (await tx.execute(_REVOKE, {"node_id": node_id, "reason": reason})).rowcount

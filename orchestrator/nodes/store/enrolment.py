@@ -28,12 +28,13 @@ where t.token_hash = :token_hash and n.id = t.node_id and n.id = :node_id and n.
 returning t.id
 """
 # The key is the requester's proof that it is the one that was answered before; the answer may have been lost.
-_ANSWERED = """
-select c.node_epoch as epoch, c.pem from enrolment_tokens t join nodes n on n.id = t.node_id
-join node_certificates c on c.node_id = n.id and c.node_epoch = n.epoch and c.key_sha256 = :key_sha256
+_RECORDED = """
+select r.node_epoch as epoch, r.id from enrolment_tokens t join nodes n on n.id = t.node_id
+join certificate_requests r on r.node_id = n.id and r.node_epoch = n.epoch and r.key_sha256 = :key_sha256
+left join node_certificates c on c.serial = r.serial
 where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' and n.hardware_id = :hardware_id
   and t.used_at is not null and t.expires_at > clock_timestamp()
-  and n.identity_conflict_at is null and c.revoked_at is null and c.predecessor is null
+  and n.identity_conflict_at is null and r.refusal is null and c.revoked_at is null and r.predecessor is null
 """
 _ENROL = """
 update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(), identity_conflict_at = null,
@@ -44,11 +45,11 @@ returning name, epoch, state
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The epoch and the certificate of an enrolment."""
+class Recorded:
+    """The epoch of an enrolment, and its request for a certificate."""
 
     epoch: int
-    certificate_pem: str
+    request: UUID
 
 
 async def insert_token(
@@ -85,13 +86,13 @@ async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardw
     return (await tx.execute(_CONSUME, values)).first() is not None
 
 
-async def answered_before(
+async def recorded_before(
     tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes
-) -> Answered | None:
-    """What the node was answered if its epoch began with this token and this key, and both still count; under its lock."""
+) -> Recorded | None:
+    """What was recorded if the node's epoch began with this token and this key, and both still count; under its lock."""
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "key_sha256": key_sha256}
-    row = (await tx.execute(_ANSWERED, values)).first()
-    return None if row is None else Answered(row.epoch, row.pem)
+    row = (await tx.execute(_RECORDED, values)).first()
+    return None if row is None else Recorded(row.epoch, row.id)
 
 
 async def enrol_node(tx: Transaction, node_id: UUID, hardware_id: str) -> tuple[str, int, str]:

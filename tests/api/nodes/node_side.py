@@ -20,8 +20,9 @@ from orchestrator.app import build_services, node_listener
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.operations.execution import Context
+from orchestrator.settings import Settings
 from tests.api.calling import signing_request
-from tests.support.public_api import PublicApi, settings_over
+from tests.support.public_api import ISSUER_SECONDS_MAX, PublicApi, settings_over
 
 Key = ec.EllipticCurvePrivateKey
 _HEARTBEAT = Heartbeat(agent_version="1", driver="of a real node", allocations=[])
@@ -85,11 +86,11 @@ class NodeSide:
 
 
 @contextmanager
-def node_listener_over(api: PublicApi, directory: Path) -> Iterator[NodeSide]:
+def node_listener_over(api: PublicApi, directory: Path, settings: Settings | None = None) -> Iterator[NodeSide]:
     """The node listener over the same database."""
     parameters = api.database.info.get_parameters()
     url = f"postgresql://{parameters['user']}:{api.database.info.password}@127.0.0.1:{api.database.info.port}/{parameters['dbname']}"
-    services = build_services(settings_over(url, directory))
+    services = build_services(settings or settings_over(url, directory, ISSUER_SECONDS_MAX))
     peer = PeerOf(node_listener(services))
     with TestClient(peer, raise_server_exceptions=False) as http:
         assert http.portal is not None

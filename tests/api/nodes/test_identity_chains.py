@@ -116,15 +116,15 @@ def test_a_chain_goes_on_when_an_earlier_certificate_has_ended(
     assert node_side.renew(newest).status_code == 200
 
 
-def test_of_simultaneous_renewals_with_two_keys_one_is_issued_and_the_other_is_a_fork(
+def test_of_simultaneous_renewals_with_two_keys_at_most_one_is_issued_and_the_other_is_a_fork(
     api: PublicApi, admin: Caller, node: Any, node_side: NodeSide, first: str
 ) -> None:
     node_side.peer.present(first)
     keys = [new_key(), new_key()]
     answers = at_once(*(lambda key=key: node_side.renew(first, key=key) for key in keys * 4))
-    assert {answer.status_code for answer in answers} == {200, 403}
-    assert len({answer.json()["certificate_pem"] for answer in answers if answer.status_code == 200}) == 1
-    assert len(serials(api, node)) == 2
+    assert {403} <= {answer.status_code for answer in answers} <= {200, 403}
+    issued = {answer.json()["certificate_pem"] for answer in answers if answer.status_code == 200}
+    assert len(issued) <= len(serials(api, node)) - 1 <= 1, "none if the fork arrives before the issuer signs"
     assert len(conflicts(api, node)) == 1
 
 

@@ -1,0 +1,92 @@
+"""Sign recorded requests for node certificates: the only commands that use the key of the node CA."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from orchestrator.audit import store as audit
+from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.store import certificate_requests
+from orchestrator.nodes.store.certificate_requests import RequestToSign
+from orchestrator.nodes.store.certificates import record_certificate
+from orchestrator.nodes.store.nodes import lock_node
+from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.tenants.principals import Actor, ActorKind
+
+BATCH_MAX: Final = 100
+NOT_CURRENT: Final = "the node is retired, suspended or enrolled again"
+NO_LINK: Final = "the presented certificate is over, revoked or renewed already"
+OTHER_KEY: Final = "the request does not prove the recorded key"
+
+log = structlog.get_logger("issuer")
+
+
+async def issue_pending(database: Database, authority: NodeAuthority) -> int:
+    """Decide the oldest pending requests, each in a transaction; return how many were decided here.
+
+    A request whose node is locked for long by another command is left for the next call.
+    """
+    async with database.reading() as reading:
+        pending = await certificate_requests.pending_requests(reading, BATCH_MAX)
+    decided = 0
+    for request, node_id in pending:
+        try:
+            decided += await issue_certificate(database, authority, request, node_id)
+        except (TransactionConflict, OperationInProgress):
+            log.info("request_left", request=str(request), node=str(node_id))
+    return decided
+
+
+async def issue_certificate(database: Database, authority: NodeAuthority, request: UUID, node_id: UUID) -> bool:
+    """Sign or refuse one request; False if another issuer has decided it. Raises `TransactionConflict`, `OperationInProgress`."""
+    async with database.transaction() as tx:
+        await lock_node(tx, node_id)
+        found = await certificate_requests.read_request_to_sign(tx, request)
+        if found is None:
+            return False
+        key = _proven_key(found)
+        refusal = _refusal(found)
+        if key is not None and refusal is None:
+            await _sign(tx, authority, found, key)
+        else:
+            await certificate_requests.set_refused(tx, request, refusal or OTHER_KEY)
+            await _record(tx, found, "node.refuse_certificate", {"epoch": found.epoch, "refusal": refusal or OTHER_KEY})
+        reach(CrashPoint.ISSUE_CERTIFICATE_BEFORE_COMMIT)
+    reach(CrashPoint.ISSUE_CERTIFICATE_AFTER_COMMIT)
+    return True
+
+
+def _proven_key(found: RequestToSign) -> PublicKey | None:
+    """The key of the signing request, if it proves to hold the recorded one."""
+    try:
+        key = read_signing_request(found.csr_pem)
+    except Invalid:
+        return None
+    return key if key_digest(key) == found.key_sha256 else None
+
+
+def _refusal(found: RequestToSign) -> str | None:
+    if not found.is_current:
+        return NOT_CURRENT
+    return None if found.extends_chain else NO_LINK
+
+
+async def _sign(tx: Transaction, authority: NodeAuthority, found: RequestToSign, key: PublicKey) -> None:
+    issued = authority.issue(key, found.node_id)
+    await record_certificate(tx, found.node_id, found.epoch, issued, predecessor=found.predecessor)
+    await certificate_requests.set_issued(tx, found.id, issued.serial)
+    if found.predecessor is None:
+        await _record(tx, found, "node.issue_certificate", {"epoch": found.epoch, "serial": issued.serial})
+        return
+    detail = {"epoch": found.epoch, "serial": issued.serial, "predecessor": found.predecessor}
+    await _record(tx, found, "node.renew_certificate", detail)
+
+
+async def _record(tx: Transaction, found: RequestToSign, action: str, detail: dict[str, object]) -> None:
+    actor = Actor(ActorKind.NODE, str(found.node_id))
+    await audit.record(tx, actor, action, f"nodes/{found.node_id}", detail, found.request_id)

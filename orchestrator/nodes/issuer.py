@@ -1,0 +1,94 @@
+"""The issuer: signs the requests for node certificates that the listeners have recorded. Any number may run.
+
+It has no listener but the one for metrics and health, and it alone loads the key of the node CA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+import structlog
+from prometheus_client import REGISTRY, Counter, Gauge
+
+from berth.process.health_server import serve_health
+from orchestrator.database.schema_revision import require_schema
+from orchestrator.database.transactions import Database
+from orchestrator.nodes.certificates import NodeAuthority
+from orchestrator.nodes.commands.issuance import issue_pending
+from orchestrator.nodes.issuer_settings import IssuerSettings
+from orchestrator.problems import DatabaseUnavailable, Problem
+
+RETRY_SECONDS = 0.5
+
+DECIDED = Counter("berth_issuer_decided_total", "Requests for certificates that this issuer has signed or refused")
+FAILED = Counter("berth_issuer_failed_reads_total", "Rounds that failed, for example without a database")
+LAST_ROUND = Gauge("berth_issuer_last_round_seconds", "When the last round ended without an error (Unix time)")
+
+log = structlog.get_logger("issuer")
+
+
+class Issuer:
+    """Decides pending requests until it is stopped; a failed round is logged and repeated."""
+
+    def __init__(self, database: Database, authority: NodeAuthority, poll_seconds: float) -> None:
+        self._database = database
+        self._authority = authority
+        self._poll_seconds = poll_seconds
+        self._stop = asyncio.Event()
+        self.works = False
+
+    def stop(self) -> None:
+        """End `run` after the transaction in progress."""
+        self._stop.set()
+
+    async def wait_for_database(self, seconds_max: float) -> None:
+        """Return when the schema is there and new enough. Raises `DatabaseUnavailable` after `seconds_max`."""
+        deadline = time.monotonic() + seconds_max
+        while not self._stop.is_set():
+            try:
+                await require_schema(self._database)
+                return
+            except DatabaseUnavailable as problem:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("waiting", for_what="database", why=problem.detail)
+                await self._pause(RETRY_SECONDS)
+
+    async def run(self) -> None:
+        """Decide requests as they are recorded."""
+        while not self._stop.is_set():
+            try:
+                decided = await issue_pending(self._database, self._authority)
+                self._note_round(decided)
+                pause = 0.0 if decided else self._poll_seconds
+            except Problem as problem:
+                self.works = False
+                FAILED.inc()
+                log.warning("round_failed", why=problem.detail)
+                pause = RETRY_SECONDS
+            await self._pause(pause)
+
+    def _note_round(self, decided: int) -> None:
+        self.works = True
+        LAST_ROUND.set_to_current_time()
+        if decided:
+            DECIDED.inc(decided)
+            log.info("decided", requests=decided)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    def report(self) -> dict[str, object]:
+        """Return the body of `/ok`: whether the last round succeeded."""
+        return {"ok": self.works}
+
+
+async def run_issuer(settings: IssuerSettings, issuer: Issuer) -> None:
+    """Serve metrics and health, and decide requests until `issuer` is stopped. Raises CannotListen, `DatabaseUnavailable`."""
+    with serve_health(settings.metrics_host, settings.metrics_port, REGISTRY, issuer.report):
+        await issuer.wait_for_database(settings.startup_seconds_max)
+        log.info("serving", listen="issuer")
+        await issuer.run()
