@@ -37,9 +37,12 @@ def public_process(
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port())
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
-    plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), metrics_port)
+    authority = ensure_authority(directory, "berth.local")
+    plan = orchestrator_plan("public", endpoints, authority, metrics_port)
     process = ChildProcess(plan, directory / "api.log")
-    process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
+    # Recorded code, which signs by itself, is named by PYTHONPATH.
+    key = {"BERTH_NODE_CA_KEY_FILE": str(authority.ca_key)} if settings and "PYTHONPATH" in settings else {}
+    process.spawn({**AS_IN_PRODUCTION, **key, **(settings or {})})
     try:
         process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:

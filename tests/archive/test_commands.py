@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psycopg
+
 from tests.archive.ended import age, left_of, seeded_with
 from tests.berth.commands import assert_one_sentence, berth
 
@@ -40,3 +42,5 @@ def test_a_retention_of_zero_keeps_everything(database_url: str, tmp_path: Path)
 def test_an_address_that_is_no_directory_is_refused(database_url: str) -> None:
     refused = berth("archive", "run", "--to", "s3://bucket/prefix", BERTH_DATABASE_URL=database_url)
     assert_one_sentence(refused, 2, "is no directory")
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("select from archive_segments").fetchall() == []

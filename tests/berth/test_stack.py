@@ -61,7 +61,7 @@ def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(di
 
         # A second `up` names the process that holds the directory, and disturbs nothing.
         assert_one_sentence(berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir")
-        assert len(first.children()) == 8
+        assert len(first.children()) == 9
 
         left = first.families()
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
@@ -111,7 +111,7 @@ def _require_restarted_parts(stack: UpProcess, directory: Path, key: str, alloca
     assert restarts["verdict"] == "warning"
     assert "relay 1 times" in restarts["detail"]
     assert "postgres 1 times" in restarts["detail"]
-    assert len(stack.children()) == 8
+    assert len(stack.children()) == 9
 
 
 def _told_since(stack: UpProcess, name: str, *states: str) -> bool:

@@ -133,7 +133,7 @@ SECOND: dict[str, Row] = {
     "allocation_timeline": {"id": 2, "allocation_id": OTHER, "row_version": 2},
     "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
-    "certificate_requests": {"id": OTHER, "node_epoch": 2},
+    "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},
     "kv_keys": {"namespace": TENANT, "key": b"l"},

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, CreatedAllocation, InvalidState, Node, NotFound, Orphan
 from berth.local.stack import Stack, StackOptions
 from node_agent.journal_file import read_journal
-from node_agent.journal_records import Accepted, Finished, Reported
+from node_agent.journal_records import Reported
 from node_agent.journal_state import JournalState
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import NODE_API, Tenant, Whole, logs_in
@@ -71,16 +71,21 @@ def late_results(tenant: Tenant, made: CreatedAllocation) -> list[int | None]:
 
 
 def told_once_and_never_again(whole: Whole, made: CreatedAllocation) -> bool:
-    """Whether the journal calls every task of the allocation reported."""
+    """Whether the journal calls every task of the allocation that the agent has had reported, each once."""
+    with psycopg.connect(whole.stack.endpoints.database_url) as connection:
+        issued = {
+            task_id
+            for (task_id,) in connection.execute(
+                "select id from node_tasks where allocation_id = %s", (made.allocation_id,)
+            )
+        }
     records = journal(whole)
     state = JournalState()
     for record in records:
         state.apply(record)
-    known = {t.task_id for t in state.tasks.values() if t.body and t.body.allocation_id == made.allocation_id}
-    finished = {record.task_id for record in records if isinstance(record, Finished)} & known
+    known = issued & state.tasks.keys()
     reported = [record.task_id for record in records if isinstance(record, Reported) and record.task_id in known]
-    assert any(isinstance(record, Accepted) for record in records)
-    return bool(known) and known == finished == set(reported) and len(reported) == len(set(reported))
+    return len(known) >= 2 and known == set(reported) and len(reported) == len(set(reported))
 
 
 def free_slots(whole: Whole) -> int:
