@@ -207,7 +207,7 @@ ADVICE: dict[str, tuple[str, str]] = {
     ),
     "webhooks_unavailable": (
         "orchestrator/webhooks/endpoints.py",
-        "the operator gives the process its task signing key",
+        "the operator sets `BERTH_WEBHOOK_KEY_FILE`",
     ),
 }
 """By code: modules and SQL functions that decide it, and what the client does."""

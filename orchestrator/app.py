@@ -51,6 +51,7 @@ from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
 from orchestrator.tasks.dispatcher import Dispatcher
 from orchestrator.tasks.signing import load_signer
+from orchestrator.webhooks.keys import load_webhook_keys
 
 
 def build_services(settings: Settings) -> Services:
@@ -102,6 +103,7 @@ def build_services(settings: Settings) -> Services:
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
         node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
+        webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )
 

@@ -74,6 +74,9 @@ class Settings(PrincipalSettings):
     node_tls_certificate_file: Path | None = Field(None, description="PEM server certificate of the node listener")
     node_tls_key_file: Path | None = Field(None, description="PEM key of the node listener")
     task_signing_key_file: Path | None = Field(None, description="PEM Ed25519 key that signs tasks")
+    webhook_key_file: Path | None = Field(
+        None, description="keys that seal webhooks' secrets, base64 of 32 bytes per line: the first seals, all open"
+    )
     certificate_wait_seconds: float = Field(
         5.0, ge=0, le=60, description="how long an enrolment or renewal waits for the issuer before 503"
     )

@@ -19,7 +19,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.heap import settle_heap
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.signing import load_signer
-from orchestrator.webhooks.keys import WebhookKeys
+from orchestrator.webhooks.keys import WebhookKeys, load_webhook_keys
 from worker.activities.lifecycle import LifecycleActivities
 from worker.connecting import await_database, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
@@ -35,6 +35,7 @@ from worker.sweepers.runner import SweepRunner
 from worker.sweepers.table import make_sweepers
 from worker.webhooks.destinations import Resolver
 from worker.webhooks.dispatching import Dispatcher as WebhookDispatcher
+from worker.webhooks.resealing import reseal_for_ever
 from worker.webhooks.sending import Sender
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
@@ -60,6 +61,14 @@ def make_context(settings: Settings) -> Context:
         application="berth-worker",
     )
     return Context(database, settings.limits(), signer, settings.fault_labels_allowed)
+
+
+def read_webhook_keys(settings: Settings) -> WebhookKeys:
+    """The keys that seal webhooks' secrets. Raises `CannotRun` if they cannot be read."""
+    try:
+        return load_webhook_keys(settings.webhook_key_file)
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"the webhook keys cannot be used: {error}") from error
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -94,12 +103,13 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
 async def run_worker(settings: Settings, health: Health, stop: asyncio.Event) -> None:
     """Run until `stop` is set, then shut down in order. Raises `CannotRun` if a server is missing or a loop ends."""
     context = make_context(settings)
+    webhook_keys = read_webhook_keys(settings)
     try:
         await await_database(context.database, settings)
         nats_connection = await connect_nats(settings)
         try:
             client = await connect_temporal(settings)
-            await _supervise(settings, health, stop, context, nats_connection, client)
+            await _supervise(settings, health, stop, context, webhook_keys, nats_connection, client)
         finally:
             await nats_connection.close()
     finally:
@@ -111,6 +121,7 @@ async def _supervise(
     health: Health,
     stop: asyncio.Event,
     context: Context,
+    webhook_keys: WebhookKeys,
     nats_connection: NatsClient,
     client: TemporalClient,
 ) -> None:
@@ -124,7 +135,8 @@ async def _supervise(
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
-            asyncio.create_task(_deliver(context, settings), name="webhooks"),
+            asyncio.create_task(_deliver(context, webhook_keys, settings), name="webhooks"),
+            asyncio.create_task(reseal_for_ever(context, webhook_keys), name="webhook keys"),
             asyncio.create_task(runner.run(), name="sweepers"),
         }
         stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -191,8 +203,7 @@ async def _meter(context: Context, settings: Settings) -> None:
     await meter_for_ever(source, connect, settings.metering_batch_max)
 
 
-async def _deliver(context: Context, settings: Settings) -> None:
-    assert context.signer is not None, "make_context loads the signer"
+async def _deliver(context: Context, webhook_keys: WebhookKeys, settings: Settings) -> None:
     resolver = Resolver(settings.webhook_attempts_max)
     sender = Sender(
         resolver.resolve,
@@ -203,7 +214,7 @@ async def _deliver(context: Context, settings: Settings) -> None:
         tls=ssl.create_default_context(),
     )
     try:
-        await WebhookDispatcher(context, WebhookKeys(context.signer), sender, settings.webhook_bounds()).run()
+        await WebhookDispatcher(context, webhook_keys, sender, settings.webhook_bounds()).run()
     finally:
         resolver.close()
 

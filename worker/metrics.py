@@ -114,4 +114,10 @@ WEBHOOKS_DISABLED = Counter(
 )
 for reason in ("gone", "failing"):
     WEBHOOKS_DISABLED.labels(reason)
+WEBHOOKS_RESEALED = Counter(
+    "berth_webhooks_resealed_total", "Webhooks whose keys this process sealed again under the newest webhook key"
+)
+WEBHOOK_KEYS_UNREADABLE = Gauge(
+    "berth_webhook_keys_unreadable", "Webhooks with a key that no key of BERTH_WEBHOOK_KEY_FILE opens"
+)
 WEBHOOKS_STOPPED = Gauge("berth_webhooks_stopped", "1 while the dispatcher cannot query the database")

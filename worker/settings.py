@@ -26,6 +26,9 @@ class Settings(BaseSettings):
     temporal_address: TemporalAddress = Field(description="host:port of Temporal's frontend")
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
+    webhook_key_file: Path = Field(
+        description="keys that seal webhooks' secrets, base64 of 32 bytes per line: the first seals, all open"
+    )
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(
         None, ge=0, le=65_535, description="port of the metrics and health listener; default: no listener"

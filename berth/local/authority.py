@@ -1,4 +1,4 @@
-"""The development authority: a small CA for nodes, the node listener's certificate, the key that signs tasks.
+"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks and webhooks.
 
 For the local stack and tests. Everything is made once with `cryptography` and kept in files of mode 0600. Node
 certificates themselves are issued by the orchestrator with this CA. EC P-256 (FIPS 186-5), X.509 v3 (RFC 5280);
@@ -7,14 +7,17 @@ the task key is Ed25519 (RFC 8032) in PKCS#8 PEM.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth.local.secret_files import write_secret
@@ -22,6 +25,7 @@ from berth.local.secret_files import write_secret
 CA_DAYS = 3650
 LISTENER_DAYS = 365
 LISTENER_RENEW_DAYS = 30
+WEBHOOK_KEY_BYTES = 32
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
@@ -34,6 +38,7 @@ class Authority:
     listener_certificate: Path
     listener_key: Path
     task_signing_key: Path
+    webhook_keys: Path
 
 
 def ensure_authority(directory: Path, trust_domain: str) -> Authority:
@@ -44,14 +49,28 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         listener_certificate=directory / "node-listener.pem",
         listener_key=directory / "node-listener.key",
         task_signing_key=directory / "task-signing.key",
+        webhook_keys=directory / "webhook.keys",
     )
     if not files.ca_certificate.exists():
         _make_ca(files, trust_domain)
     if _days_left(files.listener_certificate) < LISTENER_RENEW_DAYS:
         _make_listener(files)
+    if not files.webhook_keys.exists():
+        write_secret(files.webhook_keys, _new_webhook_keys(files.task_signing_key))
     if not files.task_signing_key.exists():
         write_secret(files.task_signing_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
     return files
+
+
+def _new_webhook_keys(task_signing_key: Path) -> str:
+    """A random key; then the one that earlier versions derived from the task signing key, so that what it sealed opens."""
+    keys = [secrets.token_bytes(WEBHOOK_KEY_BYTES)]
+    if task_signing_key.exists():
+        signing = serialization.load_pem_private_key(task_signing_key.read_bytes(), None)
+        assert isinstance(signing, ed25519.Ed25519PrivateKey), "ensure_authority made it"
+        derivation = HKDF(hashes.SHA256(), WEBHOOK_KEY_BYTES, salt=None, info=b"berth: keys of webhooks")
+        keys.append(derivation.derive(signing.private_bytes_raw()))
+    return "".join(base64.b64encode(key).decode() + "\n" for key in keys)
 
 
 def days_left(certificate: Path) -> float:

@@ -96,6 +96,8 @@ def orchestrator_plan(
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
         "BERTH_WEBHOOK_PORTS": "[]",
     }
+    if listen == "public":
+        environment["BERTH_WEBHOOK_KEY_FILE"] = str(authority.webhook_keys)
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
     name = "api" if listen == "public" else "node-api"
@@ -131,6 +133,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
         # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",

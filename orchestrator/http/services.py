@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
+    from orchestrator.webhooks.keys import WebhookKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Services:
     acknowledging: AcknowledgementWriter
     node_ca_pem: str | None
     """The certificate of the node CA; its key is the issuer's alone."""
+    webhook_keys: WebhookKeys | None
+    """Seal the secrets of webhooks; None: this process makes none."""
     schema: SingleFlightCache[None, None]
     """Checks the schema for `/ok`: one query at a time."""
 

@@ -7,8 +7,6 @@ import hashlib
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from node_agent.protocol import Envelope, TaskBody, VerifyingKey, sign_task
@@ -27,10 +25,6 @@ class TaskSigner:
         """Wrap and sign; the body must name this key."""
         assert body.key_id == self.key_id, "a task names the key that signs it"
         return sign_task(body, self._key)
-
-    def derive_key(self, purpose: bytes) -> bytes:
-        """32 bytes that only holders of this key know, others for each purpose (HKDF, RFC 5869)."""
-        return HKDF(SHA256(), 32, salt=None, info=purpose).derive(self._key.private_bytes_raw())
 
 
 def load_signer(path: Path) -> TaskSigner:

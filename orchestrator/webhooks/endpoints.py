@@ -188,9 +188,9 @@ def require_sendable(settings: Settings, url: str) -> None:
 
 def keys_of(write: Write) -> WebhookKeys:
     """Return the cipher of webhook keys. Raises `WebhooksUnavailable`."""
-    if write.context.signer is None:
-        raise WebhooksUnavailable("this process has no task signing key; the operator sets BERTH_TASK_SIGNING_KEY_FILE")
-    return WebhookKeys(write.context.signer)
+    if write.parts.webhook_keys is None:
+        raise WebhooksUnavailable("this process has no key for webhooks; the operator sets BERTH_WEBHOOK_KEY_FILE")
+    return write.parts.webhook_keys
 
 
 def pending_max(write: Write) -> int:

@@ -1,47 +1,84 @@
 """Encrypts the signing keys of webhooks, so that a copy of the database does not reveal them.
 
-Every delivery needs them, so they cannot be hashed: AES-256-GCM under a key derived (HKDF, RFC 5869) from the task signing
-key, which the orchestrator and the worker read from a file. The webhook's id is authenticated data, so a key cannot be moved
-to another webhook. After a change of the task signing key every webhook has to be rotated.
+Every delivery needs them, so they cannot be hashed: AES-256-GCM under a sealing key from `BERTH_WEBHOOK_KEY_FILE`. The
+file holds one sealing key per line, base64 of 32 bytes: the first seals, all open. The webhook's id is authenticated
+data, so a signing key cannot be moved to another webhook. The text begins with the id of its sealing key; a text without
+an id was sealed before the file existed, under a key derived from the task signing key.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from orchestrator.tasks.signing import TaskSigner
-
-_PURPOSE: Final = b"berth: keys of webhooks"
+KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+_KEY_ID: Final = b"berth: id of a webhook sealing key"
+_KEY_ID_LENGTH: Final = 16
+_SEPARATOR: Final = "."
 
 
 class WebhookKeyUnreadable(Exception):
-    """The key was sealed under another task signing key, or for another webhook."""
+    """The key was sealed under a sealing key that this process does not have, or for another webhook."""
 
 
 class WebhookKeys:
-    """Seals and opens signing keys of webhooks."""
+    """Seals signing keys of webhooks under the first sealing key, and opens those sealed under any of them."""
 
-    def __init__(self, signer: TaskSigner) -> None:
-        self._cipher = AESGCM(signer.derive_key(_PURPOSE))
+    def __init__(self, sealing_keys: Sequence[bytes]) -> None:
+        self._ciphers = {_key_id(key): AESGCM(key) for key in sealing_keys}
+        self._newest = _key_id(sealing_keys[0])
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of every text that the first sealing key sealed, and of no other."""
+        return self._newest + _SEPARATOR
 
     def seal(self, webhook_id: UUID, key: str) -> str:
         """Encrypt a key for this webhook."""
         nonce = os.urandom(_NONCE_BYTES)
-        return base64.b64encode(nonce + self._cipher.encrypt(nonce, key.encode(), webhook_id.bytes)).decode()
+        sealed = nonce + self._ciphers[self._newest].encrypt(nonce, key.encode(), webhook_id.bytes)
+        return self.prefix + base64.b64encode(sealed).decode()
 
     def open(self, webhook_id: UUID, sealed: str) -> str:
         """Decrypt a key of this webhook. Raises `WebhookKeyUnreadable`."""
-        raw = base64.b64decode(sealed)
-        try:
-            return self._cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], webhook_id.bytes).decode()
-        except InvalidTag:
-            raise WebhookKeyUnreadable(
-                "the key was sealed under another task signing key; rotate the webhook"
-            ) from None
+        key_id, separator, text = sealed.rpartition(_SEPARATOR)
+        ciphers = [self._ciphers.get(key_id)] if separator else self._ciphers.values()
+        raw = base64.b64decode(text)
+        for cipher in filter(None, ciphers):
+            try:
+                return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], webhook_id.bytes).decode()
+            except InvalidTag:
+                continue
+        raise WebhookKeyUnreadable("the key was sealed under a key that BERTH_WEBHOOK_KEY_FILE does not hold")
+
+
+def load_webhook_keys(path: Path) -> WebhookKeys:
+    """Read the sealing keys. Raises ValueError if a line is not base64 of 32 bytes or there is none, OSError."""
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    keys = [_read_key(path.name, number, line) for number, line in enumerate(lines, 1) if line]
+    if not keys:
+        raise ValueError(f"{path.name} holds no webhook key")
+    return WebhookKeys(keys)
+
+
+def _read_key(name: str, number: int, line: str) -> bytes:
+    try:
+        key = base64.b64decode(line, validate=True)
+    except ValueError as error:
+        raise ValueError(f"line {number} of {name} is not base64") from error
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"line {number} of {name} holds {len(key)} bytes; a webhook key has {KEY_BYTES}")
+    return key
+
+
+def _key_id(key: bytes) -> str:
+    return hashlib.sha256(_KEY_ID + key).hexdigest()[:_KEY_ID_LENGTH]

@@ -82,6 +82,6 @@ class WebhookBusy(Problem):
 
 
 class WebhooksUnavailable(Problem):
-    """This process has no task signing key, which encrypts the keys of webhooks."""
+    """This process has no webhook key, which encrypts the keys of webhooks."""
 
     status, code, title = 503, "webhooks_unavailable", "Webhooks unavailable"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,6 +74,12 @@ def write_signing_key(path: Path) -> Path:
     """A PEM Ed25519 key, as BERTH_TASK_SIGNING_KEY_FILE names one."""
     key = Ed25519PrivateKey.generate()
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path
+
+
+def write_webhook_keys(path: Path, number: int = 1) -> Path:
+    """Random keys, as BERTH_WEBHOOK_KEY_FILE names them."""
+    path.write_text("".join(base64.b64encode(os.urandom(32)).decode() + "\n" for _ in range(number)))
     return path
 
 

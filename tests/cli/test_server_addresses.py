@@ -22,6 +22,7 @@ SECRET = "hunter2"
 GOOD = {
     "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "BERTH_NATS_URL": "nats://127.0.0.1:1",
     "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1", "BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem",
+    "BERTH_WEBHOOK_KEY_FILE": "/nowhere/webhook.keys",
 }  # fmt: skip
 WRONG = [
     ("BERTH_DATABASE_URL", f"postgresql://x:{SECRET}@127.0.0.1:notaport/x"),

@@ -17,6 +17,7 @@ from orchestrator.nodes.certificates import load_authority, load_ca_certificate
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings as OrchestratorSettings
 from orchestrator.tasks.signing import load_signer
+from orchestrator.webhooks.keys import load_webhook_keys
 from tests.deploy import deployment
 from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, process, services, target
 
@@ -71,6 +72,8 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
         monkeypatch.setenv(variable, value)
     settings = SETTINGS[process(our_services()[name])]()
     assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
+    if name != "orchestrator-node":
+        assert load_webhook_keys(settings.webhook_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):
         assert load_ca_certificate(settings.node_ca_certificate_file) is not None
 

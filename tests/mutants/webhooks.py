@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import foreign, pages
 
+_ROTATION = "tests/webhooks/test_key_rotation.py"
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "a webhook is read whatever its tenant",
@@ -127,8 +129,32 @@ MUTANTS: list[Mutant] = [
         "keys of webhooks are sealed under a constant",
         "webhooks",
         "orchestrator/webhooks/keys.py",
-        "AESGCM(signer.derive_key(_PURPOSE))",
-        "AESGCM(bytes(32))",
+        "AESGCM(key) for key",
+        "AESGCM(bytes(32)) for key",
         ("tests/api/tenants/test_secrets.py",),
+    ),
+    Mutant(
+        "only the first webhook key opens",
+        "webhooks",
+        "orchestrator/webhooks/keys.py",
+        "for key in sealing_keys}",
+        "for key in sealing_keys[:1]}",
+        (f"{_ROTATION}::test_the_webhook_key_is_rotated_while_deliveries_go_on",),
+    ),
+    Mutant(
+        "keys of webhooks stay sealed under the old webhook key",
+        "webhooks",
+        "orchestrator/webhooks/commands/resealing.py",
+        'keys.seal(webhook_id, keys.open(webhook_id, key["sealed"]))',
+        'key["sealed"]',
+        (f"{_ROTATION}::test_the_webhook_key_is_rotated_while_deliveries_go_on",),
+    ),
+    Mutant(
+        "the local stack drops what earlier versions sealed",
+        "webhooks",
+        "berth/local/authority.py",
+        'info=b"berth: keys of webhooks"',
+        'info=b"berth: keys"',
+        (f"{_ROTATION}::test_what_earlier_versions_sealed_is_delivered_and_sealed_again",),
     ),
 ]

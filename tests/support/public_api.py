@@ -88,6 +88,7 @@ def settings_over(url: str, directory: Path, certificate_wait_seconds: float = 0
         database_url=url,
         node_ca_certificate_file=authority.ca_certificate,
         task_signing_key_file=authority.task_signing_key,
+        webhook_key_file=authority.webhook_keys,
         certificate_wait_seconds=certificate_wait_seconds,
     )
 

@@ -81,17 +81,18 @@ class Desk:
         ports: Sequence[int] = (),
         tls: ssl.SSLContext | None = None,
         resolve: Any = None,
+        keys: WebhookKeys | None = None,
         **bounds: Any,
     ) -> Dispatcher:
         """One more, with these bounds."""
-        signer = self.services.context.signer
-        assert signer is not None
+        opening = keys or self.services.webhook_keys
+        assert opening is not None
         wanted = replace(BOUNDS, **bounds)
         sender = Sender(
             resolve or self.resolver.resolve, timeout_seconds=wanted.timeout_seconds, http_allowed=http_allowed,
             private_allowed=private_allowed, ports=ports, tls=tls or ssl.create_default_context(),
         )  # fmt: skip
-        return Dispatcher(self.services.context, WebhookKeys(signer), sender, wanted)
+        return Dispatcher(self.services.context, opening, sender, wanted)
 
     def dispatch(self, *dispatchers: Dispatcher) -> None:
         """Rounds until nothing is new or due, and every attempt has ended."""

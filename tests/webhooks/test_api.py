@@ -138,12 +138,12 @@ def test_bounds(postgres_server: LocalPostgres, migrated_template: str, tmp_path
         assert tenant.call("POST", "/webhooks", {"url": URL}).status_code == 201
 
 
-def test_without_a_task_signing_key_there_are_none(desk: Desk) -> None:
+def test_without_a_webhook_key_there_are_none(desk: Desk) -> None:
     tenant = desk.tenant()
-    context = desk.services.context
-    signer = context.signer
-    object.__setattr__(context, "signer", None)
+    services = desk.services
+    keys = services.webhook_keys
+    object.__setattr__(services, "webhook_keys", None)
     try:
         assert refusal(tenant.call("POST", "/webhooks", {"url": URL})) == (503, "webhooks_unavailable")
     finally:
-        object.__setattr__(context, "signer", signer)
+        object.__setattr__(services, "webhook_keys", keys)

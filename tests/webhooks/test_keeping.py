@@ -110,7 +110,7 @@ def test_what_has_ended_is_forgotten(desk: Desk, receiver: Receiver) -> None:
     assert desk.one("select count(*) from webhooks where id = %s", webhook["id"]) == 0
 
 
-def test_after_a_change_of_the_task_signing_key(desk: Desk, receiver: Receiver) -> None:
+def test_a_key_of_another_webhook_is_unreadable_until_a_rotation(desk: Desk, receiver: Receiver) -> None:
     tenant = desk.tenant()
     webhook = desk.webhook(tenant, receiver, types=["node.online"])
     other = desk.webhook(tenant, receiver, types=["node.offline"])

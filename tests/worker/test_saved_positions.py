@@ -79,7 +79,8 @@ class Stage:
         self.effects = Effects()
         self.settings = Settings(
             database_url=url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-            task_signing_key_file=Path("none"), worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
+            task_signing_key_file=Path("none"), webhook_key_file=Path("none"),
+            worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
         )  # fmt: skip
         self.durable = self.durable_over(self.jetstream)
 

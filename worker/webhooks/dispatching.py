@@ -202,7 +202,7 @@ class Dispatcher:
         return await self._sender.send(delivery.url, Message(str(delivery.event_id), body, keys))
 
     def _readable_keys(self, delivery: LeasedDelivery) -> list[str]:
-        """The usable signing keys; those sealed before a change of the task signing key are lost."""
+        """The usable signing keys; a key that no webhook key opens is left out."""
         keys = []
         for key in delivery.keys:
             try:

@@ -15,11 +15,9 @@ import httpx
 import psycopg
 import pytest
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from berth.local.servers import LocalPostgres
 from orchestrator.operations.sealing import Sealer
-from orchestrator.tasks.signing import TaskSigner
 from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
 from tests.api.calling import Caller, fresh, insert_admin_key, new_node, new_place, new_region, one_gpu, signing_request
 from tests.api.processes import public_process
@@ -255,13 +253,14 @@ def test_a_stored_secret_opens_under_the_key_that_asked_for_it_and_no_other(run:
                 Sealer(other).open(sealed)
 
 
-def test_a_webhooks_stored_key_opens_under_the_signing_key_and_its_own_id_only() -> None:
-    keys, webhook = WebhookKeys(TaskSigner(Ed25519PrivateKey.generate())), uuid4()
+def test_a_webhooks_stored_key_opens_under_its_webhook_key_and_its_own_id_only() -> None:
+    keys, webhook = WebhookKeys([secrets.token_bytes(32)]), uuid4()
     sealed = keys.seal(webhook, "secret")
     assert keys.open(webhook, sealed) == "secret"
     assert keys.seal(webhook, "secret") != sealed, "each has its own nonce"
-    altered = base64.b64encode(bytes([base64.b64decode(sealed)[0] ^ 1]) + base64.b64decode(sealed)[1:]).decode()
-    others = WebhookKeys(TaskSigner(Ed25519PrivateKey.generate()))
+    raw = base64.b64decode(sealed.removeprefix(keys.prefix))
+    altered = keys.prefix + base64.b64encode(bytes([raw[0] ^ 1]) + raw[1:]).decode()
+    others = WebhookKeys([secrets.token_bytes(32)])
     for opener, id_, text in ((others, webhook, sealed), (keys, UUID(int=1), sealed), (keys, webhook, altered)):
         with pytest.raises(WebhookKeyUnreadable):
             opener.open(id_, text)
