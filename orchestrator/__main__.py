@@ -29,7 +29,11 @@ from orchestrator.problems import DatabaseUnavailable, Problem
 from orchestrator.settings import Settings
 from orchestrator.tracing import start_tracing
 
-CA_KEY_VARIABLE = "BERTH_NODE_CA_KEY_FILE"
+KEYS_OF_OTHERS = {
+    "BERTH_NODE_CA_KEY_FILE": "only `--listen issuer` may have the key of the node CA",
+    "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
+}
+"""Variables with which no listener starts, and why."""
 
 log = structlog.get_logger("orchestrator")
 
@@ -116,11 +120,13 @@ async def _run_issuer(settings: IssuerSettings) -> None:
 
 
 async def _start(listen: str) -> None:
+    own = {"BERTH_NODE_CA_KEY_FILE"} if listen == "issuer" else set()
+    for variable, why in KEYS_OF_OTHERS.items():
+        if variable in os.environ and variable not in own:
+            raise CannotStart(f"{variable} is set; {why}")
     if listen == "issuer":
         await _run_issuer(IssuerSettings())
         return
-    if CA_KEY_VARIABLE in os.environ:
-        raise CannotStart(f"{CA_KEY_VARIABLE} is set; only `--listen issuer` may have the key of the node CA")
     await _run(Settings(), listen)
 
 

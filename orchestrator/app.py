@@ -50,19 +50,18 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
 from orchestrator.tasks.dispatcher import Dispatcher
-from orchestrator.tasks.signing import load_signer
+from orchestrator.tasks.signing import load_verifying_keys
 from orchestrator.webhooks.keys import load_webhook_keys
 
 
 def build_services(settings: Settings) -> Services:
     """Everything the endpoints use, from settings alone. Raises OSError or ValueError for unusable key files."""
     database = _database(settings)
-    signer = load_signer(settings.task_signing_key_file) if settings.task_signing_key_file else None
     gate = Gate(settings.gate)
     log_head = LogHead(database, settings.min_version_seconds_max)
     database.when_lost(gate.forget)
     database.when_lost(log_head.forget)
-    context = Context(database, settings.limits(), signer, settings.fault_labels_allowed, gate)
+    context = Context(database, settings.limits(), None, settings.fault_labels_allowed, gate)
     confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
@@ -103,6 +102,9 @@ def build_services(settings: Settings) -> Services:
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
         node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
+        verifying_keys=(
+            load_verifying_keys(settings.task_verifying_keys_file) if settings.task_verifying_keys_file else []
+        ),
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )

@@ -73,7 +73,9 @@ class Settings(PrincipalSettings):
     node_ca_certificate_file: Path | None = Field(None, description="PEM certificate of the node CA")
     node_tls_certificate_file: Path | None = Field(None, description="PEM server certificate of the node listener")
     node_tls_key_file: Path | None = Field(None, description="PEM key of the node listener")
-    task_signing_key_file: Path | None = Field(None, description="PEM Ed25519 key that signs tasks")
+    task_verifying_keys_file: Path | None = Field(
+        None, description="PEM Ed25519 public keys of the keys that sign tasks; agents are given all of them"
+    )
     webhook_key_file: Path | None = Field(
         None, description="keys that seal webhooks' secrets, base64 of 32 bytes per line: the first seals, all open"
     )

@@ -38,6 +38,7 @@ class Authority:
     listener_certificate: Path
     listener_key: Path
     task_signing_key: Path
+    task_verifying_keys: Path
     webhook_keys: Path
 
 
@@ -49,6 +50,7 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         listener_certificate=directory / "node-listener.pem",
         listener_key=directory / "node-listener.key",
         task_signing_key=directory / "task-signing.key",
+        task_verifying_keys=directory / "task-verifying.pem",
         webhook_keys=directory / "webhook.keys",
     )
     if not files.ca_certificate.exists():
@@ -59,6 +61,8 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         write_secret(files.webhook_keys, _new_webhook_keys(files.task_signing_key))
     if not files.task_signing_key.exists():
         write_secret(files.task_signing_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+    if not files.task_verifying_keys.exists():
+        write_secret(files.task_verifying_keys, _public_pem(files.task_signing_key))
     return files
 
 
@@ -91,6 +95,11 @@ def _private_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) ->
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
+
+
+def _public_pem(private_key: Path) -> str:
+    key = serialization.load_pem_private_key(private_key.read_bytes(), None).public_key()
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def _name(common_name: str) -> x509.Name:

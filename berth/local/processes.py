@@ -87,7 +87,7 @@ def orchestrator_plan(
         "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
         "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
         "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
-        "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        "BERTH_TASK_VERIFYING_KEYS_FILE": str(authority.task_verifying_keys),
         # On a local stack every tenant may inject faults, and use all GPUs.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_SANDBOX_ALLOWED": "true",

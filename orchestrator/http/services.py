@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +12,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
+    from node_agent.protocol import VerifyingKey
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
@@ -49,6 +50,8 @@ class Services:
     acknowledging: AcknowledgementWriter
     node_ca_pem: str | None
     """The certificate of the node CA; its key is the issuer's alone."""
+    verifying_keys: Sequence[VerifyingKey]
+    """The public keys of the keys that sign tasks, for agents."""
     webhook_keys: WebhookKeys | None
     """Seal the secrets of webhooks; None: this process makes none."""
     schema: SingleFlightCache[None, None]

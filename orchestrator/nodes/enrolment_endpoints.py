@@ -43,13 +43,12 @@ def required_ca(parts: Services) -> str:
 
 def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str, server_time: datetime) -> Credentials:
     """The credentials of a node: its identity, the keys to trust, and the address to ask."""
-    signer = parts.context.signer
     return Credentials(
         node_id=node_id,
         node_epoch=epoch,
         certificate_pem=certificate_pem,
         ca_pem=required_ca(parts),
         node_api_url=parts.settings.node_api_url,
-        verifying_keys=[] if signer is None else [signer.verifying_key],
+        verifying_keys=list(parts.verifying_keys),
         server_time=server_time,
     )

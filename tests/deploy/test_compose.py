@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from orchestrator.nodes.certificates import load_authority, load_ca_certificate
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings as OrchestratorSettings
-from orchestrator.tasks.signing import load_signer
+from orchestrator.tasks.signing import load_signer, load_verifying_keys
 from orchestrator.webhooks.keys import load_webhook_keys
 from tests.deploy import deployment
 from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, process, services, target
@@ -71,10 +71,13 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
     for variable, value in deployment.settings_variables(our_services()[name], secrets).items():
         monkeypatch.setenv(variable, value)
     settings = SETTINGS[process(our_services()[name])]()
-    assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
+    if name == "worker":
+        assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
     if name != "orchestrator-node":
         assert load_webhook_keys(settings.webhook_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):
+        assert settings.task_verifying_keys_file is not None
+        assert len(load_verifying_keys(settings.task_verifying_keys_file)) == 1
         assert load_ca_certificate(settings.node_ca_certificate_file) is not None
 
 

@@ -9,6 +9,8 @@ _CHAINS = "tests/api/nodes/test_identity_chains.py"
 
 _ISSUER = "tests/security/test_issuer.py"
 
+_KEYS = "tests/security/test_keys_of_processes.py"
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "the issuer signs for a node that is not current",
@@ -33,6 +35,25 @@ MUTANTS: list[Mutant] = [
         "return key if key_digest(key) == found.key_sha256 else None",
         "return key",
         (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
+    ),
+    Mutant(
+        "a listener starts with keys that only other processes may have",
+        "nodes",
+        "orchestrator/__main__.py",
+        "if variable in os.environ and variable not in own:",
+        "if False:",
+        (
+            f"{_KEYS}::test_no_orchestrator_starts_with_the_key_that_signs_tasks",
+            f"{_ISSUER}::test_a_listener_with_the_key_of_the_node_ca_does_not_start",
+        ),
+    ),
+    Mutant(
+        "the local stack gives listeners the key that signs tasks",
+        "nodes",
+        "berth/local/processes.py",
+        '"BERTH_TASK_VERIFYING_KEYS_FILE": str(authority.task_verifying_keys)',
+        '"BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key)',
+        (f"{_KEYS}::test_no_listener_is_given_a_file_with_a_private_key_but_its_own_for_tls",),
     ),
     Mutant(
         "a revocation leaves a recorded request",

@@ -87,7 +87,7 @@ def settings_over(url: str, directory: Path, certificate_wait_seconds: float = 0
     return Settings(
         database_url=url,
         node_ca_certificate_file=authority.ca_certificate,
-        task_signing_key_file=authority.task_signing_key,
+        task_verifying_keys_file=authority.task_verifying_keys,
         webhook_key_file=authority.webhook_keys,
         certificate_wait_seconds=certificate_wait_seconds,
     )
