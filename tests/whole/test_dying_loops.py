@@ -29,6 +29,7 @@ LOOPS = [
     ("worker", "worker.sweepers.runner:SweepRunner.run_due", "runner.run"),
     ("worker", "worker.app:LogSource", "_meter"),
     ("worker", "worker.app:WebhookDispatcher", "_deliver"),
+    ("worker", "worker.webhooks.resealing:reseal_all", "reseal_for_ever"),
     ("worker", "temporalio.worker._workflow:_WorkflowWorker.run", "make_worker"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._take_tasks", "self._take_tasks"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._send_heartbeats", "self._send_heartbeats"),

@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from berth.local.servers import LocalPostgres
 from orchestrator.operations.sealing import Sealer
@@ -254,9 +255,12 @@ def test_a_stored_secret_opens_under_the_key_that_asked_for_it_and_no_other(run:
 
 
 def test_a_webhooks_stored_key_opens_under_its_webhook_key_and_its_own_id_only() -> None:
-    keys, webhook = WebhookKeys([secrets.token_bytes(32)]), uuid4()
+    sealing_key, webhook = secrets.token_bytes(32), uuid4()
+    keys = WebhookKeys([sealing_key])
     sealed = keys.seal(webhook, "secret")
     assert keys.open(webhook, sealed) == "secret"
+    stored = base64.b64decode(sealed.removeprefix(keys.prefix))
+    assert AESGCM(sealing_key).decrypt(stored[:12], stored[12:], webhook.bytes) == b"secret"
     assert keys.seal(webhook, "secret") != sealed, "each has its own nonce"
     raw = base64.b64decode(sealed.removeprefix(keys.prefix))
     altered = keys.prefix + base64.b64encode(bytes([raw[0] ^ 1]) + raw[1:]).decode()
