@@ -1,6 +1,6 @@
 """Signs tasks for nodes with the control plane's Ed25519 key (RFC 8032): only the worker has it.
 
-The listeners give agents the public keys, which they read from a file of their own.
+The listeners give agents the public keys, which they read from a separate file.
 """
 
 from __future__ import annotations
