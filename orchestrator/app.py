@@ -14,6 +14,7 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import Database, connect_database
+from orchestrator.edge.audited_requests import AuditedRequests
 from orchestrator.edge.batching import Batcher
 from orchestrator.edge.body_values import values_max_of
 from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
@@ -233,7 +234,8 @@ def public_application(services: Services) -> FastAPI:
 
 def public_listener(services: Services) -> App:
     """What the public listener serves."""
-    listener = _edge(FastPath(public_application(services), services, PUBLIC_WRITES), PUBLIC_ZONE, services.settings)
+    fast = FastPath(public_application(services), services, PUBLIC_WRITES)
+    listener = _edge(AuditedRequests(fast, services), PUBLIC_ZONE, services.settings)
     if not services.settings.cors_origins:
         return listener
     return CORSMiddleware(

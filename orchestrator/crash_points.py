@@ -113,6 +113,8 @@ class CrashPoint(StrEnum):
     EVENT_AFTER_ACKNOWLEDGEMENT = "event.after_acknowledgement"
     RESCUE_BEFORE_START = "rescue.before_start"
     RESCUE_AFTER_START = "rescue.after_start"
+    CHAIN_AUDIT_BEFORE_COMMIT = "chain_audit.before_commit"
+    CHAIN_AUDIT_AFTER_COMMIT = "chain_audit.after_commit"
     DELETE_TENANT_BEFORE_COMMIT = "delete_tenant.before_commit"
     DELETE_TENANT_AFTER_COMMIT = "delete_tenant.after_commit"
     OTHER_COMMAND_BEFORE_COMMIT = "other_command.before_commit"

@@ -6,6 +6,7 @@ import typer
 
 from berth.cli.commands import (
     allocations,
+    audit,
     balance,
     catalogue,
     demo,
@@ -58,6 +59,7 @@ command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(tenants.keys, name="key")
+app.add_typer(audit.app, name="audit")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
 app.add_typer(catalogue.skus, name="sku")
 app.add_typer(catalogue.images, name="image")

@@ -367,6 +367,8 @@ class AsyncClient:
     iterate_all_allocations = _each(administration.list_all_allocations)
     list_audit = _now(administration.list_audit)
     iterate_audit = _each(administration.list_audit)
+    list_own_audit = _now(administration.list_own_audit)
+    iterate_own_audit = _each(administration.list_own_audit)
     list_dead_letters = _now(administration.list_dead_letters)
     iterate_dead_letters = _each(administration.list_dead_letters)
     get_dead_letter = _now(administration.get_dead_letter)

@@ -364,13 +364,29 @@ class Orphan(Answer):
     row_version: int
 
 
-class AuditEntry(Answer):
-    """What an operator or the system did, to what, and why."""
+class AuditPrincipal(Actor):
+    """What acted: kind, id and, of a caller of the API, role."""
 
+    role: str | None = None
+
+
+class AuditEntry(Answer):
+    """An audited action: the caller, the object and the outcome. `hash` chains it to all entries before it."""
+
+    sequence: int
     id: int
     at: datetime
-    principal: Actor
+    recorded_at: datetime
+    principal: AuditPrincipal
+    tenant_id: UUID | None = None
+    source: str | None = None
+    user_agent: str | None = None
     action: str
     subject: str
-    detail: dict[str, Any] = Field(default_factory=dict)
+    status: int | None = None
+    code: str
+    operation_key: str | None = None
     request_id: str | None = None
+    correlation_id: UUID | None = None
+    detail: dict[str, Any] = Field(default_factory=dict)
+    hash: str

@@ -1,4 +1,4 @@
-"""The record of what operators did."""
+"""The audit: operators read all of it, tenants the rows of their principals."""
 
 from __future__ import annotations
 
@@ -7,23 +7,39 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from orchestrator.audit.commands import chain_audit
 from orchestrator.audit.queries import list_audit
-from orchestrator.audit.schemas import AuditEntry, AuditQuery
+from orchestrator.audit.schemas import AuditEntry, AuditQuery, OwnAuditQuery
+from orchestrator.audit.store import Filter
 from orchestrator.http.answers import json_response
-from orchestrator.http.authentication import AdminCaller
+from orchestrator.http.authentication import AdminCaller, TenantCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.paging import Page, numbered_page, page_of
-from orchestrator.http.services import Parts
+from orchestrator.http.paging import Page, PageQuery, numbered_page, page_of
+from orchestrator.http.services import Parts, Services
 from orchestrator.tenants.required_roles import requires
-from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT
+from orchestrator.tenants.roles import EVERY_OPERATOR, NO_OPERATOR, NO_TENANT, TENANT_ADMINS
 
 router = APIRouter(tags=["admin: audit"], responses=PROBLEM_RESPONSES)
+own_router = APIRouter(tags=["audit"], responses=PROBLEM_RESPONSES)
 
 
 @router.get("/audit", response_model=Page[AuditEntry])
 @requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
-    """Audited actions with their actors, oldest first; about one object if `subject` names it, as in `nodes/<id>`."""
+    """Audited actions with caller, object and outcome, oldest first; about one object if `subject` names it (`nodes/<id>`)."""
+    return await _page(parts, query, query.filter(query.tenant_id))
+
+
+@own_router.get("/audit", response_model=Page[AuditEntry])
+@requires(tenant=TENANT_ADMINS, operator=NO_OPERATOR)
+async def list_own(query: Annotated[OwnAuditQuery, Query()], caller: TenantCaller, parts: Parts) -> Response:
+    """Audited actions of the tenant's principals, oldest first."""
+    return await _page(parts, query, query.filter(caller.tenant_id))
+
+
+async def _page(parts: Services, query: PageQuery, matching: Filter) -> Response:
+    # The page contains what was done before the request, whether or not a worker runs.
+    await chain_audit(parts.context)
     after, limit = numbered_page(query, "audit")
-    found = await list_audit(parts.context.database, subject=query.subject, after=after, limit=limit)
-    return json_response(page_of(found, query.limit, "audit", lambda entry: entry.id))
+    found = await list_audit(parts.context.database, matching, after=after, limit=limit)
+    return json_response(page_of(found, query.limit, "audit", lambda entry: entry.sequence))

@@ -1,30 +1,66 @@
-"""The record of what operators did."""
+"""The audit as clients see it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from orchestrator.audit.store import Filter
 from orchestrator.http.documents import Actor
+from orchestrator.http.moments import Moment
 from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import PageQuery
 
+_Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
+
+
+class AuditPrincipal(Actor):
+    """What acted: kind, id and, of a caller of the API, role."""
+
+    role: str | None
+
 
 class AuditEntry(BaseModel):
-    """An audited action with its actor and subject."""
+    """An audited action: the caller, the object and the outcome."""
 
+    sequence: BigCount
     id: BigCount
     at: datetime
-    principal: Actor
+    recorded_at: datetime
+    principal: AuditPrincipal
+    tenant_id: UUID | None
+    source: str | None
+    user_agent: str | None
     action: str
     subject: str
-    detail: dict[str, Any]
+    status: Annotated[int, Field(ge=100, le=599)] | None
+    code: str
+    operation_key: str | None
     request_id: str | None
+    correlation_id: UUID | None
+    detail: dict[str, Any]
+    hash: str
 
 
-class AuditQuery(PageQuery):
-    """About which object."""
+class OwnAuditQuery(PageQuery):
+    """About which object, by which principal, which action with which outcome, and when it was recorded."""
 
-    subject: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)] | None = None
+    subject: _Name | None = None
+    principal: _Name | None = None
+    action: _Name | None = None
+    outcome: _Name | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+
+    def filter(self, tenant_id: UUID | None) -> Filter:
+        """The rows that the query asks for, of one tenant or all."""
+        return Filter(self.subject, self.principal, tenant_id, self.action, self.outcome, self.since, self.until)
+
+
+class AuditQuery(OwnAuditQuery):
+    """The same, of one tenant's principals or all."""
+
+    tenant_id: UUID | None = None

@@ -1,25 +1,88 @@
-"""The table of what operators did.
+"""The tables of the audit: rows that wait, and the chain. The view `audit` shows both.
 
-Created by migrations/schema/audit.sql, which explains columns and indexes; a test keeps both equal.
+Created by migrations/versions/r0015_audit_chain.py, which explains columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Identity, Index, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Identity,
+    Index,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import METADATA, NOW, SHA256_DIGEST, TIMESTAMPTZ
 
-audit = Table(
-    "audit",
+audit_pending = Table(
+    "audit_pending",
     METADATA,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("id", BigInteger, Identity(always=True, cache=1), primary_key=True),
     Column("at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("principal_kind", Text, nullable=False),
     Column("principal_id", Text, nullable=False),
+    Column("role", Text),
+    Column("tenant_id", Uuid),
+    Column("source", Text),
+    Column("user_agent", Text),
     Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
-    Column("detail", JSONB, nullable=False, server_default="{}"),
+    Column("status", SmallInteger),
+    Column("code", Text, nullable=False, server_default="ok"),
+    Column("operation_key", Text),
     Column("request_id", Text),
-    Index("audit_by_subject", "subject", "id"),
+    Column("correlation_id", Uuid),
+    Column("detail", JSONB, nullable=False, server_default="{}"),
+    postgresql_with={
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 1000,
+        "autovacuum_vacuum_insert_threshold": 100000,
+    },
+)
+
+audit_chain = Table(
+    "audit_chain",
+    METADATA,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("recorded_at", TIMESTAMPTZ, nullable=False),
+    Column("id", BigInteger, nullable=False),
+    Column("at", TIMESTAMPTZ, nullable=False),
+    Column("principal_kind", Text, nullable=False),
+    Column("principal_id", Text, nullable=False),
+    Column("role", Text),
+    Column("tenant_id", Uuid),
+    Column("source", Text),
+    Column("user_agent", Text),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("status", SmallInteger),
+    Column("code", Text, nullable=False),
+    Column("operation_key", Text),
+    Column("request_id", Text),
+    Column("correlation_id", Uuid),
+    Column("detail", JSONB, nullable=False),
+    Column("hash", SHA256_DIGEST, nullable=False),
+    Index("audit_by_subject", "subject", "sequence"),
+    Index("audit_by_principal", "principal_id", "sequence"),
+    Index("audit_by_tenant", "tenant_id", "sequence"),
+    Index("audit_by_action", "action", "sequence"),
+    Index("audit_refusals", "code", "sequence", postgresql_where=text("code <> 'ok'")),
+    Index("audit_by_time", "recorded_at", "sequence"),
+)
+
+audit_head = Table(
+    "audit_head",
+    METADATA,
+    Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
+    Column("sequence", BigInteger, nullable=False),
+    Column("recorded_at", TIMESTAMPTZ, nullable=False),
+    Column("hash", SHA256_DIGEST, nullable=False),
 )

@@ -84,9 +84,12 @@ class Transaction(Reading):
     """A read-write transaction. Inside it nothing is awaited but itself (DESIGN §3).
 
     `operation_event`: the last of its events that carries the key of its operation, if one does.
+    `in_operation`: it has reserved an operation key. `audited`: what its command adds to the operation's audit row.
     """
 
     operation_event: UUID | None = None
+    in_operation: bool = False
+    audited: dict[str, Any] | None = None
 
     def __init__(self, connection: AsyncConnection, response_version: ResponseVersion | None = None) -> None:
         super().__init__(connection)

@@ -23,7 +23,7 @@ from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
 from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
-from orchestrator.http.authentication import principal_behind
+from orchestrator.http.authentication import CALLER, principal_behind
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import Services, services_for, source_of
@@ -95,6 +95,7 @@ class FastPath:
             caller = await principal_behind(
                 services.credentials, services.context.database, credential, source_of(scope)
             )
+            scope["state"][CALLER] = caller
             await services.limits.admit(scope, caller.scope)
             endpoint = self._endpoints.endpoint_of(scope["method"], scope["path"])
             if endpoint is not None:

@@ -45,6 +45,7 @@ PUBLIC = {
         ssh_key_endpoints.router,
         billing.router,
         webhooks.router,
+        audit.own_router,
     ),
     "/api/v1/admin": (
         tenants.router,

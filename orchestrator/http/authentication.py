@@ -6,7 +6,7 @@ A revoked key is refused within `credential_cache_seconds` on every process, and
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
@@ -26,6 +26,8 @@ from orchestrator.tenants.required_roles import check_roles
 
 KEY_LENGTH_MAX = 200
 UNAUTHENTICATED = 401
+CALLER: Final = "caller"
+"""Member of a request's state: its authenticated principal."""
 
 
 class Credentials:
@@ -115,6 +117,7 @@ async def admit(request: Request, authorization: str) -> Principal:
     services = services_for(request.app.state.services, request.scope)
     database = services.context.database
     principal = await principal_behind(services.credentials, database, authorization, source_of(request.scope))
+    request.scope["state"][CALLER] = principal
     await services.limits.admit(request.scope, principal.scope)
     check_roles(request.scope["endpoint"], principal)
     refuse_unknown_parameters(request)

@@ -102,7 +102,8 @@ _TAGS: Final = {
     "admin: nodes": "The fleet, its certificates and orphans",
     "admin: resources": "Registered resources",
     "admin: allocations": "All tenants' allocations, force-release and force-cleanup",
-    "admin: audit": "The record of operators' commands",
+    "audit": "The record of the tenant's actions",
+    "admin: audit": "The record of all actions",
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",
 }

@@ -25,6 +25,7 @@ _NAMED = {
     ("get", "/api/v1/availability"): "list_availability",
     ("get", "/api/v1/balance"): "get_balance",
     ("get", "/api/v1/admin/audit"): "admin_list_audit_entries",
+    ("get", "/api/v1/audit"): "list_audit_entries",
     ("post", "/api/v1/reservations"): "hold_reservation",
     ("post", "/api/v1/nodes/enroll"): "enroll_node",
     ("post", "/api/v1/webhooks/{webhook_id}/replay"): "replay_webhook_deliveries",

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
+from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.services import ENDING_VERB
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Malformed
@@ -54,6 +55,7 @@ def operation_in(
         request_id=scope["state"]["request_id"],
         key_is_ours=key is None,
         ending=bool(scope["state"].get(ENDING_VERB)),
+        caller=audited_caller(scope, principal),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -22,6 +22,8 @@ from orchestrator.problems import Invalid, Malformed, NotFound, Outcome, Problem
 log = structlog.get_logger("orchestrator.api")
 MEDIA_TYPE = "application/problem+json"
 ERRORS_MAX = 20
+REFUSAL: Final = "refusal"
+"""Member of a request's state: the problem that its response states."""
 LEAVE_OUT = "does not go together with the other members; leave it out"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -52,14 +54,20 @@ def problem_response(
     return Response(orjson.dumps(document, default=str), problem.status, sent, MEDIA_TYPE)
 
 
+def _refuse(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    state = request.scope["state"]
+    state[REFUSAL] = problem
+    return problem_response(problem, state, headers)
+
+
 async def _on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    return problem_response(error, request.scope["state"])
+    return _refuse(request, error)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return problem_response(invalid_from(error.errors()))
+    return _refuse(request, invalid_from(error.errors()))
 
 
 def invalid_from(errors: Sequence[Any]) -> Problem:
@@ -84,14 +92,13 @@ async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, Problem):
         # FastAPI wraps whatever ends the reading of a body; ours (TooLarge) says more than its 400.
-        return problem_response(error.__cause__)
+        return _refuse(request, error.__cause__)
     if error.status_code == 404:
-        return problem_response(NotFound("there is nothing at this path"))
+        return _refuse(request, NotFound("there is nothing at this path"))
     if error.status_code == 405:
-        return problem_response(
-            MethodNotAllowed("this path has no such method"), headers={"allow": _methods_of(request)}
-        )
-    return problem_response(Malformed(str(error.detail)))
+        methods = {"allow": _methods_of(request)}
+        return _refuse(request, MethodNotAllowed("this path has no such method"), methods)
+    return _refuse(request, Malformed(str(error.detail)))
 
 
 def _methods_of(request: Request) -> str:

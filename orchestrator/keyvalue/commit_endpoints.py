@@ -14,6 +14,8 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from orchestrator.http.answers import json_response
+from orchestrator.http.audited.actions import FENCE
+from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response, operation_in, usable_key
@@ -195,7 +197,13 @@ async def status(
         )
     place: LogPosition | OperationPosition | None = await find_transaction(database, caller, key)
     if place is None:
-        question = Question(caller.scope, key, caller.tenant_id, request_id=request.scope["state"]["request_id"])
+        question = Question(
+            caller.scope,
+            key,
+            caller.tenant_id,
+            request_id=request.scope["state"]["request_id"],
+            caller=audited_caller(request.scope, caller, FENCE),
+        )
         found = await ask_operation(parts.context, question)
         if found.state is OperationState.PENDING:
             raise OperationInProgress("a commit with this request_id is in progress; retry shortly")

@@ -5,8 +5,10 @@ and never runs. So a client that lost an answer learns what to do, whatever the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from orchestrator.database.clock import read_clock
@@ -21,13 +23,17 @@ from orchestrator.problems import Invalid, OperationInProgress
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A key and its scope. `since`: when the client first tried, by its clock; None if it does not say."""
+    """A key and its scope. `since`: when the client first tried, by its clock; None if it does not say.
+
+    `caller`: for the audit row.
+    """
 
     scope: UUID
     key: str
     tenant_id: UUID | None
     since: datetime | None = None
     request_id: str | None = None
+    caller: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ async def _ask(tx: Transaction, question: Question, retention_seconds: float) ->
     if since is not None and is_past_horizon(since, laid_at, retention_seconds):
         await asking.lift_tombstone(tx, scope, key)
         return OperationOutcome(OperationState.RETIRED)
-    await asking.tell_of_tombstone(tx, scope, key, question.tenant_id, question.request_id)
+    await asking.tell_of_tombstone(tx, scope, key, question.tenant_id, question.request_id, question.caller)
     return OperationOutcome(OperationState.UNKNOWN)
 
 

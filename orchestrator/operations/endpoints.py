@@ -11,6 +11,8 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from orchestrator.http.answers import json_response
+from orchestrator.http.audited.actions import FENCE
+from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import IDEMPOTENCY_KEY_PATTERN, PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import usable_key
@@ -62,6 +64,7 @@ async def ask(
         tenant_id=caller.tenant_id,
         since=query.since,
         request_id=request.scope["state"]["request_id"],
+        caller=audited_caller(request.scope, caller, FENCE),
     )
     outcome = await ask_operation(parts.context, question)
     position = await find_position(parts.context.database, question.scope, question.key, parts.log_head.fresh)

@@ -171,6 +171,9 @@ async def _attempt(context: Context, operation: Operation, effect: Effect) -> An
         if stored is not None:
             return stored
         done = await effect(tx)
+        correlation_id = done.body.get("correlation_id") if isinstance(done.body, dict) else None
+        if correlation_id is not None:
+            tx.audited = {**(tx.audited or {}), "correlation": correlation_id}
         answer = await operations.conclude(
             tx, operation, status=done.status, code=done.code, body=done.text, subject=done.subject
         )

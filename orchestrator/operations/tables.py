@@ -18,6 +18,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from orchestrator.database.metadata import IDEMPOTENCY_KEY, METADATA, NOW, SHA256_DIGEST, TIMESTAMPTZ
 
@@ -37,6 +38,7 @@ operations = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("retire_after", TIMESTAMPTZ, nullable=False),
     Column("ending", Boolean, nullable=False, server_default=text("false")),
+    Column("caller", JSONB),
     PrimaryKeyConstraint("scope", "key", name="operation_runs_once"),
     CheckConstraint(
         "fingerprint is not null or (status = 409 and code = 'operation_fenced') is true",

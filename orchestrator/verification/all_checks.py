@@ -8,6 +8,7 @@ from collections.abc import Callable
 import psycopg
 
 from orchestrator.verification.archived import check_archived
+from orchestrator.verification.audit_chain import check_audit_chain
 from orchestrator.verification.billing import check_billing
 from orchestrator.verification.counted import check_counts
 from orchestrator.verification.deleted_tenants import check_deleted_tenants
@@ -54,6 +55,7 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_billing,
     check_deleted_tenants,
     check_archived,
+    check_audit_chain,
 )
 
 

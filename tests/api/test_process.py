@@ -137,7 +137,7 @@ def test_reads_that_hold_every_connection_do_not_hold_up_a_release(database_url:
         admin = Caller(http, key)
         tenant = new_tenant(admin)
         allocation_id = rent(tenant, new_place(admin, database))["allocation_id"]
-        locking.execute("lock table audit")
+        locking.execute("lock table audit_chain")
         reading = elsewhere.submit(admin.call, "GET", "/admin/audit")
         wait_for(lambda: waits_for_lock(database, "audit") is not None, "a read to hold the only connection")
         released = tenant.call("POST", f"/allocations/{allocation_id}/release")

@@ -22,6 +22,11 @@ FACTS = [
         "update reservations set template = '{\"user_data\": null}' where ended_at is not null",
     ),
     planted(
+        "an audit row that was changed", "audit", "its hash is not that of the row before",
+        "select audit_advance(10000); alter table audit_chain disable trigger audit_chain_keeps;"
+        " update audit_chain set action = 'another' where sequence = 2",
+    ),
+    planted(
         "a deadline that never comes", "P9", "that is no deadline",
         "update allocations set waits_until = 'infinity' where name = 'releasing'",
     ),

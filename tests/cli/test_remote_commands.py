@@ -40,6 +40,7 @@ REMOTE: dict[str, list[str]] = {
     "reserve cancel": [ID, *HOLD],
     "availability": [],
     "usage": [],
+    "audit list": [],
     "balance show": [],
     "balance set": [ID, "--prepaid"],
     "balance top-up": [ID, "1"],

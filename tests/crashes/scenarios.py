@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import billing, committing, hooking, plays, reserving, truncating, turning
+from tests.crashes import auditing, billing, committing, hooking, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -110,6 +110,8 @@ SCENARIOS = [
     Scenario(ControlPoint.SETTLE_RETRY_AFTER_COMMIT, WORKER, plays.an_event_nobody_can_read),
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.RAISE_CONSUMER_POSITION_AFTER_COMMIT, WORKER, plays.one_life),
+    Scenario(ControlPoint.CHAIN_AUDIT_BEFORE_COMMIT, WORKER, auditing.the_audit_is_chained),
+    Scenario(ControlPoint.CHAIN_AUDIT_AFTER_COMMIT, WORKER, auditing.the_audit_is_chained),
     Scenario(ControlPoint.TRUNCATE_LOG_BEFORE_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),

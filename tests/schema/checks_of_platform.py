@@ -109,6 +109,7 @@ CHECKS = {
     "withdrawal_says_why": Check("ledger", ({**_WITHDRAWAL, "reference": None},), (_WITHDRAWAL,)),
     "log_first_one_check": only_row("log_first"),
     "log_first_version_check": least("log_first", "version", 1),
+    "audit_head_one_check": only_row("audit_head"),
     "log_head_one_check": only_row("log_head"),
     "log_stream_first_version_check": least("log_stream", "first_version", 1),
     "log_stream_one_check": only_row("log_stream"),

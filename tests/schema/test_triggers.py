@@ -165,7 +165,10 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
     assert schema.execute("select inherited_fence from claims").fetchall() == [(inherited,)]
 
 
-@exercises("ledger_never_changes", "ledger_is_never_emptied", "sku_prices_never_change", "metering_intervals_stay")
+@exercises(
+    "ledger_never_changes", "ledger_is_never_emptied", "sku_prices_never_change", "metering_intervals_stay",
+    "audit_chain_keeps", "audit_head_keeps", "audit_pending_keeps", "audit_pending_moves",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("table", "statement"),
     [
@@ -175,11 +178,47 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
         ("sku_prices", "update sku_prices set since = clock_timestamp()"),
         ("sku_prices", "delete from sku_prices"),
         ("metering_intervals", "delete from metering_intervals"),
+        ("audit_chain", "update audit_chain set action = 'changed'"),
+        ("audit_chain", "delete from audit_chain"),
+        ("audit_chain", "truncate audit_chain"),
+        ("audit_head", "delete from audit_head"),
+        ("audit_head", "truncate audit_head"),
+        ("audit_pending", "update audit_pending set action = 'changed'"),
+        ("audit_pending", "delete from audit_pending"),
+        ("audit_pending", "truncate audit_pending"),
     ],
 )
 def test_rows_that_never_change_are_neither_changed_nor_deleted(schema: Session, table: str, statement: str) -> None:
     put(schema, table)
     assert refusal(schema, statement) == ("BB002", table)
+
+
+@exercises("operation_stored", "operation_concluded")
+def test_an_operation_leaves_one_audit_row_when_it_is_concluded(schema: Session) -> None:
+    caller = '{"kind": "tenant", "id": "k", "action": "thing.make", "subject": "things", "agent": "curl"}'
+    put(schema, "operations", status=None, caller=caller)
+    read = (
+        "select principal_kind, principal_id, action, subject, user_agent, status, code from audit_pending order by id"
+    )
+    assert schema.execute(read).fetchall() == []
+    schema.execute(f"update operations set status = 201, code = 'ok', subject_id = '{OTHER}'".encode())
+    made = ("tenant", "k", "thing.make", f"things/{OTHER}", "curl", 201, "ok")
+    assert schema.execute(read).fetchall() == [made]
+    schema.execute("update operations set event_id = null, version = 3")
+    assert schema.execute("select caller from operations").fetchall() == [(None,)]
+    insert(schema, "operations", key="refused", status=409, code="quota", caller=caller)
+    assert schema.execute(read).fetchall() == [made, ("tenant", "k", "thing.make", "things", "curl", 409, "quota")]
+
+
+@exercises("audit_inserted")
+def test_a_row_for_the_view_waits_for_the_chain(schema: Session) -> None:
+    heed_triggers(schema)
+    schema.execute(
+        "insert into audit (principal_kind, principal_id, action, subject) values ('system', 'part', 'thing.turn', 'things/1')"
+    )
+    read = "select principal_id, action, code, detail, sequence from audit"
+    assert schema.execute(read).fetchall() == [("part", "thing.turn", "ok", {}, None)]
+    assert schema.execute("select count(*) from audit_pending").fetchall() == [(1,)]
 
 
 CLOSE = "update metering_intervals set ended_at = '2026-01-03T00:00:00Z', closed_version = 7"

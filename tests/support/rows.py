@@ -40,7 +40,12 @@ FIRST: dict[str, Row] = {
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
     "api_keys": {"id": number(10), "role": "admin", "name": "key", "prefix": "p", "secret_hash": HASH},
-    "audit": {"id": 1, "principal_kind": "admin", "principal_id": "1", "action": "a", "subject": "s"},
+    "audit_chain": {
+        "sequence": 1, "recorded_at": NOW, "id": 1, "at": NOW, "principal_kind": "admin", "principal_id": "1", "action": "a",
+        "subject": "s", "code": "ok", "detail": "{}", "hash": HASH,
+    },
+    "audit_head": {"one": True, "sequence": 0, "recorded_at": NOW, "hash": HASH},
+    "audit_pending": {"id": 1, "principal_kind": "admin", "principal_id": "1", "action": "a", "subject": "s"},
     "balances": {"tenant_id": TENANT},
     "claims": {
         "id": 1, "node_id": NODE, "tenant_id": TENANT, "owner_kind": "allocation", "owner_id": ALLOCATION,

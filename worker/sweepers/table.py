@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from orchestrator.audit.commands import chain_audit
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from worker.consumers.dead_letter_retries import retry_dead_letters
@@ -101,7 +102,7 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
 
 
 def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
-    """Sweepers that delete what was kept long enough."""
+    """Sweepers that delete what was kept long enough, and the one that chains the audit."""
     every, batch = settings.sweep_seconds, settings.sweep_batch_max
     truncate = partial(truncate_oldest_partition, context, settings.log_age_seconds_min, settings.log_versions_min)
     delete_deliveries = partial(
@@ -109,6 +110,7 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         settings.webhook_deliveries_kept_max,
     )  # fmt: skip
     return [
+        Sweeper("audit", every, partial(chain_audit, context), "audit rows that are not in the chain yet"),
         Sweeper(
             "retired_reservations", every, partial(sweep_retired_reservations, context, batch),
             "ended reservations past their retention",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
@@ -254,10 +255,45 @@ def list_all_allocations(
 
 
 def list_audit(
-    *, subject: str | None = None, limit: int | None = None, cursor: str | None = None
+    *,
+    subject: str | None = None,
+    principal: str | None = None,
+    tenant_id: UUID | None = None,
+    action: str | None = None,
+    outcome: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> Call[Page[AuditEntry]]:
-    """What operators did."""
-    return read_page(f"{ADMIN}/audit", AuditEntry, subject=subject, limit=limit, cursor=cursor)
+    """All audited actions that match, oldest first."""
+    tenant = None if tenant_id is None else str(tenant_id)
+    return read_page(
+        f"{ADMIN}/audit", AuditEntry, subject=subject, principal=principal, tenant_id=tenant, action=action, outcome=outcome,
+        since=_moment(since), until=_moment(until), limit=limit, cursor=cursor,
+    )  # fmt: skip
+
+
+def list_own_audit(
+    *,
+    subject: str | None = None,
+    principal: str | None = None,
+    action: str | None = None,
+    outcome: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[AuditEntry]]:
+    """The audited actions of the tenant's principals that match, oldest first."""
+    return read_page(
+        "/api/v1/audit", AuditEntry, subject=subject, principal=principal, action=action, outcome=outcome,
+        since=_moment(since), until=_moment(until), limit=limit, cursor=cursor,
+    )  # fmt: skip
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
 
 
 def list_dead_letters(

@@ -7,7 +7,7 @@
 --   overdue       its deadline has passed, by the clock after the locks; `refuse_late_confirm` is next
 --   again         in a list: another transaction holds its reservation; an item alone waits for it
 -- All but `ok` and `noop` leave nothing behind. `p_actor_kind`, `p_actor_id`: the actor of the whole list; the id is an
--- operator's, whose confirms are audited, and null for holders.
+-- operator's, and null for holders.
 -- This function reserves and locks, `judge_confirms` decides, `write_confirms` writes.
 -- Lock order: keys in their order, waited for briefly by a list, then reservations.
 create or replace function confirm_reservations(p_items jsonb, p_actor_kind text, p_actor_id text) returns jsonb language plpgsql
@@ -23,8 +23,9 @@ begin
         perform shorten_lock_timeout();
     end if;
     with added as (
-        insert into operations (scope, key, fingerprint, ending, retire_after)
-        select i.scope, i.key, decode(i.fingerprint, 'hex'), true, clock_timestamp() + make_interval(secs => i.retire_seconds)
+        insert into operations (scope, key, fingerprint, ending, caller, retire_after)
+        select i.scope, i.key, decode(i.fingerprint, 'hex'), true, p_items -> (i.n - 1)::integer -> 'caller',
+               clock_timestamp() + make_interval(secs => i.retire_seconds)
         from confirm_items(p_items) i order by i.scope, i.key collate "C"
         on conflict do nothing
         returning scope, key, standing_answer(scope, key) as answer

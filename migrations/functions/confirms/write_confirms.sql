@@ -42,11 +42,5 @@ begin
         perform tell_committed(i.scope, i.key, 200, 'noop', i.request_id)
         from confirm_items(p_items) i where answers -> (i.n - 1)::integer ->> 'outcome' = 'noop' order by i.n;
     end if;
-    if p_actor_id is not null then
-        insert into audit (principal_kind, principal_id, action, subject, detail, request_id)
-        select p_actor_kind, p_actor_id, 'reservation.confirm', 'reservations/' || i.id, jsonb_build_object('result', o.code), i.request_id
-        from confirm_items(p_items) i join operations o on o.scope = i.scope and o.key = i.key
-        where answers -> (i.n - 1)::integer ->> 'outcome' in ('ok', 'noop') order by i.n;
-    end if;
     return answers;
 end $$;

@@ -40,8 +40,8 @@ begin
         return before.answer;
     end if;
 
-    insert into operations (scope, key, fingerprint, retire_after)
-    values (item.tenant_id, item.key, decode(item.fingerprint, 'hex'),
+    insert into operations (scope, key, fingerprint, caller, retire_after)
+    values (item.tenant_id, item.key, decode(item.fingerprint, 'hex'), p_item -> 'caller',
             clock_timestamp() + make_interval(secs => item.retire_seconds))
     on conflict do nothing;
     if not found then

@@ -24,8 +24,9 @@ begin
         answers[done.n] := jsonb_build_object('outcome', 'busy', 'conflicts', busy -> done.n::text);
     end loop;
     with added as (
-        insert into operations (scope, key, fingerprint, retire_after)
-        select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), clock_timestamp() + make_interval(secs => i.retire_seconds)
+        insert into operations (scope, key, fingerprint, caller, retire_after)
+        select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), p_items -> (i.n - 1)::integer -> 'caller',
+               clock_timestamp() + make_interval(secs => i.retire_seconds)
         from holds_of(p_items) i
         where i.n = any (free) and not exists (select from operations o where o.scope = i.tenant_id and o.key = i.key)
           and not exists (select from standing_creation(i.tenant_id, i.key))

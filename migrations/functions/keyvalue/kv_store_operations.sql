@@ -5,11 +5,11 @@ declare
     missing bigint;
 begin
     with stored as (
-        insert into operations (scope, key, fingerprint, status, code, body, subject_id, event_id, retire_after)
-        select i.scope, i.key, decode(i.fingerprint, 'hex'), 200, i.answer ->> 'outcome', (i.answer -> 'body')::text,
+        insert into operations (scope, key, fingerprint, caller, status, code, body, subject_id, event_id, retire_after)
+        select i.scope, i.key, decode(i.fingerprint, 'hex'), i.caller, 200, i.answer ->> 'outcome', (i.answer -> 'body')::text,
                (i.answer ->> 'event_id')::uuid, (i.answer ->> 'event_id')::uuid, clock_timestamp() + make_interval(secs => i.retention_seconds)
-        from rows from (jsonb_to_recordset(p_items) as (scope uuid, key text, fingerprint text, retention_seconds float8),
-                        unnest(p_answers)) as i(scope, key, fingerprint, retention_seconds, answer)
+        from rows from (jsonb_to_recordset(p_items) as (scope uuid, key text, fingerprint text, caller jsonb, retention_seconds float8),
+                        unnest(p_answers)) as i(scope, key, fingerprint, caller, retention_seconds, answer)
         where i.answer ->> 'outcome' in ('committed', 'not_committed')
         order by i.scope, i.key collate "C"
         on conflict do nothing returning 1

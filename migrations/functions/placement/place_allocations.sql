@@ -20,9 +20,9 @@ declare
     answer  jsonb;
     taken   text;
 begin
-    insert into operations (scope, key, fingerprint, retire_after)
-    select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), clock_timestamp() + make_interval(secs => i.retire_seconds)
-    from jsonb_to_recordset(p_items) as i(tenant_id uuid, key text, fingerprint text, retire_seconds float8)
+    insert into operations (scope, key, fingerprint, caller, retire_after)
+    select i.tenant_id, i.key, decode(i.fingerprint, 'hex'), i.caller, clock_timestamp() + make_interval(secs => i.retire_seconds)
+    from jsonb_to_recordset(p_items) as i(tenant_id uuid, key text, fingerprint text, caller jsonb, retire_seconds float8)
     order by i.tenant_id, i.key
     on conflict do nothing;
 

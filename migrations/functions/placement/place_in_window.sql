@@ -18,8 +18,8 @@ begin
     select * into item from jsonb_to_record(p_item) as i(
         n integer, tenant_id uuid, key text, fingerprint text, retire_seconds float8, reservation_retire_seconds float8,
         node_id uuid, mask bigint, ends_at timestamptz, wait boolean);
-    insert into operations (scope, key, fingerprint, retire_after)
-    values (item.tenant_id, item.key, decode(item.fingerprint, 'hex'),
+    insert into operations (scope, key, fingerprint, caller, retire_after)
+    values (item.tenant_id, item.key, decode(item.fingerprint, 'hex'), p_item -> 'caller',
             clock_timestamp() + make_interval(secs => item.retire_seconds))
     on conflict do nothing;
     if not found then

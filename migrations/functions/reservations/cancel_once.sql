@@ -3,7 +3,7 @@
 --   ok, noop      status, body; everything is written, the operation included
 --   existing, in_progress   as `hold_once` does
 --   missing, holder, state (with state); again: its claims moved meanwhile. These leave nothing behind.
--- `p_actor`: kind and, of an operator, id; an operator's cancel is audited.
+-- `p_actor`: kind and, of an operator, id.
 create or replace function cancel_once(
     p_scope uuid, p_key text, p_fingerprint bytea, p_retire_seconds float8, p_tenant uuid, p_id uuid, p_holder text,
     p_actor_kind text, p_actor_id text, p_request_id text, p_retention_seconds float8
@@ -41,11 +41,6 @@ begin
                 || case when overdue then jsonb_build_object('deadline', rfc3339(subject.expires_at)) else '{}' end
                 || case when p_actor_id is not null then jsonb_build_object('actor_id', p_actor_id) else '{}' end,
             subject.clock, p_retention_seconds, p_key, p_request_id);
-    end if;
-    if p_actor_id is not null then
-        insert into audit (principal_kind, principal_id, action, subject, detail, request_id)
-        values (p_actor_kind, p_actor_id, 'reservation.cancel', 'reservations/' || p_id, jsonb_build_object('result', done),
-                p_request_id);
     end if;
     select jsonb_build_object('outcome', done, 'status', 200, 'body', reservation_answer(r, done)::text), r.ended_event
     into answer, event from reservations r where r.id = p_id;

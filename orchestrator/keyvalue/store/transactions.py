@@ -63,7 +63,8 @@ class Commit:
         operation = self.operation
         return {
             "scope": str(operation.scope), "key": operation.key, "fingerprint": operation.fingerprint.hex(),
-            "request_id": operation.request_id, "retention_seconds": operation.retention_seconds,
+            "request_id": operation.request_id, "caller": operation.caller_with(self.correlation_id),
+            "retention_seconds": operation.retention_seconds,
             "correlation_id": str(self.correlation_id), "namespace": str(self.namespace),
             "leader_id": self.leader_id, "version_max": self.version_max,
             "preconditions": [_precondition(precondition) for precondition in self.preconditions],

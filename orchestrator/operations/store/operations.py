@@ -6,8 +6,12 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
+
+import orjson
 
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.outcomes import StoredResponse
@@ -20,6 +24,7 @@ class Operation:
 
     `key_is_ours`: the client sent none, so it cannot be repeated. `ending`: it ends something (release, cancel, confirm),
     so it is not refused for want of room to remember it (P13).
+    `caller`: what its audit row states (orchestrator/http/audited/callers.py).
     """
 
     scope: UUID
@@ -29,6 +34,16 @@ class Operation:
     request_id: str | None = None
     key_is_ours: bool = False
     ending: bool = False
+    caller: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def caller_with(self, correlation_id: UUID) -> dict[str, Any]:
+        """The caller, with the correlation id of what the operation makes."""
+        return {**(self.caller or {}), "correlation": str(correlation_id)}
+
+    @property
+    def caller_json(self) -> str:
+        """The caller as text for PostgreSQL; an empty object if nothing is known of it."""
+        return orjson.dumps(self.caller or {}).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +65,8 @@ NOOP = "noop"
 """The code of what found nothing left to do."""
 
 _CLAIM = """
-insert into operations (scope, key, fingerprint, ending, retire_after)
-values (:scope, :key, :fingerprint, :ending, clock_timestamp() + make_interval(secs => :retention))
+insert into operations (scope, key, fingerprint, ending, caller, retire_after)
+values (:scope, :key, :fingerprint, :ending, cast(:caller as jsonb), clock_timestamp() + make_interval(secs => :retention))
 on conflict do nothing
 returning (
     select jsonb_build_object('fingerprint', encode(c.fingerprint, 'hex'), 'status', c.status, 'body', c.body)
@@ -63,12 +78,14 @@ select fingerprint, status, body, extract(epoch from retire_after - clock_timest
 from operations where scope = :scope and key = :key
 """
 _CONCLUDE = """
-update operations set status = :status, code = :code, body = :body, subject_id = :subject, event_id = :event
+update operations set status = :status, code = :code, body = :body, subject_id = :subject, event_id = :event,
+       caller = caller || cast(:audited as jsonb)
 where scope = :scope and key = :key
 """
 _CONCLUDE_AND_TELL = """
 with stored as (
-    update operations set status = :status, code = :code, body = :body, subject_id = :subject
+    update operations set status = :status, code = :code, body = :body, subject_id = :subject,
+           caller = caller || cast(:audited as jsonb)
     where scope = :scope and key = :key returning scope, key, status, code
 )
 select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
@@ -88,7 +105,9 @@ async def reserve_key(tx: Transaction, operation: Operation) -> Answer | None:
         "fingerprint": operation.fingerprint,
         "retention": operation.retention_seconds,
         "ending": operation.ending,
+        "caller": operation.caller_json,
     }
+    tx.in_operation = True
     taken = (await tx.execute(_CLAIM, {**own, **wanted})).first()
     if taken is not None:
         standing = taken[0]
@@ -142,6 +161,7 @@ async def conclude(
             "code": code,
             "body": body,
             "subject": subject,
+            "audited": orjson.dumps(tx.audited or {}, default=str).decode(),
             "event": tx.operation_event if emits else None,
             **({} if emits else {"request_id": operation.request_id}),
         },

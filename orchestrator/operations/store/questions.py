@@ -6,8 +6,10 @@ comes later finds a tombstone and is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
@@ -52,6 +54,12 @@ with written as (
                               'judged_at', to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     from clock_timestamp() now
     returning event_id
+), audited as (
+    insert into audit_pending (principal_kind, principal_id, role, tenant_id, source, user_agent, action, subject, status,
+                               code, operation_key, request_id)
+    select coalesce(c ->> 'kind', 'unknown'), coalesce(c ->> 'id', :scope), c ->> 'role', :tenant_id, c ->> 'source',
+           c ->> 'agent', 'operation.fence', 'operations', 200, 'ok', :key, :request_id
+    from cast(:caller as jsonb) c
 )
 update operations set event_id = written.event_id from written where scope = cast(:scope as uuid) and key = :key
 """
@@ -94,13 +102,19 @@ async def lift_tombstone(tx: Transaction, scope: UUID, key: str) -> None:
 
 
 async def tell_of_tombstone(
-    tx: Transaction, scope: UUID, key: str, tenant_id: UUID | None, request_id: str | None
+    tx: Transaction,
+    scope: UUID,
+    key: str,
+    tenant_id: UUID | None,
+    request_id: str | None,
+    caller: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the event of the refusal that every later request with the key will get."""
+    """Write the event of the refusal that every later request with the key will get, and the audit row of the query."""
     await tx.execute(
         _TELL,
         {
             "scope": str(scope), "key": key, "tenant_id": tenant_id, "request_id": request_id,
             "correlation_id": uuid4(), "code": FENCED.code, "status": FENCED.status,
+            "caller": orjson.dumps(caller or {}).decode(),
         },
     )  # fmt: skip

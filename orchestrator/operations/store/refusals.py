@@ -31,14 +31,14 @@ with given as materialized (
     select *, uuidv7() as event_id
     from jsonb_to_recordset(cast(:items as jsonb)) as i(n integer, scope uuid, key text, fingerprint text,
         retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
-        request_id text, reason text, ending boolean)
+        request_id text, reason text, ending boolean, caller jsonb)
 ), clock as materialized (
     select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text,
            case when cast(:together as boolean) then shorten_lock_timeout() end as waits
     from clock_timestamp() now
 ), stored as (
-    insert into operations (scope, key, fingerprint, ending, status, code, event_id, body, retire_after)
-    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.status, g.code, g.event_id,
+    insert into operations (scope, key, fingerprint, ending, caller, status, code, event_id, body, retire_after)
+    select g.scope, g.key, decode(g.fingerprint, 'hex'), g.ending, g.caller, g.status, g.code, g.event_id,
            (g.document || jsonb_build_object('server_time', c.text))::text, c.now + make_interval(secs => g.retention)
     from given g, clock c
     where not exists (select from standing_creation(g.scope, g.key))
@@ -101,6 +101,7 @@ def _item(n: int, one: Refused) -> dict[str, Any]:
         "fingerprint": one.operation.fingerprint.hex(),
         "retention": one.operation.retention_seconds,
         "ending": one.operation.ending,
+        "caller": one.operation.caller,
         "status": one.refusal.status,
         "code": one.refusal.code,
         "document": one.refusal.document(),

@@ -164,6 +164,7 @@ def _item(n: int, request: PlacementRequest) -> dict[str, object]:
         "retire_seconds": create.operation.retention_seconds,
         "correlation_id": str(create.correlation_id),
         "request_id": create.operation.request_id,
+        "caller": create.operation.caller_with(create.correlation_id),
         "actor_id": create.actor_id,
         "sku": admitted.sku.name,
         "sku_row_version": admitted.sku.row_version,

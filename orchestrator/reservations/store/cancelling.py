@@ -16,6 +16,7 @@ from orchestrator.tenants.principals import Actor, ActorKind
 _CANCEL = """
 select cancel_once(%(scope)s, %(key)s, %(fingerprint)s, %(retire_seconds)s, %(tenant_id)s, %(id)s, %(holder_id)s, %(actor_kind)s,
                    %(actor_id)s, %(request_id)s, %(retention_seconds)s)
+from set_config('berth.caller', %(caller)s, true)
 """
 
 
@@ -45,6 +46,7 @@ async def cancel_once(call: FunctionCall, cancel: Cancel, retention_seconds: flo
         "actor_id": actor.id if actor.kind is ActorKind.ADMIN else None,
         "request_id": operation.request_id,
         "retention_seconds": retention_seconds,
+        "caller": operation.caller_json,
     }
     return _decode(await call.value(_CANCEL, values))
 

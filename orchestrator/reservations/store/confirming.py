@@ -26,7 +26,10 @@ from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _CONFIRM = "select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)"
-_REFUSE_LATE = "select refuse_late_confirm(cast(%(item)s as jsonb), cast(%(refusals)s as jsonb))"
+_REFUSE_LATE = """
+select refuse_late_confirm(cast(%(item)s as jsonb), cast(%(refusals)s as jsonb))
+from set_config('berth.caller', %(caller)s, true)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Confirm:
             "scope": str(self.operation.scope), "key": self.operation.key,
             "fingerprint": self.operation.fingerprint.hex(), "retire_seconds": self.operation.retention_seconds,
             "tenant_id": str(self.tenant_id), "id": str(self.reservation_id), "holder_id": self.holder_id,
-            "request_id": self.operation.request_id,
+            "request_id": self.operation.request_id, "caller": self.operation.caller,
         }  # fmt: skip
 
 
@@ -87,6 +90,7 @@ async def refuse_late_confirm(call: FunctionCall, confirm: Confirm, retention_se
     }
     refusals = {state.value: _too_late(state).document() for state in ReservationState}
     values = {"item": orjson.dumps(item).decode(), "refusals": orjson.dumps(refusals).decode()}
+    values["caller"] = confirm.operation.caller_json
     outcome = await call.value(_REFUSE_LATE, values)
     match outcome["outcome"]:
         case "refused":

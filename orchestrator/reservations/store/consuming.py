@@ -35,6 +35,7 @@ where r.id = %(id)s and r.tenant_id = %(tenant_id)s
 """
 _CONSUME = """
 select consume_reservation(cast(%(item)s as jsonb), cast(%(admissions)s as jsonb), cast(%(refusals)s as jsonb))
+from set_config('berth.caller', %(caller)s, true)
 """
 _WHY_ENDED = {
     ReservationState.EXPIRED: "the hold's deadline has passed",
@@ -99,7 +100,12 @@ async def consume_reservation(
         "retention_seconds": retention_seconds,
     }
     refusals = {state.value: _ended(state).document() for state in _WHY_ENDED}
-    values = {"item": item, "admissions": [_packed(n, one) for n, one in enumerate(admissions)], "refusals": refusals}
+    values: dict[str, Any] = {
+        "item": item,
+        "admissions": [_packed(n, one) for n, one in enumerate(admissions)],
+        "refusals": refusals,
+    }
+    values["caller"] = operation.caller or {}
     outcome = await call.value(_CONSUME, {name: orjson.dumps(value).decode() for name, value in values.items()})
     return _decode(outcome, admissions)
 

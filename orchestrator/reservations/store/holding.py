@@ -186,6 +186,7 @@ def _item(hold: Hold, target: HoldTarget, bounds: HoldBounds) -> dict[str, Any]:
         "retire_seconds": hold.operation.retention_seconds,
         "correlation_id": str(hold.correlation_id),
         "request_id": hold.operation.request_id,
+        "caller": hold.operation.caller_with(hold.correlation_id),
         "holder_id": hold.holder_id,
         "name": hold.name,
         "template": hold.template,

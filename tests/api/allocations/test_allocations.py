@@ -91,7 +91,9 @@ def test_an_operator_releases_by_force_on_the_record(admin: Caller, place: Place
     problem(admin.call("POST", path, {}), 422, "invalid")
     answer = admin.call("POST", path, {"reason": "stuck\nfor hours"})
     assert (answer.status_code, answer.json()["status"]) == (202, "releasing")
-    (entry,) = admin.every("/admin/audit", 10, subject=f"allocations/{allocation['allocation_id']}")
+    audited = {"subject": f"allocations/{allocation['allocation_id']}", "action": "allocation.force_release"}
+    refused, entry = admin.every("/admin/audit", 10, **audited)
+    assert (refused["status"], refused["code"]) == (422, "invalid")
     assert (entry["action"], entry["detail"]["reason"]) == ("allocation.force_release", "stuck\nfor hours")
 
 

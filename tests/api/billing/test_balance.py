@@ -69,7 +69,8 @@ def test_a_balance_from_making_it_prepaid_to_lifting_it(admin: Caller, tenant: C
     use = {"image": IMAGE, "ssh_key_ids": body["ssh_key_ids"], "reservation_id": held["reservation_id"]}
     problem(tenant.call("POST", "/allocations", {**use, "holder_id": "h"}), 409, "balance_depleted")
     assert tenant.call("POST", f"/reservations/{held['reservation_id']}/cancel", {"holder_id": "h"}).status_code == 200
-    actions = [entry["action"] for entry in admin.get("/admin/audit", subject=f"tenants/{tenant.tenant_id}")["items"]]
+    audited = admin.get("/admin/audit", subject=f"tenants/{tenant.tenant_id}")["items"]
+    actions = [entry["action"] for entry in audited if entry["action"] != "tenant.read"]
     assert actions[-3:] == ["balance.set_policy", "balance.top_up", "balance.withdrawal"]
 
 

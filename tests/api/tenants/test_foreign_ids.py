@@ -39,6 +39,8 @@ KINDS_AT = {
 """The same for names that mean different objects at different paths."""
 PLAIN = frozenset(
     {
+        # Of the audit.
+        "principal", "subject", "action", "outcome", "until",
         # Of the request itself, or values.
         "cursor", "limit", "min_version", "leader_id", "wait_seconds", "since", "state", "label", "by", "from", "to", "every",
         "starts_at", "ends_at", "ttl_seconds", "name", "labels", "user_data", "public_key", "url", "types", "description",
@@ -47,7 +49,7 @@ PLAIN = frozenset(
         "low_threshold_micro_units",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
         # Shared by all tenants.
-        "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "subject", "id", "shape",
+        "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
         "regions", "slot_count", "half_slots", "address", "faults",
     }

@@ -88,7 +88,7 @@ def test_an_operators_token_acts_as_an_operator_and_its_subject_is_in_the_audit(
     tenant = operator.make("/admin/tenants", {"name": fresh("tenant")})
 
     (entry,) = operator.get("/admin/audit", subject=f"tenants/{tenant['id']}")["items"]
-    assert entry["principal"] == {"kind": "admin", "id": str(principal_id(issuer.url, "root@cloud"))}
+    assert entry["principal"] == {"kind": "admin", "id": str(principal_id(issuer.url, "root@cloud")), "role": "admin"}
     problem(operator.call("GET", "/ssh-keys"), 403, "forbidden")
 
 

@@ -1,0 +1,1 @@
+"""What audit rows state of requests: actions by route, and callers."""

@@ -1,0 +1,127 @@
+"""Names of the audited actions, by route, and the objects that they concern. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What a request does: the action, and kind and id of its object; the kind alone where the action makes the object."""
+
+    action: str
+    subject: str
+
+
+ACTIONS: Final = {
+    "POST /api/v1/allocations": "allocation.create",
+    "POST /api/v1/allocations/{allocation_id}/release": "allocation.release",
+    "PATCH /api/v1/allocations/{allocation_id}": "allocation.update",
+    "POST /api/v1/reservations": "reservation.hold",
+    "POST /api/v1/reservations/{reservation_id}/confirm": "reservation.confirm",
+    "POST /api/v1/reservations/{reservation_id}/cancel": "reservation.cancel",
+    "POST /api/v1/ssh-keys": "ssh_key.create",
+    "DELETE /api/v1/ssh-keys/{key_id}": "ssh_key.delete",
+    "POST /api/v1/webhooks": "webhook.create",
+    "PATCH /api/v1/webhooks/{webhook_id}": "webhook.change",
+    "DELETE /api/v1/webhooks/{webhook_id}": "webhook.delete",
+    "POST /api/v1/webhooks/{webhook_id}/rotate": "webhook.rotate",
+    "POST /api/v1/webhooks/{webhook_id}/test": "webhook.test",
+    "POST /api/v1/webhooks/{webhook_id}/replay": "webhook.replay",
+    "POST /api/v1/webhooks/{webhook_id}/deliveries/{number}/replay": "webhook.replay_delivery",
+    "POST /api/v1/admin/tenants": "tenant.create",
+    "PATCH /api/v1/admin/tenants/{tenant_id}": "tenant.change_state",
+    "DELETE /api/v1/admin/tenants/{tenant_id}": "tenant.delete",
+    "PUT /api/v1/admin/tenants/{tenant_id}/quota": "tenant.set_quota",
+    "PUT /api/v1/admin/tenants/{tenant_id}/balance": "balance.set_policy",
+    "POST /api/v1/admin/tenants/{tenant_id}/top-ups": "balance.top_up",
+    "POST /api/v1/admin/tenants/{tenant_id}/withdrawals": "balance.withdrawal",
+    "POST /api/v1/admin/api-keys": "api_key.create",
+    "DELETE /api/v1/admin/api-keys/{key_id}": "api_key.revoke",
+    "PUT /api/v1/admin/regions/{name}": "region.put",
+    "PUT /api/v1/admin/skus/{name}": "sku.put",
+    "PUT /api/v1/admin/images/{name}": "image.put",
+    "DELETE /api/v1/admin/images/{name}": "image.delete",
+    "POST /api/v1/admin/nodes": "node.create",
+    "POST /api/v1/admin/nodes/{node_id}/enrolment-token": "node.create_enrolment_token",
+    "POST /api/v1/admin/nodes/{node_id}/cordon": "node.cordon",
+    "POST /api/v1/admin/nodes/{node_id}/uncordon": "node.uncordon",
+    "POST /api/v1/admin/nodes/{node_id}/drain": "node.drain",
+    "POST /api/v1/admin/nodes/{node_id}/retire": "node.retire",
+    "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
+    "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/adopt": "node.orphan_adopted",
+    "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/destroy": "node.orphan_destroy",
+    "POST /api/v1/admin/resources": "resource.create",
+    "POST /api/v1/admin/resources/{resource_id}/out-of-service": "resource.out_of_service",
+    "POST /api/v1/admin/resources/{resource_id}/in-service": "resource.in_service",
+    "POST /api/v1/admin/allocations/{allocation_id}/force-release": "allocation.force_release",
+    "POST /api/v1/admin/allocations/{allocation_id}/force-cleanup": "allocation.force_cleanup",
+    "POST /api/v1/admin/dead-letters/{dead_letter_id}/retry": "dead_letter.retry",
+    "POST /api/v1/admin/dead-letters/{dead_letter_id}/discard": "dead_letter.discard",
+    "POST /api/v1/admin/consumers/{consumer}/forget": "consumer.forget",
+    "PUT /v1/retention/{policy_id}": "retention.put",
+    "DELETE /v1/retention/{policy_id}": "retention.delete",
+    "POST /v1/commit": "transaction.commit",
+    "DELETE /api/v1/notifications/subscriptions/{name}": "subscription.delete",
+}
+"""The action of each write by method and path."""
+FENCE: Final = Audited("operation.fence", "operations")
+"""A query of an unused key, which fences the key."""
+_PREFIXES = ("/api/v1/admin/", "/api/v1/", "/v1/", "/")
+_SUBJECT_LENGTH_MAX = 200
+_SUBJECTS = {"POST /v1/commit": "transactions"}
+_PARENTS = frozenset({"notifications"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    parts: tuple[str, ...]
+    action: str
+
+    def matches(self, parts: list[str]) -> bool:
+        return all(own == part or own[0] == "{" for own, part in zip(self.parts, parts, strict=True))
+
+
+def _templates() -> dict[tuple[str, int], list[_Template]]:
+    found: dict[tuple[str, int], list[_Template]] = {}
+    for route, action in ACTIONS.items():
+        method, path = route.split(" ")
+        parts = tuple(path.split("/")[1:])
+        found.setdefault((method, len(parts)), []).append(_Template(parts, action))
+    return found
+
+
+_TEMPLATES: Final = _templates()
+_PLAIN: Final = {
+    tuple(route.split(" ")): Audited(action, subject)
+    for route, action in ACTIONS.items()
+    if "{" not in route
+    for subject in [_SUBJECTS.get(route) or route.rsplit("/", 1)[1]]
+}
+
+
+def audited_action(method: str, path: str) -> Audited:
+    """The action of a request and its object. Reads are `<kind>.read`; what no route serves is `unknown`."""
+    plain = _PLAIN.get((method, path))
+    if plain is not None:
+        return plain
+    parts = path.split("/")[1:]
+    subject = _subject(path)
+    for template in _TEMPLATES.get((method, len(parts)), ()):
+        if all(parts) and template.matches(parts):
+            return Audited(template.action, subject)
+    if method == "GET":
+        return Audited(f"{subject.partition('/')[0].replace('-', '_').removesuffix('s')}.read", subject)
+    return Audited(UNKNOWN, subject)
+
+
+def _subject(path: str) -> str:
+    """Kind and, where the path names one, id of the object."""
+    prefix = next(prefix for prefix in _PREFIXES if path.startswith(prefix))
+    parts = path[len(prefix) :].split("/")
+    if parts[0] in _PARENTS:
+        del parts[0]
+    return "/".join(parts[:2])[:_SUBJECT_LENGTH_MAX]

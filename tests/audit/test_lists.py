@@ -1,0 +1,41 @@
+"""Operators page through the audit with filters; a tenant reads the rows of its principals."""
+
+from __future__ import annotations
+
+from tests.api.calling import Caller, fresh, new_tenant, problem, ssh_key
+
+
+def _add_key(tenant: Caller) -> str:
+    return str(tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})["id"])
+
+
+def test_a_tenant_reads_its_own_rows_alone(admin: Caller, tenant: Caller) -> None:
+    other = new_tenant(admin)
+    own, foreign = [_add_key(tenant) for _ in range(3)], _add_key(other)
+    listed = tenant.every("/audit", 2)
+    assert [entry["subject"] for entry in listed] == [f"ssh-keys/{one}" for one in own]
+    assert {entry["tenant_id"] for entry in listed} == {tenant.tenant_id}
+    assert tenant.get("/audit", subject=f"ssh-keys/{foreign}")["items"] == []
+    problem(tenant.call("GET", "/admin/audit"), 403, "forbidden")
+    problem(tenant.call("GET", "/audit", tenant_id=other.tenant_id), 422, "invalid")
+
+
+def test_each_filter_selects_its_rows(admin: Caller, tenant: Caller) -> None:
+    key = _add_key(tenant)
+    assert len(tenant.every("/audit", 500)) == 1
+    problem(tenant.call("DELETE", f"/ssh-keys/{fresh('no')}"), 422, "invalid")
+    rows = tenant.every("/audit", 500)
+    principal = rows[0]["principal"]["id"]
+    wanted: list[tuple[dict[str, str], list[str]]] = [
+        ({"subject": f"ssh-keys/{key}"}, ["ssh_key.create"]),
+        ({"principal": principal}, ["ssh_key.create", "ssh_key.delete"]),
+        ({"tenant_id": str(tenant.tenant_id)}, ["ssh_key.create", "ssh_key.delete"]),
+        ({"tenant_id": str(tenant.tenant_id), "action": "ssh_key.delete"}, ["ssh_key.delete"]),
+        ({"tenant_id": str(tenant.tenant_id), "outcome": "invalid"}, ["ssh_key.delete"]),
+        ({"tenant_id": str(tenant.tenant_id), "outcome": "ok"}, ["ssh_key.create"]),
+        ({"principal": principal, "since": rows[1]["recorded_at"]}, ["ssh_key.delete"]),
+        ({"principal": principal, "until": rows[1]["recorded_at"]}, ["ssh_key.create"]),
+        ({"principal": principal, "since": "2999-01-01T00:00:00Z"}, []),
+    ]
+    for filters, actions in wanted:
+        assert [entry["action"] for entry in admin.every("/admin/audit", 500, **filters)] == actions, filters
