@@ -26,6 +26,7 @@ from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
 from orchestrator.http.asgi import App
+from orchestrator.http.audited.recorder import RequestRecorder
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
@@ -102,6 +103,7 @@ def build_services(settings: Settings) -> Services:
         acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
+        recorder=RequestRecorder(_background_database(settings, "berth-orchestrator-audit")),
         node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
         verifying_keys=(
             load_verifying_keys(settings.task_verifying_keys_file) if settings.task_verifying_keys_file else []
@@ -144,15 +146,19 @@ def _limits(settings: Settings) -> PrincipalLimits:
 
 def _feed(settings: Settings) -> Feed:
     limits = settings.feed_limits()
-    database = connect_database(
+    return Feed(_background_database(settings, "berth-orchestrator-feed", limits.readers_max + 1), limits)
+
+
+def _background_database(settings: Settings, application: str, pool_size: int = 1) -> Database:
+    """Connections that requests do not use."""
+    return connect_database(
         settings.database_url,
-        pool_size=limits.readers_max + 1,
+        pool_size=pool_size,
         reserve_size=1,
         lock_timeout_seconds=settings.lock_timeout_seconds,
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
-        application="berth-orchestrator-feed",
+        application=application,
     )
-    return Feed(database, limits)
 
 
 def _credentials(settings: Settings) -> Credentials:
@@ -225,7 +231,8 @@ def public_application(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.feed.running(), tokens.keys.running() if tokens is not None else nullcontext():
+        keys = tokens.keys.running() if tokens is not None else nullcontext()
+        async with services.feed.running(), services.recorder.running(), keys:
             yield
 
     docs_url = "/docs" if services.settings.docs_ui else None

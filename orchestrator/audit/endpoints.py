@@ -38,7 +38,8 @@ async def list_own(query: Annotated[OwnAuditQuery, Query()], caller: TenantCalle
 
 
 async def _page(parts: Services, query: PageQuery, matching: Filter) -> Response:
-    # The page contains what was done before the request, whether or not a worker runs.
+    # The page contains what this process has done before the request, whether or not a worker runs.
+    await parts.recorder.flush()
     await chain_audit(parts.context)
     after, limit = numbered_page(query, "audit")
     found = await list_audit(parts.context.database, matching, after=after, limit=limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -43,21 +43,22 @@ async def record(
     await tx.execute(_INSERT, {**values, "detail": json.dumps(detail, default=str), "request_id": request_id})
 
 
-_INSERT_REQUEST = """
-insert into audit_pending (principal_kind, principal_id, role, tenant_id, source, user_agent, action, subject, status, code,
-                           operation_key, request_id)
-select c ->> 'kind', c ->> 'id', c ->> 'role', cast(c ->> 'tenant' as uuid), c ->> 'source', c ->> 'agent', c ->> 'action',
-       c ->> 'subject', :status, :code, :operation_key, c ->> 'request'
-from cast(:caller as jsonb) c
+_INSERT_REQUESTS = """
+insert into audit_pending (at, principal_kind, principal_id, role, tenant_id, source, user_agent, action, subject, status, code,
+                           operation_key, request_id, detail)
+select cast(c ->> 'at' as timestamptz), c ->> 'kind', c ->> 'id', c ->> 'role', cast(c ->> 'tenant' as uuid),
+       c ->> 'source', c ->> 'agent', c ->> 'action', c ->> 'subject', cast(c ->> 'status' as smallint), c ->> 'code',
+       c ->> 'operation_key', c ->> 'request', coalesce(c -> 'detail', '{}')
+from jsonb_array_elements(cast(:rows as jsonb)) with ordinality as given(c, n) order by n
 """
 
 
-async def record_request(
-    tx: Transaction, caller: Mapping[str, Any], *, status: int, code: str, operation_key: str | None
-) -> None:
-    """Record a request that no operation records: a refusal that is not stored, or a read."""
-    values = {"caller": json.dumps(caller), "status": status, "code": code, "operation_key": operation_key}
-    await tx.execute(_INSERT_REQUEST, values)
+async def record_requests(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Record requests that no operation records, in this order, with one statement.
+
+    A row has the members of `audited_caller`, `at` (ISO 8601), `status`, `code` and, if there is one, `operation_key`.
+    """
+    await tx.execute(_INSERT_REQUESTS, {"rows": json.dumps(rows)})
 
 
 _ADVANCE = "select audit_advance(:limit)"

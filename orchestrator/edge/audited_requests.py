@@ -1,27 +1,24 @@
 """Records requests of authenticated callers that no operation records: refusals that are not stored, and privileged reads.
 
-A business refusal is stored with its operation, whose trigger writes the audit row. What remains is written here, at once and in
-a separate transaction: a refused write, a read refused with 403, and an operator's read of tenants' objects. Each was
-admitted within the limits of its principal; requests beyond them (429) and failures of Berth (5xx) are metrics, not audit.
+A business refusal is stored with its operation, whose trigger writes the audit row. What remains is queued here, for a task that
+writes it (orchestrator/http/audited/recorder.py): a refused write, a read refused with 403, and an operator's read of tenants'
+objects. Each was admitted within the limits of its principal; requests beyond them (429) and failures of Berth (5xx) are
+metrics, not audit. Refusals of callers without a valid credential are counted.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
-from orchestrator.audit.store import record_request
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.authentication import CALLER
-from orchestrator.http.metrics import AUDIT_LOST
 from orchestrator.http.problem_documents import REFUSAL
-from orchestrator.http.services import Services
-from orchestrator.problems import Problem
+from orchestrator.http.services import Services, source_of
+from orchestrator.problems import Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
 
-log = structlog.get_logger("orchestrator.api")
 FORBIDDEN: Final = 403
 NOT_RECORDED: Final = frozenset({429})
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -40,7 +37,7 @@ class AuditedRequests:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; record it before its response begins, if nothing else does."""
+        """Serve a request; queue its audit row before its response begins, if nothing else records it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -48,29 +45,28 @@ class AuditedRequests:
         async def recording(message: Message) -> None:
             if message["type"] == "http.response.start":
                 refusal: Problem | None = scope["state"].get(REFUSAL)
-                await self._record(scope, message["status"], "ok" if refusal is None else refusal.code, refusal)
+                self._record(scope, message["status"], "ok" if refusal is None else refusal.code, refusal)
             await send(message)
 
         try:
             await self._app(scope, receive, recording)
         except Problem as problem:
-            await self._record(scope, problem.status, problem.code, problem)
+            self._record(scope, problem.status, problem.code, problem)
             raise
 
-    async def _record(self, scope: Scope, status: int, code: str, refusal: Problem | None) -> None:
+    def _record(self, scope: Scope, status: int, code: str, refusal: Problem | None) -> None:
         caller: Principal | None = scope["state"].get(CALLER)
-        if caller is None or not _is_recorded(scope, caller, status, refusal):
+        recorder = self._services.recorder
+        if caller is None:
+            if isinstance(refusal, Unauthenticated | TooManyFailures):
+                recorder.count_stranger(source_of(scope))
             return
-        try:
-            async with self._services.context.database.transaction() as tx:
-                await record_request(
-                    tx, audited_caller(scope, caller), status=status, code=code,
-                    operation_key=scope["state"].get("operation_key"),
-                )  # fmt: skip
-        except Exception as error:
-            # The response is decided already, and a database that cannot be reached must not change it.
-            AUDIT_LOST.inc()
-            log.error("audit_lost", path=scope["path"], status=status, code=code, exc_info=error)
+        if not _is_recorded(scope, caller, status, refusal):
+            return
+        row = audited_caller(scope, caller)
+        row |= {"at": datetime.now(UTC).isoformat(), "status": status, "code": code}
+        key = scope["state"].get("operation_key")
+        recorder.record(row if key is None else row | {"operation_key": key})
 
 
 def _is_recorded(scope: Scope, caller: Principal, status: int, refusal: Problem | None) -> bool:

@@ -17,7 +17,7 @@ CONNECTIONS_REFUSED = Counter(
 FAILED_ATTEMPTS = Counter(
     "berth_api_failed_attempts_total", "Requests with a wrong credential, by whether it was looked up", ["result"]
 )
-AUDIT_LOST = Counter("berth_api_audit_lost_total", "Refusals and reads whose audit row could not be written")
+AUDIT_LOST = Counter("berth_api_audit_lost_total", "Refusals and reads whose audit row was not written")
 PROBLEMS = Counter("berth_api_problems_total", "Problem documents sent", ["code"])
 COMBINED = Counter("berth_api_combined_total", "Creates, holds and confirms by outcome", ["kind", "outcome"])
 COMBINED_LIST_SIZE = Histogram(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
+    from orchestrator.http.audited.recorder import RequestRecorder
     from orchestrator.http.authentication import Credentials
     from orchestrator.http.principal_limits import PrincipalLimits
     from orchestrator.http.single_flight import SingleFlightCache
@@ -48,6 +49,7 @@ class Services:
     log_head: LogHead
     feed: Feed
     acknowledging: AcknowledgementWriter
+    recorder: RequestRecorder
     node_ca_pem: str | None
     """The certificate of the node CA; its key is the issuer's alone."""
     verifying_keys: Sequence[VerifyingKey]

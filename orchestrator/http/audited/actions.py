@@ -124,4 +124,5 @@ def _subject(path: str) -> str:
     parts = path[len(prefix) :].split("/")
     if parts[0] in _PARENTS:
         del parts[0]
-    return "/".join(parts[:2])[:_SUBJECT_LENGTH_MAX]
+    subject = "/".join(parts[:2])[:_SUBJECT_LENGTH_MAX]
+    return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in subject)[:_SUBJECT_LENGTH_MAX]

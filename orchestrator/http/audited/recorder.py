@@ -1,0 +1,135 @@
+"""Writes audit rows of requests that no operation records, in batches and outside the requests.
+
+A request only appends to a bounded queue in memory, so a refusal costs no transaction and needs no database. A process that
+is killed loses the rows of at most `FLUSH_SECONDS` and the counts of at most two minutes, or all that waits while the database
+cannot be reached; a process that is stopped writes them first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from orchestrator.audit.store import record_requests
+from orchestrator.database.transactions import Database, TransactionConflict
+from orchestrator.http.audited.strangers import StrangerCounts
+from orchestrator.http.metrics import AUDIT_LOST
+from orchestrator.problems import Problem
+
+QUEUE_MAX: Final = 10_000
+BATCH_MAX: Final = 500
+FLUSH_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 1.0
+COUNTS_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 5.0
+
+log = structlog.get_logger("orchestrator.api")
+
+
+class RequestRecorder:
+    """The queue, and the task that writes it. `database` is the recorder's alone: its losses say nothing to the gate."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._rows: deque[dict[str, Any]] = deque()
+        self._strangers = StrangerCounts()
+        self._writing = asyncio.Lock()
+        self._some = asyncio.Event()
+        self._batch = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    def record(self, row: dict[str, Any]) -> None:
+        """Queue a row (see `record_requests`); beyond `QUEUE_MAX` it is lost, and counted as lost."""
+        if len(self._rows) >= QUEUE_MAX:
+            AUDIT_LOST.inc()
+            return
+        self._rows.append(row)
+        self._some.set()
+        if len(self._rows) >= BATCH_MAX:
+            self._batch.set()
+
+    def count_stranger(self, source: str | None) -> None:
+        """Count a refusal of a caller without a valid credential."""
+        self._strangers.note(source, datetime.now(UTC))
+
+    async def flush(self) -> None:
+        """Write every queued row. Raises a `Problem` or `TransactionConflict`; the rows then wait for the next call."""
+        async with self._writing:
+            while self._rows:
+                batch = [self._rows.popleft() for _ in range(min(BATCH_MAX, len(self._rows)))]
+                try:
+                    await self._write(batch)
+                except BaseException as error:
+                    if isinstance(error, Exception) and not isinstance(error, Problem | TransactionConflict):
+                        # No later attempt would succeed, and the rows behind must not wait for it.
+                        AUDIT_LOST.inc(len(batch))
+                        log.error("audit_lost", rows=len(batch), exc_info=error)
+                        continue
+                    self._rows.extendleft(reversed(batch))
+                    raise
+
+    async def _write(self, batch: list[dict[str, Any]]) -> None:
+        async with self._database.transaction() as tx:
+            await record_requests(tx, batch)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Write while the block lasts; then write what is left, for at most `STOP_SECONDS`, and close the database."""
+        tasks = [asyncio.create_task(self._serve()), asyncio.create_task(self._serve_counts())]
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._write_the_rest()
+            await self._database.close()
+
+    async def _serve(self) -> None:
+        while not self._stopped.is_set():
+            await _first_of(self._some, self._stopped)
+            await _first_of(self._batch, self._stopped, seconds=FLUSH_SECONDS)
+            self._some.clear()
+            self._batch.clear()
+            try:
+                await self.flush()
+            except (Problem, TransactionConflict) as error:
+                log.warning("audit_waits", rows=len(self._rows), why=str(error))
+                self._some.set()
+                await _first_of(self._stopped, seconds=RETRY_SECONDS)
+
+    async def _serve_counts(self) -> None:
+        while not self._stopped.is_set():
+            await _first_of(self._stopped, seconds=COUNTS_SECONDS)
+            self._queue_counts(everything=self._stopped.is_set())
+
+    def _queue_counts(self, *, everything: bool) -> None:
+        for row in self._strangers.take(datetime.now(UTC), everything=everything):
+            self.record(row)
+
+    async def _write_the_rest(self) -> None:
+        self._queue_counts(everything=True)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.flush()
+        except (Problem, TransactionConflict, TimeoutError) as error:
+            AUDIT_LOST.inc(len(self._rows))
+            log.error("audit_lost", rows=len(self._rows), exc_info=error)
+
+
+async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Return when one of the events is set, or after so many seconds."""
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
