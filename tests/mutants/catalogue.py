@@ -6,6 +6,7 @@ from tests.mutants import (
     agent,
     allocations,
     archive,
+    audited,
     billing,
     client,
     edge,
@@ -26,6 +27,7 @@ from tests.mutants.mutant import Mutant
 MODULES = (
     allocations,
     archive,
+    audited,
     reservations,
     nodes,
     tenants,

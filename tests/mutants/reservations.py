@@ -239,9 +239,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "an operator's confirm is not audited",
         "reservations",
-        "migrations/functions/confirms/write_confirms.sql",
-        "    if p_actor_id is not null then\n",
-        "    if false then\n",
+        "migrations/functions/confirms/confirm_reservations.sql",
+        "true, p_items -> (i.n - 1)::integer -> 'caller',",
+        "true, null::jsonb,",
         (
             "tests/reservations/test_one_call.py::test_an_operators_list_is_confirmed_in_one_call_and_audited_item_by_item",
         ),

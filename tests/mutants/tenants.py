@@ -154,14 +154,6 @@ MUTANTS: list[Mutant] = [
         (check("images_sha256_check"),),
     ),
     Mutant(
-        "the audit repeats an entry",
-        "audit",
-        "orchestrator/audit/store.py",
-        "from audit where id > :after and",
-        "from audit where id >= :after and",
-        (pages("/api/v1/admin/audit "),),
-    ),
-    Mutant(
         "entries about every subject are listed",
         "audit",
         "orchestrator/audit/store.py",
