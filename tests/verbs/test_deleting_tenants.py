@@ -71,7 +71,7 @@ def test_a_tenant_is_deleted_once_and_stays_readable(api: PublicApi, admin: Call
     assert admin.get(path) == gone
     assert gone in admin.every("/admin/tenants", 500)
     audited = admin.get("/admin/audit", subject=f"tenants/{tenant.tenant_id}")["items"]
-    assert [entry["action"] for entry in audited] == ["tenant.create", "tenant.delete"]
+    assert [entry["action"] for entry in audited if entry["detail"]] == ["tenant.create", "tenant.delete"]
     told = api.database.execute(
         "select tenant_id, payload ->> 'name', (payload ->> 'api_keys')::integer from outbox where event_type = 'tenant.deleted'"
         " and subject = %s",
@@ -238,7 +238,8 @@ def test_of_simultaneous_deletions_each_succeeds_and_one_deletes(api: PublicApi,
     tenant = new_tenant(admin)
     assert {answer.status_code for answer in at_once(*[lambda: delete(admin, tenant)] * 6)} == {204}
     entries = admin.get("/admin/audit", subject=f"tenants/{tenant.tenant_id}")["items"]
-    assert [entry["action"] for entry in entries] == ["tenant.create", "tenant.delete"]
+    assert len(entries) == 7, "each deletion is recorded"
+    assert [entry["action"] for entry in entries if entry["detail"]] == ["tenant.create", "tenant.delete"]
 
 
 def test_no_subscription_is_opened_after_a_deletion(admin: Caller, url: str) -> None:

@@ -31,7 +31,9 @@ def test_whose_they_are(desk: Desk) -> None:
             problem(caller.call(method, path + suffix, body), 404, "not_found")
     assert one.get(f"/webhooks/{mine['id']}") == {name: mine[name] for name in mine if name != "secret"}
     actions = [
-        entry["action"] for entry in desk.admin.get("/admin/audit", subject=f"webhooks/{of_operators['id']}")["items"]
+        entry["action"]
+        for entry in desk.admin.get("/admin/audit", subject=f"webhooks/{of_operators['id']}", outcome="ok")["items"]
+        if not entry["action"].endswith(".read")
     ]
     assert actions == ["webhook.create"]
     assert desk.admin.call("DELETE", f"/webhooks/{of_operators['id']}").status_code == 204
