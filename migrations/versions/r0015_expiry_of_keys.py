@@ -6,7 +6,7 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0016"
+revision = "0015"
 down_revision = "0014"
 
 _STATEMENTS = b"""
