@@ -152,6 +152,12 @@ class Settings(PrincipalSettings):
     credential_cache_seconds: float = Field(
         1.0, ge=0, description="how long a checked API key, or a token's tenant, is trusted without asking"
     )
+    api_key_lifetime_seconds_max: int = Field(
+        0,
+        ge=0,
+        le=3_153_600_000,
+        description="longest life of a new API key: a later `expires_at` is refused, a missing one becomes this; 0: no bound",
+    )
     oidc_issuer: str | None = Field(
         None, description="exact `iss` of the tokens that are taken, an https:// address; default: API keys only"
     )

@@ -268,6 +268,8 @@ class ApiKey(Answer):
     prefix: str
     created_at: datetime
     revoked_at: datetime | None = None
+    expires_at: datetime | None = None
+    owner: str | None = None
 
 
 class NewApiKey(ApiKey):

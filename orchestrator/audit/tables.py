@@ -1,6 +1,6 @@
 """The tables of the audit: rows that wait, and the chain. The view `audit` shows both.
 
-Created by migrations/versions/r0015_audit_chain.py, which explains columns and indexes; a test keeps both equal.
+Created by migrations/versions/r0016_audit_chain.py, which explains columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations

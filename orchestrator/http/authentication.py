@@ -1,11 +1,13 @@
 """Authentication of the public API: an API key, looked up by its SHA-256 and cached briefly, or an OIDC token.
 
 A revoked key is refused within `credential_cache_seconds` on every process, and at once on the one that revoked it.
+An expired key is refused from its `expires_at` on by every process, or earlier by the time that the lookup took.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
@@ -75,8 +77,8 @@ class Credentials:
         if not bearer or len(bearer) > KEY_LENGTH_MAX:
             raise Unauthenticated("send `Authorization: Bearer <API key>`")
         principal = await self._keys.answer_for(database, digest)
-        if principal is None:
-            raise Unauthenticated("this API key is unknown or revoked; send a live key")
+        if principal is None or (principal.ends_at is not None and principal.ends_at <= time.monotonic()):
+            raise Unauthenticated("this API key is unknown, revoked or expired; send a live key")
         return principal
 
     def forget(self) -> None:

@@ -20,6 +20,7 @@ from orchestrator.tenants.commands.api_keys import create_api_key, revoke_api_ke
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT, OPERATOR_ADMINS, TenantRole
 from orchestrator.tenants.schemas import ApiKey, ApiKeyQuery, CreateApiKey, NewApiKey
+from orchestrator.tenants.store.api_keys import KeyWanted
 
 router = APIRouter(prefix="/api-keys", tags=["admin: API keys"], responses=PROBLEM_RESPONSES)
 
@@ -33,9 +34,14 @@ async def create(body: CreateApiKey, write: AdminWrite) -> Response:
         write.operation(body),
         write.actor,
         write.sealer(),
-        name=body.name,
-        role=TenantRole.ADMIN if body.role == "tenant" else body.role,
-        tenant_id=body.tenant_id,
+        KeyWanted(
+            name=body.name,
+            role=TenantRole.ADMIN if body.role == "tenant" else body.role,
+            tenant_id=body.tenant_id,
+            expires_at=body.expires_at,
+            owner=body.owner,
+        ),
+        lifetime_seconds_max=write.parts.settings.api_key_lifetime_seconds_max,
     )
     write.parts.credentials.forget()
     return unsealed_response(write, answer, "key")

@@ -31,11 +31,13 @@ class Principal:
     """An authenticated caller of the public API: of a tenant, or an operator if `tenant_id` is None.
 
     `id` is that of its API key, or of its token's subject; `role` is a `TenantRole` or an `OperatorRole`.
+    `ends_at`: its API key expires then, by this process's monotonic clock; None: it does not expire.
     """
 
     role: str
     id: UUID
     tenant_id: UUID | None
+    ends_at: float | None = None
 
     @property
     def actor(self) -> Actor:

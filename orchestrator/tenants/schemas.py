@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from berth.process.bounded_models import at_most
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
+from orchestrator.http.moments import Moment
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
 from orchestrator.problems import Quota
@@ -129,6 +130,11 @@ class CreateApiKey(Request):
     name: Printable
     role: KeyRole = Field(description="`tenant` is the earlier name of a tenant's `admin`")
     tenant_id: Id | None = None
+    expires_at: Moment | None = Field(
+        None,
+        description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",
+    )
+    owner: Printable | None = Field(None, description="the person or service account that uses the key")
 
     @model_validator(mode="after")
     def _require_fitting_role(self) -> Self:
@@ -149,6 +155,8 @@ class ApiKey(BaseModel):
     prefix: str
     created_at: datetime
     revoked_at: datetime | None
+    expires_at: datetime | None
+    owner: str | None
 
 
 class NewApiKey(BaseModel):
@@ -161,6 +169,8 @@ class NewApiKey(BaseModel):
     prefix: str
     key: str
     created_at: datetime
+    expires_at: datetime | None
+    owner: str | None
 
 
 class ApiKeyQuery(PageQuery):

@@ -72,6 +72,8 @@ api_keys = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("revoked_at", TIMESTAMPTZ),
     Column("access_role", Text, nullable=False, server_default="admin"),
+    Column("expires_at", TIMESTAMPTZ),
+    Column("owner", Text, CheckConstraint("length(owner) between 1 and 100", name="api_keys_owner_check")),
     CheckConstraint(
         "case role when 'tenant' then access_role in ('viewer', 'member', 'admin', 'billing')"
         " else access_role in ('viewer', 'support', 'fleet', 'finance', 'admin') end",

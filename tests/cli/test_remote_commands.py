@@ -72,7 +72,7 @@ REMOTE: dict[str, list[str]] = {
     "tenant list": [],
     "tenant delete": [ID],
     "tenant quota": ["t"],
-    "key create": ["k", "--role", "admin"],
+    "key create": ["k", "--role", "admin", "--expires-at", "2100-01-01T00:00:00Z", "--owner", "ci"],
     "key list": [],
     "key revoke": [ID],
     "ssh-key add": ["k", "key.pub"],

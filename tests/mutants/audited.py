@@ -8,7 +8,7 @@ from tests.mutants.node_ids import pages
 RECORDED = "tests/audit/test_recorded.py"
 RECORDER = "tests/audit/test_recorder.py"
 CHAIN = "tests/audit/test_chain.py"
-REVISION = "migrations/versions/r0015_audit_chain.py"
+REVISION = "migrations/versions/r0016_audit_chain.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(

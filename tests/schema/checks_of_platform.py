@@ -41,6 +41,7 @@ CHECKS = {
         ({}, {"role": "tenant", "tenant_id": TENANT}),
     ),
     "api_keys_name_check": length("api_keys", "name", 1, 100),
+    "api_keys_owner_check": length("api_keys", "owner", 1, 100),
     "api_keys_role_check": Check("api_keys", ({"role": "unknown"},)),
     "api_keys_secret_hash_check": digest("api_keys", "secret_hash"),
     "balances_low_threshold_micro_units_check": least("balances", "low_threshold_micro_units", 0),

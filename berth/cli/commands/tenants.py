@@ -12,6 +12,7 @@ import typer
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
+from berth.cli.times import moment
 
 tenants = typer.Typer(no_args_is_help=True, help="Tenants (admin keys only).")
 keys = typer.Typer(no_args_is_help=True, help="API keys (admin keys only).")
@@ -25,6 +26,7 @@ TENANT: list[Column] = [
 KEY: list[Column] = [
     ("id", lambda k: k.id), ("name", lambda k: k.name), ("role", lambda k: k.role), ("prefix", lambda k: k.prefix),
     ("tenant", lambda k: k.tenant_id), ("created", lambda k: k.created_at), ("revoked", lambda k: k.revoked_at),
+    ("expires", lambda k: k.expires_at), ("owner", lambda k: k.owner),
 ]  # fmt: skip
 SSH_KEY: list[Column] = [
     ("id", lambda k: k.id), ("name", lambda k: k.name), ("fingerprint", lambda k: k.fingerprint),
@@ -122,6 +124,10 @@ def create_key(
     role: Annotated[
         Role | None, typer.Option(help="what it may do; default: admin of the tenant; operators' keys need one")
     ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="the key is refused from this time on; default: the API's")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="the person or service account that uses it")] = None,
 ) -> None:
     """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
     if tenant is None and role is None:
@@ -129,8 +135,10 @@ def create_key(
     chosen, fitting = role or Role.ADMIN, ROLES_OF_OPERATORS if tenant is None else ROLES_OF_TENANTS
     if chosen not in fitting:
         raise Refused(f"--role of this key is one of {', '.join(fitting)}", code="usage", exit_code=USAGE)
+    end = moment(expires_at, "--expires-at")
     with session.client() as client:
-        made = client.create_api_key(name=name, role=chosen.value, tenant_id=session.tenant_id(client, tenant))
+        tenant_id = session.tenant_id(client, tenant)
+        made = client.create_api_key(name=name, role=chosen.value, tenant_id=tenant_id, expires_at=end, owner=owner)
         show_one(session, made, [*KEY, ("key", lambda k: k.key)])
 
 

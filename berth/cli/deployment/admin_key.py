@@ -35,10 +35,11 @@ def create_admin_key(database_url: str, name: str) -> str:
 
 
 def admin_key_works(database_url: str, key: str) -> bool:
-    """Whether this database knows `key` as an admin's and has not revoked it."""
+    """Whether this database knows `key` as an admin's that is neither revoked nor expired."""
     with psycopg.connect(database_url) as connection:
         found = connection.execute(
-            "select from api_keys where role = 'admin' and access_role = 'admin' and revoked_at is null and secret_hash = %s",
+            "select from api_keys where role = 'admin' and access_role = 'admin' and revoked_at is null"
+            " and (expires_at is null or expires_at > clock_timestamp()) and secret_hash = %s",
             (hashlib.sha256(key.encode()).digest(),),
         ).fetchone()
     return found is not None

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, remove, segment, write
+from berth.client.calls.call import Call, read, read_page, remove, segment, write, written
 from berth.client.models import (
     Allocation,
     ApiKey,
@@ -76,10 +76,22 @@ def get_quotas(tenant_id: UUID) -> Call[TenantQuotas]:
 
 
 def create_api_key(
-    *, name: str, role: Role, tenant_id: UUID | None = None, idempotency_key: str | None = None
+    *,
+    name: str,
+    role: Role,
+    tenant_id: UUID | None = None,
+    expires_at: datetime | None = None,
+    owner: str | None = None,
+    idempotency_key: str | None = None,
 ) -> Call[NewApiKey]:
-    """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else."""
-    body = {"name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id)}
+    """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else.
+
+    It is refused from `expires_at` on (aware; None: as late as the deployment allows). Raises `Invalid` for a time beyond.
+    """
+    body = {
+        "name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id),
+        "expires_at": written(expires_at), "owner": owner,
+    }  # fmt: skip
     return write("POST", f"{ADMIN}/api-keys", NewApiKey, body, idempotency_key)
 
 

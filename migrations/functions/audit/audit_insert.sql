@@ -1,5 +1,5 @@
 -- Insert into the view `audit`, for statements that name few columns: those of parts of Berth that act without a request, and
--- of processes before revision 0015.
+-- of processes before revision 0016.
 create or replace function audit_insert() returns trigger language plpgsql as $$
 begin
     insert into audit_pending (at, principal_kind, principal_id, role, tenant_id, source, user_agent, action, subject, status,

@@ -1,6 +1,6 @@
 -- Write the audit row of an operation when it is concluded, whatever statement concludes it, so that no write is without one.
 -- The caller is in the operation (`operations.caller`) or, for functions that conclude one operation, in the setting
--- `berth.caller`; without either the principal is `unknown`, as of processes before revision 0015. A subject without an id gets
+-- `berth.caller`; without either the principal is `unknown`, as of processes before revision 0016. A subject without an id gets
 -- that of the object that the operation made.
 create or replace function audit_operation() returns trigger language plpgsql as $$
 declare

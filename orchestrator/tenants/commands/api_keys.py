@@ -16,6 +16,7 @@ from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.principals import Actor
 from orchestrator.tenants.store import api_keys, tenants
+from orchestrator.tenants.store.api_keys import KeyWanted
 
 PREFIX_LENGTH = 8
 SECRET_BYTES = 32
@@ -27,12 +28,15 @@ async def create_api_key(
     operation: Operation,
     actor: Actor,
     sealer: Sealer,
+    wanted: KeyWanted,
     *,
-    name: str,
-    role: str,
-    tenant_id: UUID | None,
+    lifetime_seconds_max: int,
 ) -> Answer:
-    """201 with the key; its member `key` is sealed for the caller, so that a retry gets the same one."""
+    """201 with the key; its member `key` is sealed for the caller, so that a retry gets the same one.
+
+    422 `invalid` if its `expires_at` is past or later than `lifetime_seconds_max` (0: no bound) allows.
+    """
+    tenant_id = wanted.tenant_id
     prefix = "".join(secrets.choice(PREFIX_LETTERS) for _ in range(PREFIX_LENGTH))
     key = f"berth_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
 
@@ -40,15 +44,12 @@ async def create_api_key(
         if tenant_id is not None:
             await tenants.read_tenant(tx, tenant_id)
             await keep_tenant(tx, tenant_id)
+        expires_at = await api_keys.read_expiry(tx, wanted.expires_at, lifetime_seconds_max)
         made = await api_keys.insert_api_key(
-            tx,
-            name=name,
-            role=role,
-            tenant_id=tenant_id,
-            prefix=prefix,
-            secret_hash=hashlib.sha256(key.encode()).digest(),
+            tx, wanted, expires_at=expires_at, prefix=prefix, secret_hash=hashlib.sha256(key.encode()).digest()
         )
-        detail = {"name": name, "role": role, "tenant_id": tenant_id, "prefix": prefix}
+        asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": prefix}
+        detail = {**asked, "expires_at": made.expires_at, "owner": made.owner}
         await audit.record(tx, actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
         members = asdict(made)
         del members["revoked_at"]

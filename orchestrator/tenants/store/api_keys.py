@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import select
 
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.problems import NotFound
+from orchestrator.problems import Invalid, NotFound
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.tables import api_keys
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWanted:
+    """A key to create: of a tenant, or of operators if `tenant_id` is None."""
+
+    name: str
+    role: str
+    tenant_id: UUID | None
+    expires_at: datetime | None
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +39,52 @@ class ApiKey:
     prefix: str
     created_at: datetime
     revoked_at: datetime | None
+    expires_at: datetime | None
+    owner: str | None
 
 
 _INSERT = """
-insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash)
+insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash, expires_at, owner)
 values (
-    :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash
+    :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash,
+    :expires_at, :owner
 )
-returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at
+returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner
 """
+_CLOCK = "select clock_timestamp()"
 _STORED_NAMES = {"role": "access_role"}
 _LIST = select(*(api_keys.c[_STORED_NAMES.get(name, name)].label(name) for name in ApiKey.__slots__)).order_by(
     api_keys.c.id
 )
 
 
-async def insert_api_key(
-    tx: Transaction, *, name: str, role: str, tenant_id: UUID | None, prefix: str, secret_hash: bytes
-) -> ApiKey:
-    """A new, live key."""
-    row = (
-        await tx.execute(
-            _INSERT,
-            {"name": name, "role": role, "tenant_id": tenant_id, "prefix": prefix, "secret_hash": secret_hash},
+async def read_expiry(tx: Transaction, expires_at: datetime | None, lifetime_seconds_max: int) -> datetime | None:
+    """When a key of now ends: as wanted, or as late as allowed if nothing is wanted. 0 as the bound: none.
+
+    Raises `Invalid` for a time that is past by the database's clock or beyond the bound.
+    """
+    now: datetime = (await tx.execute(_CLOCK, {})).scalar_one()
+    latest = now + timedelta(seconds=lifetime_seconds_max) if lifetime_seconds_max else None
+    if expires_at is None:
+        return latest
+    if expires_at <= now:
+        raise Invalid("expires_at is past; name a later time")
+    if latest is not None and expires_at > latest:
+        raise Invalid(
+            f"the longest life of a key is {lifetime_seconds_max} seconds; name an earlier expires_at or none"
         )
-    ).one()
+    return expires_at
+
+
+async def insert_api_key(
+    tx: Transaction, wanted: KeyWanted, *, expires_at: datetime | None, prefix: str, secret_hash: bytes
+) -> ApiKey:
+    """A new, live key; `expires_at` is what `read_expiry` has returned."""
+    values = {
+        "name": wanted.name, "role": wanted.role, "tenant_id": wanted.tenant_id, "owner": wanted.owner,
+        "prefix": prefix, "secret_hash": secret_hash, "expires_at": expires_at,
+    }  # fmt: skip
+    row = (await tx.execute(_INSERT, values)).one()
     return ApiKey(**row._mapping)
 
 
@@ -72,18 +105,27 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
 
 
 _FIND = """
-select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id)), '[]'::json)
+select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id,
+                                                 extract(epoch from k.expires_at - clock_timestamp()))), '[]'::json)
 from api_keys k left join tenants t on t.id = k.tenant_id
-where k.secret_hash = any(%(digests)s) and k.revoked_at is null and (k.tenant_id is null or t.state = 'active')
+where k.secret_hash = any(%(digests)s) and k.revoked_at is null
+  and (k.expires_at is null or k.expires_at > clock_timestamp()) and (k.tenant_id is null or t.state = 'active')
 """
 
 
 async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[bytes, Principal]:
     """The live keys with these SHA-256, of active tenants and operators; others are left out."""
+    # From before the query, so that the end by this process's clock is never after `expires_at`.
+    asked_at = time.monotonic()
     rows = await call.value(_FIND, {"digests": list(digests)})
     return {
-        bytes.fromhex(digest): Principal(role, UUID(id_), None if tenant_id is None else UUID(tenant_id))
-        for digest, role, id_, tenant_id in rows
+        bytes.fromhex(digest): Principal(
+            role,
+            UUID(id_),
+            None if tenant_id is None else UUID(tenant_id),
+            None if seconds is None else asked_at + float(seconds),
+        )
+        for digest, role, id_, tenant_id, seconds in rows
     }
 
 

@@ -7,8 +7,8 @@ from alembic import op
 from migrations.functions import create_functions
 from migrations.upgrading import driver_connection
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 
 _TABLES = b"""
 alter table operations add column caller jsonb;
