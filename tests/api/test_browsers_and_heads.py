@@ -83,7 +83,7 @@ def _preflight(http: httpx.Client, origin: str) -> httpx.Response:
 def test_me_is_the_caller(api: PublicApi) -> None:
     tenant = new_tenant(api.admin)
     own = tenant.http.get("/api/v1/me", headers=headers_of(tenant)).json()
-    assert (own["role"], own["tenant"]["id"], own["tenant"]["state"]) == ("tenant", str(tenant.tenant_id), "active")
+    assert (own["role"], own["tenant"]["id"], own["tenant"]["state"]) == ("admin", str(tenant.tenant_id), "active")
     assert own["limits"]["gpus_used"] == 0
     assert own["limits"]["webhooks_max"] > 0
     operator = api.admin.http.get("/api/v1/me", headers=headers_of(api.admin)).json()

@@ -21,6 +21,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from berth.local.servers import LocalPostgres
+from orchestrator.tenants.roles import OperatorRole, TenantRole
 from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent, signing_request, ssh_key
 from tests.api.documents import public_document
 from tests.api.processes import public_process
@@ -40,7 +41,12 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = {
 }
 """Codes with which a schema-valid request may be refused as unfit, and what the schema cannot express."""
 # Nor that one number must not be larger than another, or a time not to come.
-CROSS_FIELD_RULES = ("half_slots must not be larger than slot_count", "since: it lies in the future")
+CROSS_FIELD_RULES = (
+    "half_slots must not be larger than slot_count",
+    "since: it lies in the future",
+    f"a tenant's role is one of {', '.join(TenantRole)}",
+    f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id",
+)
 EXAMPLES = 1
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,9 +21,10 @@ from tests.berth.commands import assert_one_sentence, berth, environment
 SECRET = "hunter2"
 GOOD = {
     "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "BERTH_NATS_URL": "nats://127.0.0.1:1",
-    "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1", "BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem",
-    "BERTH_WEBHOOK_KEY_FILE": "/nowhere/webhook.keys",
+    "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1", "BERTH_WEBHOOK_KEY_FILE": "/nowhere/webhook.keys",
 }  # fmt: skip
+OF_WORKER = {"BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem"}
+"""The others refuse to start with the key that signs tasks."""
 WRONG = [
     ("BERTH_DATABASE_URL", f"postgresql://x:{SECRET}@127.0.0.1:notaport/x"),
     ("BERTH_DATABASE_URL", "foo"),
@@ -66,7 +67,7 @@ def test_a_command_refuses_before_it_starts_anything(command: str, name: str, ad
     ],
 )
 def test_a_process_refuses_at_start(process: str, name: str, address: str) -> None:
-    settings = {**GOOD, name: address}
+    settings = {**GOOD, **(OF_WORKER if process == "worker" else {}), name: address}
     done = subprocess.run(
         [sys.executable, "-m", process], env=environment(**settings), capture_output=True, text=True, timeout=90
     )
