@@ -187,6 +187,10 @@ def statements() -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
+OF_OTHERS = ("pg_catalog", "show ", "certificate_requests")
+"""In statements of the driver at connect, and of the issuer that runs beside the API of these tests."""
+
+
 def read_as_of(url: str, *asked: str) -> tuple[list[list[tuple[Any, ...]]], int | None, int]:
     """Rows of each statement in one reading (one statement: `read_one`), the version noted, and the number of statements."""
 
@@ -200,7 +204,7 @@ def read_as_of(url: str, *asked: str) -> tuple[list[list[tuple[Any, ...]]], int 
             async with request.reading() if len(asked) > 1 else request.read_one() as reading:
                 rows = [[tuple(row) for row in await reading.execute(sql)] for sql in asked]
         await database.close()
-        return rows, own.version, len([sql for sql in sent if "pg_catalog" not in sql and "show " not in sql])
+        return rows, own.version, len([sql for sql in sent if not any(part in sql for part in OF_OTHERS)])
 
     return asyncio.run(read())
 
