@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
-# Each hash is compared with that computed from the stored one before it, so all rows together form one chain.
+# Each hash is compared with that computed from the stored one before it, so all rows together form one chain, and a row that
+# was removed makes the next one differ.
 BROKEN = """
 with chained as (
     select c.sequence, c.hash, lag(c.sequence, 1, 0::bigint) over w as previous,
@@ -21,12 +22,13 @@ select sequence, case when previous <> sequence - 1
                       then format('rows %%s to %%s are missing before it', previous + 1, sequence - 1)
                       else 'its hash is not that of the row before and its content' end
 from chained
-where previous <> sequence - 1 or hash <> sha256(before || convert_to(canonical, 'UTF8')) order by sequence
+where hash <> sha256(before || convert_to(canonical, 'UTF8')) order by sequence
 """
 CUT = """
 select h.sequence, coalesce(l.sequence, 0)
 from audit_head h left join lateral (select sequence, hash from audit_chain order by sequence desc limit 1) l on true
-where h.sequence <> coalesce(l.sequence, 0) or h.hash <> coalesce(l.hash::bytea, h.hash)
+where row(h.sequence, h.hash::bytea)
+    is distinct from row(coalesce(l.sequence, 0), coalesce(l.hash::bytea, decode(repeat('00', 32), 'hex')))
 """
 
 

@@ -28,7 +28,7 @@ from tests.databases import copied_database
 PROMISES = {
     "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims",
     "P7", "P8", "P8 reservations", "P9", "P13", "units",
-    "fit", "quota", "counts", "billing", "tenants", "archive",
+    "fit", "quota", "counts", "billing", "tenants", "archive", "audit",
 }  # fmt: skip
 VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *BILLED, *LEFT_BEHIND]
 

@@ -177,7 +177,7 @@ def test_an_operator_sets_limits_and_the_default_again(admin: Caller) -> None:
     for body in ({}, {"limits": {"nonsense": 1}}, {"limits": {"holds": -1}}, {"limits": {"holds": "1"}}):
         problem(admin.call("PUT", path, body), 422, "invalid")
     audited = admin.get("/admin/audit", subject=f"tenants/{tenant.tenant_id}")["items"]
-    assert [entry["detail"] for entry in audited if entry["action"] == "tenant.set_quota"] == [
+    assert [entry["detail"] for entry in audited if (entry["action"], entry["code"]) == ("tenant.set_quota", "ok")] == [
         {"limits": {"ssh_keys": 1, "operations": 100}}, {"limits": {"ssh_keys": None}}, {"gpus_limit": 7},
     ]  # fmt: skip
 

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 LOOPS = [
     ("api", "orchestrator.edge.batching:Batcher._run", "self._run"),
     ("api", "orchestrator.http.oidc.issuer_keys:IssuerKeys._renew", "self._renew"),
+    ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve"),
+    ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve_counts"),
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
@@ -43,6 +45,7 @@ NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
+    "orchestrator/http/audited/recorder.py": {"event.wait"},
     "orchestrator/notifications/acknowledgements.py": {"self._write_after"},
     "orchestrator/log/feed/feed.py": {"self._follow"},
     "orchestrator/log/head.py": {"self._read_after"},

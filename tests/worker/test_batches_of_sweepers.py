@@ -130,6 +130,7 @@ ELSEWHERE = {
 }  # fmt: skip
 """Those of tests/worker/test_sweeps_of_many.py."""
 WITHOUT = {
+    "audit": "tests/audit/test_chain.py",
     "log": "one partition a round",
     "metering_lag": "sets gauges",
     "census": "sets gauges",

@@ -82,6 +82,8 @@ class RequestRecorder:
     async def running(self) -> AsyncIterator[None]:
         """Write while the block lasts; then write what is left, for at most `STOP_SECONDS`, and close the database."""
         tasks = [asyncio.create_task(self._serve()), asyncio.create_task(self._serve_counts())]
+        for task in tasks:
+            task.add_done_callback(_died)
         try:
             yield
         finally:
@@ -133,3 +135,10 @@ async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> Non
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _died(task: asyncio.Task[None]) -> None:
+    """End the process: without this task, what it serves would go unrecorded."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("audit rows are no longer written; ending the process", exc_info=task.exception())
+        raise SystemExit(1)
