@@ -211,7 +211,10 @@ def test_exhausted_release_waits_for_a_person_and_either_way_out_works(database_
     )
     assert row["releasing_at"] == first_releasing[0][0], "metered time never reopens"
     assert events_of(database_url, allocation_id).count("provisioning.release_failed") == 2
-    assert row_of(database_url, "select action, detail from audit where action <> 'unknown'")["detail"]["reason"] == "the disk was replaced"
+    assert (
+        row_of(database_url, "select action, detail from audit where action <> 'unknown'")["detail"]["reason"]
+        == "the disk was replaced"
+    )
     assert violations(database_url) == []
 
 

@@ -38,6 +38,8 @@ def busy_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator
     """One busy database for the module; tests change it in transactions that they take back."""
     with copied_database(postgres_server, migrated_template) as url:
         make_busy(url)
+        with psycopg.connect(url) as connection:
+            connection.execute("select audit_advance(100000)")
         yield url
 
 
