@@ -54,7 +54,8 @@ begin
         select array_agg(jsonb_build_object('n', p.n, 'outcome', 'created', 'allocation_id', p.id, 'status', 201,
                                             'body', o.body))
         into made from put p join operation o on o.subject_id = p.id;
-    exception when exclusion_violation or unique_violation then
+    -- Without a value: the SSH keys were deleted, with their tenant, after the create was judged.
+    exception when exclusion_violation or unique_violation or not_null_violation then
         raise exception 'these units or this key are taken'
             using errcode = 'BC001', detail = array_to_string(p_nodes, ' ');
     end;
