@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,7 +134,6 @@ def derived(signing_key: Path) -> bytes:
     return HKDF(SHA256(), 32, salt=None, info=b"berth: keys of webhooks").derive(key.private_bytes_raw())
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="make-secrets needs openssl")
 def test_make_secrets_adds_the_derived_key_to_a_deployment_that_exists(tmp_path: Path) -> None:
     directory = tmp_path / "secrets"
     deployment.make_secrets(directory)
