@@ -24,7 +24,9 @@ class Settings(PrincipalSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(
+        description="postgresql:// address of the database; beyond this machine sslmode is verify-full if none is given"
+    )
     database_pool_size: int = Field(
         8,
         ge=1,

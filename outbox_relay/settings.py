@@ -15,7 +15,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(
+        description="postgresql:// address of the database; beyond this machine sslmode is verify-full if none is given"
+    )
     nats_url: NatsUrl = Field(description="nats:// or tls:// address of NATS; several, separated by commas")
     nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")

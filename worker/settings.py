@@ -17,7 +17,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(
+        description="postgresql:// address of the database; beyond this machine sslmode is verify-full if none is given"
+    )
     database_pool_size: int = Field(8, ge=1, le=200, description="connections each process may hold")
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a command waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, le=40, description="longest transaction")

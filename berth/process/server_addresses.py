@@ -5,9 +5,11 @@ An error message names the expected form and never contains the address, which m
 
 from __future__ import annotations
 
+import os
 import re
+from ipaddress import ip_address
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
@@ -52,6 +54,38 @@ def usable_database_url(url: str) -> str:
     return url
 
 
+def is_here(host: str | None) -> bool:
+    """Whether a host is this machine: a loopback address, its name, or a Unix socket (a path, or no host at all)."""
+    if host is None or host == "" or host == "localhost" or unquote(host).startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def database_hosts(parts: SplitResult) -> list[str]:
+    """Each host that libpq would try for this address: of the parameters, else of the authority, else of PGHOST."""
+    given = parse_qs(parts.query)
+    for name in ("hostaddr", "host"):
+        if name in given:
+            return given[name][-1].split(",")
+    places = parts.netloc.rpartition("@")[2].split(",")
+    hosts = [re.sub(r":\d*$", "", place).strip("[]") for place in places]
+    return hosts if any(hosts) else os.environ.get("PGHOST", "").split(",")
+
+
+def verified_database_url(url: str) -> str:
+    """The URL, with `sslmode=verify-full` if a server is on another machine and no mode is given (also not by PGSSLMODE).
+
+    libpq's default, `prefer`, sends the password and all data in clear text to whatever answers at the address.
+    """
+    parts = urlsplit(url)
+    if "sslmode" in parse_qs(parts.query) or os.environ.get("PGSSLMODE") or all(map(is_here, database_hosts(parts))):
+        return url
+    return f"{url}{'&' if parts.query else '?'}sslmode=verify-full"
+
+
 def usable_nats_url(url: str) -> str:
     """The URL or URLs separated by commas, if each could be NATS's."""
     form = "nats://host:4222"
@@ -72,6 +106,6 @@ def usable_temporal_address(address: str) -> str:
     return address
 
 
-DatabaseUrl = Annotated[str, AfterValidator(usable_database_url)]
+DatabaseUrl = Annotated[str, AfterValidator(usable_database_url), AfterValidator(verified_database_url)]
 NatsUrl = Annotated[str, AfterValidator(usable_nats_url)]
 TemporalAddress = Annotated[str, AfterValidator(usable_temporal_address)]

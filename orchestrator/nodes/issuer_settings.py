@@ -15,7 +15,9 @@ class IssuerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    database_url: DatabaseUrl = Field(description="postgresql:// address of the control plane's database")
+    database_url: DatabaseUrl = Field(
+        description="postgresql:// address of the database; beyond this machine sslmode is verify-full if none is given"
+    )
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     node_ca_certificate_file: Path = Field(description="PEM certificate of the node CA")
     node_ca_key_file: Path = Field(description="PEM key of the node CA; no other process may have it")

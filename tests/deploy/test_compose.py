@@ -81,6 +81,18 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
         assert load_ca_certificate(settings.node_ca_certificate_file) is not None
 
 
+@pytest.mark.parametrize("name", [n for n, s in services().items() if "database_url" in mounted_secrets(s).values()])
+def test_postgresql_is_verified_by_each_container_that_uses_it(
+    name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = our_services()[name]
+    assert service["environment"]["PGSSLROOTCERT"] == "/run/secrets/server_ca_certificate"
+    assert "server_ca_certificate" in mounted_secrets(service).values()
+    for variable, value in deployment.settings_variables(service, secrets).items():
+        monkeypatch.setenv(variable, value)
+    assert SETTINGS[process(service)]().database_url.endswith("@postgres:5432/berth?sslmode=verify-full")  # type: ignore[attr-defined]
+
+
 def test_only_the_issuer_has_the_key_of_the_node_ca(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [name for name, service in services().items() if "node_ca_key" in mounted_secrets(service).values()] == [
         "issuer"
@@ -189,13 +201,14 @@ def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> Non
         "workflows",
         "api",
     }
-    needs = {"database_url": "database", "server_ca_certificate": "log", "temporal_database_password": "database"}
+    needs = {"database_url": "database", "temporal_database_password": "database"}
     for name, service in services().items():
         on = set(service.get("networks", ()))
         environment = service.get("environment", {})
         wanted = {network for secret, network in needs.items() if secret in mounted_secrets(service).values()}
         wanted |= {"workflows"} if {"BERTH_TEMPORAL_ADDRESS", "TEMPORAL_ADDRESS"} & environment.keys() else set()
         wanted |= {"api"} if "BERTH_API_URL" in environment else set()
+        wanted |= {"log"} if "BERTH_NATS_CA_FILE" in environment else set()
         serves = {"postgres": "database", "nats": "log", "temporal": "workflows", "orchestrator-public": "api"}
         wanted |= {serves[name]} if name in serves else set()
         wanted |= {"database"} if "postgres_password" in mounted_secrets(service).values() else set()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from berth.cli.deployment.findings import Finding
 from berth.cli.deployment.readings import SecurityReadings
 from berth.cli.settings import Settings
+from berth.process.server_addresses import DATABASE_SCHEMES, database_hosts, is_here
 
 DEFAULT_PASSWORDS = frozenset(
     {"admin", "berth", "changeme", "nats", "password", "postgres", "root", "secret", "temporal"}
@@ -40,7 +40,7 @@ def _password(name: str, parts: SplitResult) -> Iterator[Finding]:
     password = unquote(parts.password or "")
     if password.lower() in DEFAULT_PASSWORDS or (password and password == unquote(parts.username)):
         yield Finding(f"{name} password", "bad", "is one of those that are tried first; set another")
-    elif not password and not _is_here(parts.hostname):
+    elif not password and not _is_on_this_machine(parts):
         yield Finding(f"{name} password", "warning", "none is set, and the server is on another machine")
     else:
         yield Finding(f"{name} password", "ok", "is none of the usual ones")
@@ -48,33 +48,29 @@ def _password(name: str, parts: SplitResult) -> Iterator[Finding]:
 
 def _transport(name: str, parts: SplitResult) -> Finding:
     subject = f"{name} transport"
-    if _is_here(parts.hostname):
+    if _is_on_this_machine(parts):
         return Finding(subject, "ok", "the server is on this machine")
     if _is_verified(parts):
         return Finding(subject, "ok", "TLS, and the certificate of the server is verified")
     advice = {
         "api": "keys and enrolment tokens can be read on the way; use https://",
-        "postgres": "set sslmode=verify-full in the address",
+        "postgres": "remove sslmode from the address, or set verify-full",
         "nats": "use tls://",
         "temporal": "set up TLS, or a tunnel between the machines",
     }[name]
     return Finding(subject, "warning", f"no verified TLS to another machine: {advice}")
 
 
+def _is_on_this_machine(parts: SplitResult) -> bool:
+    if parts.scheme in DATABASE_SCHEMES:
+        return all(map(is_here, database_hosts(parts)))
+    return is_here(parts.hostname)
+
+
 def _is_verified(parts: SplitResult) -> bool:
-    if parts.scheme in ("postgresql", "postgres"):
+    if parts.scheme in DATABASE_SCHEMES:
         return parse_qs(parts.query).get("sslmode", ["prefer"])[-1] in VERIFIED_MODES
     return parts.scheme in ("https", "tls", "wss")
-
-
-def _is_here(host: str | None) -> bool:
-    """Whether it is this machine: a loopback address, its name, or a Unix socket."""
-    if host is None or host == "" or host == "localhost" or unquote(host).startswith("/"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _backup(marker: Path | None) -> Finding:
