@@ -20,6 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from migrations.functions import FunctionProblem, apply_functions
+from migrations.privileges import apply_privileges
 
 HERE = Path(__file__).parent
 
@@ -144,4 +145,5 @@ def _upgrade_once(engine: Engine, revision: str) -> str:
         reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
         if reached == head_revision():
             apply_functions(driver_connection(connection))
+            apply_privileges(driver_connection(connection))
         return reached

@@ -9,6 +9,14 @@ from contextlib import contextmanager
 import psycopg
 
 from berth.local.servers import LocalPostgres
+from migrations.privileges import PROCESS_ROLE
+
+
+def as_process(url: str) -> str:
+    """The address of a test's database as the role of the processes, which owns nothing, instead of the superuser."""
+    superuser = "//postgres:"
+    assert superuser in url
+    return url.replace(superuser, f"//{PROCESS_ROLE}:", 1)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ class Endpoints:
     temporal_address: str
     public_port: int
     node_port: int
+    process_database_url: str = ""
+    """PostgreSQL as the role of the processes; empty: as in `database_url`, which owns the schema."""
     relay_nats_url: str = ""
     """NATS as the relay's user; empty: as in `nats_url`, which is the operators'."""
     worker_nats_url: str = ""
@@ -76,7 +78,7 @@ def orchestrator_plan(
 ) -> ProcessPlan:
     """The API: the public listener, or the listener for nodes."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
         "BERTH_METRICS_PORT": str(metrics_port),
         "BERTH_PUBLIC_HOST": "127.0.0.1",
         "BERTH_PUBLIC_PORT": str(endpoints.public_port),
@@ -107,7 +109,7 @@ def orchestrator_plan(
 def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
     """The issuer: the one process that holds the key of the node CA."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
         "BERTH_METRICS_PORT": str(metrics_port),
         "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
         "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
@@ -119,7 +121,7 @@ def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
 def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
     """The relay from Postgres to NATS."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
         "BERTH_NATS_URL": endpoints.relay_nats_url or endpoints.nats_url,
         "BERTH_METRICS_PORT": str(metrics_port),
     }
@@ -129,7 +131,7 @@ def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
 def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
     """The worker: consumers, workflows, sweepers. It signs tasks for nodes."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
         "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),

@@ -11,6 +11,7 @@ from berth.local.servers import new_password
 from berth.local.state import write_whole
 
 POSTGRES_PASSWORD = "postgres-password"
+PROCESS_PASSWORD = "postgres-process-password"
 
 
 def write_secret(path: Path, text: str) -> None:
@@ -37,3 +38,8 @@ def nats_users(secrets_directory: Path) -> NatsUsers:
 def postgres_password(secrets_directory: Path) -> str:
     """The local PostgreSQL's superuser password."""
     return secret_once(secrets_directory / POSTGRES_PASSWORD, new_password)
+
+
+def process_password(secrets_directory: Path) -> str:
+    """The password of the role that the processes use on the local PostgreSQL."""
+    return secret_once(secrets_directory / PROCESS_PASSWORD, new_password)

@@ -157,6 +157,20 @@ class LocalPostgres(LocalServer):
         """Connection URL of `database`."""
         return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
 
+    def make_process_role(self, password: str) -> str:
+        """Make the role of the processes, or give it this password anew; return their connection URL."""
+        import psycopg
+        from psycopg import sql
+
+        from migrations.privileges import PROCESS_ROLE
+
+        role = sql.Identifier(PROCESS_ROLE)
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            if connection.execute("select from pg_roles where rolname = %s", (PROCESS_ROLE,)).fetchone() is None:
+                connection.execute(sql.SQL("create role {} login").format(role))
+            connection.execute(sql.SQL("alter role {} password {}").format(role, sql.Literal(password)))
+        return f"postgresql://{PROCESS_ROLE}:{password}@127.0.0.1:{self.port}/berth"
+
     @staticmethod
     def program(name: str) -> str:
         """Path of one of PostgreSQL's programs (`postgres`, `initdb`, `pgbench`, ...) in the wheel."""

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -24,6 +25,11 @@ from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_ser
 SPECIFICATION = Path(__file__).parent / "compose_specification" / "compose-spec.json"
 RUNNING = {name: service for name, service in services().items() if service["restart"] == "unless-stopped"}
 JOBS = {name: service for name, service in services().items() if name not in RUNNING and "profiles" not in service}
+
+
+def uses_postgresql(service: dict[str, Any]) -> bool:
+    """Whether an address of the database is mounted."""
+    return bool({"database_url", "process_database_url"} & set(mounted_secrets(service).values()))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +87,10 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
         assert load_ca_certificate(settings.node_ca_certificate_file) is not None
 
 
-@pytest.mark.parametrize("name", [n for n, s in services().items() if "database_url" in mounted_secrets(s).values()])
+@pytest.mark.parametrize(
+    "name",
+    [n for n, s in services().items() if {"database_url", "process_database_url"} & set(mounted_secrets(s).values())],
+)
 def test_postgresql_is_verified_by_each_container_that_uses_it(
     name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +100,11 @@ def test_postgresql_is_verified_by_each_container_that_uses_it(
     for variable, value in deployment.settings_variables(service, secrets).items():
         monkeypatch.setenv(variable, value)
     assert SETTINGS[process(service)]().database_url.endswith("@postgres:5432/berth?sslmode=verify-full")  # type: ignore[attr-defined]
+
+
+def test_only_migrations_and_operators_own_the_schema() -> None:
+    owners = {name for name, service in services().items() if "database_url" in mounted_secrets(service).values()}
+    assert owners == {"migrate", "operator"}
 
 
 def test_only_the_issuer_has_the_key_of_the_node_ca(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +215,7 @@ def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> Non
         "workflows",
         "api",
     }
-    needs = {"database_url": "database", "temporal_database_password": "database"}
+    needs = {"database_url": "database", "process_database_url": "database", "temporal_database_password": "database"}
     for name, service in services().items():
         on = set(service.get("networks", ()))
         environment = service.get("environment", {})

@@ -18,6 +18,7 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import add_tenant, connect, create_many, write_signing_key
 from tests.billing.desk import make_due, make_prepaid, top_up
+from tests.databases import as_process
 from tests.reservations.holding import Desk, seed_with_seats
 from tests.reservations.turning_over.desk import starting
 from tests.support.waiting import wait_past
@@ -146,7 +147,7 @@ WITHOUT = {
 def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_path: Path, case: Case) -> None:
     seeded = seed_with_seats(database_url)
     settings = Settings(
-        database_url=database_url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
         task_signing_key_file=write_signing_key(tmp_path / "key"), webhook_key_file=tmp_path / "none",
         sweep_batch_max=BATCH,
     )  # fmt: skip
@@ -165,7 +166,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
 
 def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:
     settings = Settings(
-        database_url=database_url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
         task_signing_key_file=write_signing_key(tmp_path / "key"), webhook_key_file=tmp_path / "none",
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import make_context
+from tests.databases import as_process
 from tests.support.waiting import async_wait_for
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
@@ -78,7 +79,7 @@ class Stage:
         self.context = context
         self.effects = Effects()
         self.settings = Settings(
-            database_url=url, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+            database_url=as_process(url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
             task_signing_key_file=Path("none"), webhook_key_file=Path("none"),
             worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
         )  # fmt: skip

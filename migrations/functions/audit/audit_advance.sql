@@ -1,6 +1,7 @@
 -- Move up to `p_limit` rows of `audit_pending` into the chain, in the order of their ids, and return how many. The head is locked
 -- first, and all visible rows are candidates: a row whose transaction commits late is chained late, and none is skipped.
-create or replace function audit_advance(p_limit integer) returns integer language plpgsql as $$
+create or replace function audit_advance(p_limit integer) returns integer
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     head   record;
     item   record;

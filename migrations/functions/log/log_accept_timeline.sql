@@ -5,7 +5,7 @@
 -- a timeline that is not accepted. Fences jump ahead of all that a node may have seen. Returns how many events moved and
 -- how many places were lost. Repeating it changes nothing but the fences.
 create or replace function log_accept_timeline(p_diverged bigint, p_lost_through bigint)
-returns table (moved bigint, lost bigint) language plpgsql as $$
+returns table (moved bigint, lost bigint) language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     head  record;
     shift bigint;

@@ -2,7 +2,8 @@
 -- There is no DEFAULT partition: it would forbid detaching concurrently, so a missing partition must never happen and two
 -- are kept ahead. ATTACH rather than CREATE ... PARTITION OF: the latter takes ACCESS EXCLUSIVE on `log`, so one long
 -- reader would stop the log, and every session behind it.
-create or replace function log_extend(p_version bigint) returns integer language plpgsql as $$
+create or replace function log_extend(p_version bigint) returns integer
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     head  record;
     first bigint;

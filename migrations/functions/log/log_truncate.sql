@@ -4,7 +4,7 @@
 -- store their versions); busy (readers or writers hold the lock); elsewhere (another session truncates). `first`: the lowest
 -- version kept. A waiting DROP blocks all other sessions: never for longer than 50 ms.
 create or replace function log_truncate(p_age_seconds float8, p_versions_min bigint, out outcome text, out first bigint)
-language plpgsql as $$
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     head   bigint;
     oldest record;
