@@ -165,7 +165,8 @@ def test_no_request_fails_while_the_database_is_upgraded(
     folder = Path(shutil.copytree(FOLDER, tmp_path / "functions"))
     keep_deprecated(folder, Path(recorded["PYTHONPATH"]) / "migrations" / "functions")
     with (
-        public_process(recorded_url, tmp_path / "old", recorded) as old_http,
+        # The recorded version knows one role, which owns the schema.
+        public_process(recorded_url, tmp_path / "old", {**recorded, "BERTH_DATABASE_URL": recorded_url}) as old_http,
         psycopg.connect(recorded_url, autocommit=True) as database,
     ):
         place = new_place(Caller(old_http, key), database)
