@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from orchestrator.app import build_services, public_application
 from orchestrator.operations.sealing import SEALED_MEMBERS
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_node, new_region, new_tenant, problem
+from tests.api.documents import node_document, public_document
 from tests.api.processes import public_process
 from tests.databases import copied_database
 
@@ -37,6 +39,53 @@ SECRETS = {
     if (found := members_of(response["content"]["application/json"]["schema"]) & set(SEALED_MEMBERS))
 }
 """Every write whose response holds a secret, with its member, generated from the OpenAPI document."""
+
+SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|user_data")
+PUBLIC_NAMES = frozenset(
+    {
+        "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
+        "ca_pem", "certificate_pem",
+    }
+)  # fmt: skip
+"""Members whose names suggest a secret, and that are none."""
+PUBLIC_KEYS = frozenset({"GET /v1/kv", "GET /v1/kv/{key}", "GET /api/v1/operations/{key}"})
+"""Responses whose `key` names an entry of the store or an operation."""
+
+
+def names_in(document: dict[str, Any], schema: Any, seen: frozenset[str] = frozenset()) -> set[str]:
+    """The names of all members of a response, at every depth and in every variant."""
+    if not isinstance(schema, dict):
+        return set()
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return set() if name in seen else names_in(document, document["components"]["schemas"][name], seen | {name})
+    inner = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    inner += [one for word in ("anyOf", "oneOf", "allOf") for one in schema.get(word, ())]
+    return set(schema.get("properties", ())).union(*(names_in(document, one, seen) for one in inner))
+
+
+def suspicious_members(document: dict[str, Any]) -> dict[str, set[str]]:
+    """By route: the members of its successful responses whose names suggest a secret, without those known as public."""
+    found: dict[str, set[str]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            route = f"{method.upper()} {path}"
+            schemas = [
+                content.get("schema")
+                for status, response in operation["responses"].items()
+                if status.startswith("2")
+                for content in response.get("content", {}).values()
+            ]
+            names = set().union(*(names_in(document, schema) for schema in schemas)) - PUBLIC_NAMES
+            names = {one for one in names if SECRET_NAME.search(one)} - ({"key"} if route in PUBLIC_KEYS else set())
+            if names:
+                found[route] = names
+    return found
+
+
+def test_no_response_of_any_route_has_another_member_that_looks_like_a_secret() -> None:
+    assert suspicious_members(node_document()) == {}
+    assert suspicious_members(public_document()) == {route: {member} for route, member in SECRETS.items()}
 
 
 @pytest.fixture(scope="module")
