@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from node_agent.protocol import (
     KNOWN_TASKS_MAX,
@@ -36,10 +36,12 @@ router = APIRouter(responses=PROBLEM_RESPONSES)
 async def wait_for_tasks(
     caller: NodeCaller,
     parts: Parts,
+    response: Response,
     known: Annotated[list[UUID], Query(max_length=KNOWN_TASKS_MAX)] = [],  # noqa: B006 - FastAPI copies it
     timeout_seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX)] = 30.0,
 ) -> WaitAnswer:
     """Tasks for this node, as soon as there are any. `known` names those it has journaled and not finished."""
+    response.headers["cache-control"] = "no-store"  # a task may hold user data
     again = await repeat_tasks(parts.context, caller.node_id, caller.epoch, known)
     if again:
         TASKS_DISPATCHED.labels("again").inc(len(again))

@@ -237,6 +237,22 @@ def test_create_and_show(api: tuple[str, str, str], tmp_path: Path) -> None:
     assert against(address, "sku list", key["key"]).exit_code == 1
 
 
+def test_the_audit_of_operators_and_of_a_tenant(api: tuple[str, str, str]) -> None:
+    address, admin, _ = api
+
+    def made(line: str, key: str = admin) -> Any:
+        result = against(address, f"{line} --output json", key)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    tenant = made("tenant create audited")
+    mine = made("key create own --tenant audited")
+    auditor = made("key create auditor --role viewer")
+    of_all = made("audit list --action tenant.create", auditor["key"])["items"]
+    assert f"tenants/{tenant['id']}" in [entry["subject"] for entry in of_all]
+    assert made("audit list --action tenant.create", mine["key"])["items"] == []
+
+
 def test_a_private_key_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     with ScriptedServer([Reply(200, {})]) as server:

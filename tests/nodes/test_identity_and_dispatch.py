@@ -62,6 +62,14 @@ def test_a_query_parameter_that_a_path_does_not_know_is_refused(listener: NodeLi
     assert node.http.get("/node/v1/tasks/wait", params={"timeout_seconds": 0}).status_code == 200
 
 
+def test_tasks_may_not_be_cached(listener: NodeListener) -> None:
+    (mine,) = listener.nodes()
+    task = listener.queue_task(mine)
+    answer = listener.node(mine).http.get("/node/v1/tasks/wait", params={"timeout_seconds": 5})
+    assert [handed_out["task_id"] for handed_out in answer.json()["tasks"]] == [str(task)]
+    assert answer.headers["cache-control"] == "no-store"
+
+
 @pytest.mark.parametrize(
     "evidence",
     ['"\\ud800"', "NaN", "1e999", "[" * 900 + "]" * 900, "[" * 30_000 + "]" * 30_000, '"\\u0000"'],

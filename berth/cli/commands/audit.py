@@ -44,7 +44,7 @@ def list_audit(
 ) -> None:
     """List audited actions, oldest first."""
     with session.client() as client:
-        if client.me().role == "admin":
+        if client.me().tenant is None:
             found = client.iterate_audit(
                 subject=subject, principal=principal, tenant_id=tenant, action=action, outcome=outcome, since=_utc(since),
                 until=_utc(until),
