@@ -37,6 +37,7 @@ def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: s
 def test_a_database_that_goes_away_is_said_so_and_survived(server_directory: Path, tmp_path: Path) -> None:
     server = LocalPostgres(server_directory / "goes-away", free_port(), new_password(), {"fsync": "off"})
     server.start()
+    server.make_process_role(server.password)
     try:
         migrations.upgrade(server.url())
         key = insert_admin_key(server.url())

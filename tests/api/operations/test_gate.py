@@ -36,6 +36,7 @@ def test_duplicates_are_answered_while_the_database_is_away(server_directory: Pa
     """Every kind of write, on the short way of creates and on the long one, and a key used for something else."""
     server = LocalPostgres(server_directory / "behind-the-gate", free_port(), new_password(), {"fsync": "off"})
     server.start()
+    server.make_process_role(server.password)
     try:
         migrations.upgrade(server.url())
         key = insert_admin_key(server.url())
