@@ -64,6 +64,13 @@ def against(server: str, line: str, key: str = "berth_aaaaaaaa_key") -> Result:
     return run(line, BERTH_API_URL=server, BERTH_API_KEY=key)
 
 
+def answered(server: str, line: str, key: str) -> Any:
+    """The JSON that one successful command line against an API prints."""
+    result = against(server, f"{line} --output json", key)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
 def test_the_program_has_the_commands_that_the_manual_names() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert {"up", "demo", "verify", "doctor", "migrate", "alloc create", "alloc wait", "alloc release", "node list",
@@ -199,9 +206,7 @@ def test_create_and_show(api: tuple[str, str, str], tmp_path: Path) -> None:
     address, admin, _ = api
 
     def made(line: str, key: str = admin) -> Any:
-        result = against(address, f"{line} --output json", key)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return answered(address, line, key)
 
     tenant = made("tenant create 'a [b]c[/b] tenant' --gpus-limit 4")
     assert tenant["gpus_limit"] == 4
@@ -241,9 +246,7 @@ def test_the_audit_of_operators_and_of_a_tenant(api: tuple[str, str, str]) -> No
     address, admin, _ = api
 
     def made(line: str, key: str = admin) -> Any:
-        result = against(address, f"{line} --output json", key)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return answered(address, line, key)
 
     tenant = made("tenant create audited")
     mine = made("key create own --tenant audited")
