@@ -34,6 +34,8 @@ KEYS_OF_OTHERS = {
     "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
 }
 """Variables with which no listener starts, and why."""
+LAST_MESSAGES_SECONDS_MAX = 1.0
+"""How long a stop waits until every stream and socket has sent its last message."""
 
 log = structlog.get_logger("orchestrator")
 
@@ -86,15 +88,17 @@ async def _run(settings: Settings, listen: str) -> None:
         metrics = metrics_server(application.metrics_listener(services), settings, settings.metrics_port)
         listeners.append(_Listener("metrics", metrics))
 
-    def stop() -> None:
+    async def stop() -> None:
+        # Streams end first: a listener that stops cuts off those that have not sent their last message.
         services.dispatcher.close()
-        services.feed.close()
+        await services.feed.close(LAST_MESSAGES_SECONDS_MAX)
         for listener in listeners:
             listener.server.should_exit = True
 
     loop = asyncio.get_running_loop()
+    stopping: set[asyncio.Task[None]] = set()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, lambda: stopping.add(asyncio.create_task(stop())))
     settle_heap()
     log.info("serving", listen=listen, public_port=settings.public_port, node_port=settings.node_port)
     try:

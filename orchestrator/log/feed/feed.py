@@ -134,10 +134,13 @@ class Feed:
                 del self._attached[subscriber.audience]
                 self._checkpoints.pop(subscriber.audience, None)
 
-    def close(self) -> None:
-        """End every stream, so that the listener can stop at once."""
+    async def close(self, seconds_max: float) -> None:
+        """End every stream. Return when each has sent its last message, or after `seconds_max`."""
         self._closed = True
         self._finish("stopping")
+        deadline = time.monotonic() + seconds_max
+        while self._admitted and time.monotonic() < deadline:
+            await asyncio.sleep(self.limits.tick_seconds)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -145,7 +148,7 @@ class Feed:
         try:
             yield
         finally:
-            self.close()
+            await self.close(0.0)
             if self._tail is not None:
                 self._tail.cancel()
                 await asyncio.wait([self._tail])
