@@ -7,6 +7,7 @@ where it stopped. Durability is real: PostgreSQL's own defaults, and NATS with `
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import pwd
@@ -20,7 +21,8 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -253,12 +255,24 @@ def _run_as(user: str | None) -> dict[str, Any]:
     return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
 
 
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Alone on this machine: two processes that make a user at once write one file of users, and one user is lost."""
+    users = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(users)
+
+
 def _postgres_user(directory: Path, installation: Path) -> str | None:
     """Root may not run PostgreSQL: answer the system user to run it as, after making its directories reachable."""
     if os.geteuid() != 0:
         directory.mkdir(parents=True, exist_ok=True)
         return None
-    entry = _postgres_wheel().ensure_user_exists(POSTGRES_SYSTEM_USER)
+    with _one_at_a_time():
+        entry = _postgres_wheel().ensure_user_exists(POSTGRES_SYSTEM_USER)
     directory.mkdir(parents=True, exist_ok=True)
     if entry is None:
         raise ServerProblem(f"cannot make the system user {POSTGRES_SYSTEM_USER}; run as another user than root")

@@ -63,6 +63,8 @@ class Run:
     allocations: list[uuid.UUID] = field(default_factory=list)
     rival: Seeded | None = None
     began: datetime = datetime.min
+    settled: list[int] = field(default_factory=list)
+    """The log's end after each batch, when nothing was under way."""
 
     def names(self) -> list[str]:
         """What can be asked for by name: five slots, the node, two seats, and one that does not exist."""
@@ -75,6 +77,7 @@ class Run:
             since, sent_at = await asyncio.to_thread(self._look)
             told = await asyncio.gather(*(self._take(step) for step in batch))
             until, _ = await asyncio.to_thread(self._look)
+            self.settled.append(until)
             for tenant, key, wish, code in (one for some in told for one in some):
                 self.asked.append(Asked(str(tenant), key, wish, since, sent_at, until, code))
 
@@ -92,7 +95,7 @@ class Run:
     def replayed(self) -> Replay:
         """The model, driven by the whole log."""
         with connect(self.url) as connection:
-            return replay(read_log(connection), beginning(connection))
+            return replay(read_log(connection), beginning(connection), self.settled)
 
     def _look(self) -> tuple[int, datetime]:
         with connect(self.url) as connection:

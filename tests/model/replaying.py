@@ -6,8 +6,9 @@ A divergence says at which version, what the run did, and why the model would no
 from __future__ import annotations
 
 import bisect
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.model import allocations, reservations
@@ -46,14 +47,27 @@ class Replay:
         return self.states[first : max(first + 1, bisect.bisect_left(self.versions, until))]
 
 
-def replay(events: Iterable[Event], start: State) -> Replay:
-    """Every event in order. One that the model does not follow is reported, and its effect is left out."""
+def replay(events: Iterable[Event], start: State, settled: Iterable[int] = ()) -> Replay:
+    """Every event in order. One that the model does not follow is reported, and its effect is left out.
+
+    `settled` are versions after which no command was under way. A hold is charged last in its transaction, after its
+    events were written, so that the end that made room for it may have a later version, but none after the next of these.
+    """
     found = Replay([start])
+    boundaries = deque(sorted(set(settled)))
+    owed: dict[str, Event] = {}
     for event in events:
         state = found.state
+        while boundaries and event.version > boundaries[0]:
+            boundaries.popleft()
+            found.divergences += _unpaid(state, owed)
         if event.type in STEPS:
             try:
-                state, outcome = STEPS[event.type](state, event)
+                after, outcome = STEPS[event.type](state, event)
+                if outcome.code == "quota_exceeded" and event.type == "reservation.held":
+                    owed.setdefault(event.tenant, event)
+                    after, outcome = _held_on_credit(state, event)
+                state = after
             except KeyError as missing:
                 found.divergences.append(f"{event}: the payload lacks {missing}: {_short(event)}")
             else:
@@ -68,11 +82,31 @@ def replay(events: Iterable[Event], start: State) -> Replay:
                 state = remember(state, event.tenant, event.key, None, code)
         found.states.append(state)
         found.versions.append(event.version)
+    found.divergences += _unpaid(found.state, owed)
     found.divergences += [
         f"at the end: {name} is consumed, but still holds {len(one.claims)} claims"
         for name, one in found.state.reservations.items()
         if one.state == "consumed" and one.claims
     ]
+    return found
+
+
+def _held_on_credit(state: State, event: Event) -> tuple[State, Outcome]:
+    quota = state.quotas[event.tenant]
+    unlimited = replace(state, quotas={**state.quotas, event.tenant: replace(quota, limit=None)})
+    after, outcome = _held(unlimited, event)
+    used = replace(after.quotas[event.tenant], limit=quota.limit)
+    return replace(after, quotas={**after.quotas, event.tenant: used}), outcome
+
+
+def _unpaid(state: State, owed: dict[str, Event]) -> list[str]:
+    """Each hold that was beyond its tenant's quota, and that no concurrent end made room for."""
+    found = []
+    for tenant, event in owed.items():
+        quota = state.quotas[tenant]
+        if quota.limit is not None and quota.used > quota.limit:
+            found.append(f"{event}: beyond the quota: {quota.used} of {quota.limit}: {_short(event)}")
+    owed.clear()
     return found
 
 

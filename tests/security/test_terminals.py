@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import shlex
 from collections.abc import Iterator
@@ -166,6 +167,17 @@ def test_what_a_server_sends_is_shown_as_escapes(text: str, output: str) -> None
             assert name in texts_in(json.loads(printed)), "it parses to the text that was sent"
 
 
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Logging as it was before, for the tests after this one."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_log_line_has_it_as_escapes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import structlog
@@ -18,8 +20,6 @@ from outbox_relay.settings import Settings
 
 def rebuild_stream(session: Session, nats_url: str, order: Order) -> None:
     """Do it, showing how far it is on stderr, and say what was done. Raises `Refused` where it cannot be done."""
-    # The relay's own lines are for its log; what matters here is in the result.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         settings = Settings(database_url=session.database_url(), nats_url=nats_url)
     except ValidationError as error:
@@ -31,7 +31,8 @@ def rebuild_stream(session: Session, nats_url: str, order: Order) -> None:
             status.update(f"version {version} of {head} is on NATS")
 
         try:
-            done = asyncio.run(rebuild(settings, order, show))
+            with _quiet():
+                done = asyncio.run(rebuild(settings, order, show))
         except NothingToDo as nothing:
             raise Refused(str(nothing), code="nothing_to_do") from nothing
         except RelayProblem as problem:
@@ -62,3 +63,14 @@ def _lines(done: Rebuilt) -> list[str]:
         f"in {done.seconds:.1f} s"
     )
     return lines
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the relay's own lines, which are for its log; what matters here is in the result."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
