@@ -9,7 +9,7 @@ import psycopg
 from benchmarks.figures import Figure
 from benchmarks.load import drive
 from benchmarks.running import bench, memory_megabytes
-from berth.local.processes import issuer_plan, orchestrator_plan, relay_plan, worker_plan
+from berth.local.processes import issuer_plan, orchestrator_plan, relay_plan, webhooks_plan, worker_plan
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 
 NODES = 50_000
@@ -36,6 +36,7 @@ def run(quick: bool) -> list[Figure]:
                     issuer_plan(endpoints, servers.authority, free_port()),
                     relay_plan(endpoints, free_port()),
                     worker_plan(endpoints, servers.authority, free_port()),
+                    webhooks_plan(endpoints, servers.authority, free_port()),
                 )
             ]
             drive([endpoints.public_port], 64, 500 if quick else CREATES, tenants)

@@ -45,12 +45,14 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     from orchestrator.settings import Settings as OrchestratorSettings
     from outbox_relay.settings import Settings as RelaySettings
     from worker.settings import Settings as WorkerSettings
+    from worker.webhooks.settings import WebhookSettings
 
     return [
         ("Orchestrator", "python -m orchestrator --listen public|node|both", OrchestratorSettings),
         ("Orchestrator: the idempotency gate (decision 0014)", "python -m orchestrator", GateSettings),
         ("Issuer: signs the certificates of nodes", "python -m orchestrator --listen issuer", IssuerSettings),
         ("Worker", "python -m worker", WorkerSettings),
+        ("Webhook sender", "python -m worker --webhooks", WebhookSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),
         ("The `berth` command and the local stack", "berth", CommandSettings),

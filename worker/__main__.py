@@ -1,10 +1,12 @@
-"""`python -m worker`: reads the settings, runs until SIGTERM or SIGINT, and shuts down in order.
+"""`python -m worker [--webhooks]`: reads the settings, runs until SIGTERM or SIGINT, and shuts down in order.
 
-Exit status: 0 after an orderly shutdown, otherwise 1 with one sentence on standard error.
+With `--webhooks` the process is the webhook sender, which needs the database alone. Exit status: 0 after an orderly
+shutdown, otherwise 1 with one sentence on standard error.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import signal
@@ -17,39 +19,65 @@ from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
-from orchestrator.tracing import start_tracing
-from worker.app import run_worker
 from worker.health import Health, served
 from worker.problems import CannotRun
-from worker.settings import Settings
 
-log = structlog.get_logger()
-
+KEYS_OF_OTHERS = {
+    "BERTH_NODE_CA_KEY_FILE": "only the issuer may have the key of the node CA",
+    "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
+}
+"""Variables with which the webhook sender, which connects to addresses that tenants choose, does not start, and why."""
 
 STOP_SECONDS_MAX = 5.0
 """How long everything except the running commands may take to end."""
 
+log = structlog.get_logger()
 
-async def work(settings: Settings) -> None:
-    """Run until a signal arrives; work that does not end in time is abandoned, as a kill would."""
+
+async def _work() -> None:
+    from orchestrator.tracing import start_tracing
+    from worker.app import run_worker
+    from worker.health import WorkerHealth
+    from worker.settings import Settings
+
+    settings, health = Settings(), WorkerHealth()
+    stop_tracing = start_tracing("worker", settings.otlp_endpoint, settings.trace_sample_ratio)
+    with served(settings.metrics_host, settings.metrics_port, health):
+        try:
+            stop = _stop_on_signals(settings.worker_graceful_stop_seconds + STOP_SECONDS_MAX)
+            await run_worker(settings, health, stop)
+        finally:
+            stop_tracing()
+    log.info("worker_stopped")
+
+
+async def _send_webhooks() -> None:
+    # Imports neither Temporal's library nor NATS's, nor the settings with the signing key.
+    from worker.webhooks.app import run_webhooks
+    from worker.webhooks.settings import WebhookSettings
+
+    for variable, why in KEYS_OF_OTHERS.items():
+        if variable in os.environ:
+            raise CannotRun(f"{variable} is set; {why}")
+    settings, health = WebhookSettings(), Health()
+    with served(settings.metrics_host, settings.metrics_port, health):
+        await run_webhooks(settings, health, _stop_on_signals(STOP_SECONDS_MAX))
+    log.info("webhooks_stopped")
+
+
+def _stop_on_signals(seconds_max: float) -> asyncio.Event:
+    """An event that a signal sets. Work that does not end within `seconds_max` is abandoned, as a kill would."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def begin_shutdown() -> None:
         if not stop.is_set():
             stop.set()
-            loop.call_later(settings.worker_graceful_stop_seconds + STOP_SECONDS_MAX, _exit_at_once)
+            loop.call_later(seconds_max, _exit_at_once)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, begin_shutdown)
-    health = Health()
-    stop_tracing = start_tracing("worker", settings.otlp_endpoint, settings.trace_sample_ratio)
-    with served(settings.metrics_host, settings.metrics_port, health):
-        try:
-            await run_worker(settings, health, stop)
-        finally:
-            stop_tracing()
-    log.info("worker_stopped")
+    return stop
 
 
 def _exit_at_once() -> None:
@@ -63,16 +91,17 @@ def _exit_at_once() -> None:
 
 def main() -> int:
     """Run the process and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
+    parser.add_argument("--webhooks", action="store_true", help="send webhooks, and do nothing else")
+    run = _send_webhooks if parser.parse_args().webhooks else _work
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     try:
-        settings = Settings()
+        asyncio.run(run())
     except ValidationError as error:
         wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
         sys.stderr.write(f"worker: these settings are missing or wrong: {wrong}\n")
         return 1
-    try:
-        asyncio.run(work(settings))
     except (CannotListen, CannotRun) as problem:
         sys.stderr.write(f"worker: {problem}\n")
         return 1

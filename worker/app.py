@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import structlog
 from nats.aio.client import Client as NatsClient
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -18,32 +17,28 @@ from orchestrator.database.direct_connection import connect_directly
 from orchestrator.database.transactions import connect_database
 from orchestrator.heap import settle_heap
 from orchestrator.operations.execution import Context
+from orchestrator.problems import Problem
 from orchestrator.tasks.signing import load_signer
-from orchestrator.webhooks.keys import WebhookKeys, load_webhook_keys
 from worker.activities.lifecycle import LifecycleActivities
-from worker.connecting import await_database, connect_nats, connect_temporal
+from worker.connecting import connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
 from worker.consumers.pulling import Puller
-from worker.health import Health
+from worker.health import WorkerHealth
 from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
 from worker.problems import CannotRun
 from worker.settings import Settings
+from worker.startup import await_database
+from worker.supervision import supervise
 from worker.sweepers.runner import SweepRunner
 from worker.sweepers.table import make_sweepers
-from worker.webhooks.destinations import Resolver
-from worker.webhooks.dispatching import Dispatcher as WebhookDispatcher
-from worker.webhooks.resealing import reseal_for_ever
-from worker.webhooks.sending import Sender
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
-
-CANCEL_AGAIN_SECONDS = 1.0
 
 
 def make_context(settings: Settings) -> Context:
@@ -61,14 +56,6 @@ def make_context(settings: Settings) -> Context:
         application="berth-worker",
     )
     return Context(database, settings.limits(), signer, settings.fault_labels_allowed)
-
-
-def read_webhook_keys(settings: Settings) -> WebhookKeys:
-    """The keys that seal webhooks' secrets. Raises `CannotRun` if they cannot be read."""
-    try:
-        return load_webhook_keys(settings.webhook_key_file)
-    except (OSError, ValueError) as error:
-        raise CannotRun(f"the webhook keys cannot be used: {error}") from error
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -100,16 +87,15 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
     )
 
 
-async def run_worker(settings: Settings, health: Health, stop: asyncio.Event) -> None:
+async def run_worker(settings: Settings, health: WorkerHealth, stop: asyncio.Event) -> None:
     """Run until `stop` is set, then shut down in order. Raises `CannotRun` if a server is missing or a loop ends."""
     context = make_context(settings)
-    webhook_keys = read_webhook_keys(settings)
     try:
-        await await_database(context.database, settings)
+        await await_database(context.database, settings.startup_seconds_max)
         nats_connection = await connect_nats(settings)
         try:
             client = await connect_temporal(settings)
-            await _supervise(settings, health, stop, context, webhook_keys, nats_connection, client)
+            await _supervise(settings, health, stop, context, nats_connection, client)
         finally:
             await nats_connection.close()
     finally:
@@ -118,10 +104,9 @@ async def run_worker(settings: Settings, health: Health, stop: asyncio.Event) ->
 
 async def _supervise(
     settings: Settings,
-    health: Health,
+    health: WorkerHealth,
     stop: asyncio.Event,
     context: Context,
-    webhook_keys: WebhookKeys,
     nats_connection: NatsClient,
     client: TemporalClient,
 ) -> None:
@@ -129,25 +114,20 @@ async def _supervise(
     starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds)
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
     consumer = make_consumer(nats_connection, durable, starter, context, settings)
-    runner = SweepRunner(make_sweepers(context, starter, settings), settings.sweep_seconds)
+    runner = SweepRunner(
+        make_sweepers(context, starter, settings), settings.sweep_seconds, unavailable=(Problem, RPCError)
+    )
     async with make_worker(client, context, settings):
         loops = {
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
-            asyncio.create_task(_deliver(context, webhook_keys, settings), name="webhooks"),
-            asyncio.create_task(reseal_for_ever(context, webhook_keys), name="webhook keys"),
             asyncio.create_task(runner.run(), name="sweepers"),
         }
-        stopping = asyncio.create_task(stop.wait(), name="stop")
         settle_heap()
         health.started = True
         log.info("worker_started", task_queue=settings.worker_task_queue, stream=settings.log_stream_name)
-        try:
-            await asyncio.wait({*loops, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            _require_alive(loops)
-        finally:
-            await end_all({*loops, stopping})
+        await supervise(loops, stop)
         await durable.save_position()
 
 
@@ -177,14 +157,6 @@ def make_consumer(
     return EventConsumer(puller, starter, failed_events, in_flight_max=settings.worker_events_in_flight_max)
 
 
-async def end_all(tasks: set[asyncio.Task[Any]], cancel_again_seconds: float = CANCEL_AGAIN_SECONDS) -> None:
-    """Cancel tasks until all have ended: a wait that completes at that moment swallows the cancellation (cpython 86296)."""
-    while tasks:
-        for task in tasks:
-            task.cancel()
-        _, tasks = await asyncio.wait(tasks, timeout=cancel_again_seconds)
-
-
 async def _save_positions(durable: DurableConsumer, pause_seconds: float) -> None:
     while True:
         await asyncio.sleep(pause_seconds)
@@ -201,27 +173,3 @@ async def _meter(context: Context, settings: Settings) -> None:
         application="berth-metering",
     )
     await meter_for_ever(source, connect, settings.metering_batch_max)
-
-
-async def _deliver(context: Context, webhook_keys: WebhookKeys, settings: Settings) -> None:
-    resolver = Resolver(settings.webhook_attempts_max)
-    sender = Sender(
-        resolver.resolve,
-        timeout_seconds=settings.webhook_timeout_seconds,
-        http_allowed=settings.webhook_http_allowed,
-        private_allowed=settings.webhook_private_addresses_allowed,
-        ports=settings.webhook_ports,
-        tls=ssl.create_default_context(),
-    )
-    try:
-        await WebhookDispatcher(context, webhook_keys, sender, settings.webhook_bounds()).run()
-    finally:
-        resolver.close()
-
-
-def _require_alive(loops: set[asyncio.Task[None]]) -> None:
-    """Raise `CannotRun` if a loop has ended: the process must not look alive without it."""
-    for task in loops:
-        if task.done():
-            error = task.exception()
-            raise CannotRun(f"the loop {task.get_name()} ended: {type(error).__name__}: {error}") from error

@@ -1,11 +1,9 @@
-"""Waits at start until PostgreSQL, NATS and Temporal are available, for a bounded time."""
+"""Connects to NATS and Temporal at start; waits until they are available, for a bounded time."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable
 
 import nats
 import nats.errors
@@ -18,41 +16,10 @@ from temporalio.service import RPCError
 from berth.process.nats_connections import nats_options
 from berth.process.server_addresses import without_password
 from orchestrator import tracing
-from orchestrator.database.schema_revision import require_schema
-from orchestrator.database.transactions import Database
-from orchestrator.problems import Problem
-from worker.problems import CannotRun
 from worker.settings import Settings
+from worker.startup import retry
 
 log = structlog.get_logger()
-
-PAUSE_SECONDS = 0.3
-
-T = TypeVar("T")
-
-
-async def _retry(
-    what: str, seconds_max: float, connect: Callable[[], Awaitable[T]], temporary: tuple[type[Exception], ...]
-) -> T:
-    """Retry on `temporary` errors. Raises `CannotRun` with the last error after `seconds_max`."""
-    deadline = time.monotonic() + seconds_max
-    logged = ""
-    while True:
-        try:
-            return await connect()
-        except temporary as error:
-            why = str(error) or type(error).__name__
-            if time.monotonic() > deadline:
-                raise CannotRun(f"waited {seconds_max:.0f} s for {what}: {why}") from error
-            if why != logged:
-                log.info("waiting", for_what=what, why=why)
-                logged = why
-        await asyncio.sleep(PAUSE_SECONDS)
-
-
-async def await_database(database: Database, settings: Settings) -> None:
-    """Return when the database answers and has the schema."""
-    await _retry("the database", settings.startup_seconds_max, lambda: require_schema(database), (Problem, OSError))
 
 
 async def connect_nats(settings: Settings) -> NatsClient:
@@ -71,12 +38,12 @@ async def connect_nats(settings: Settings) -> NatsClient:
         )
 
     async def connect_once() -> NatsClient:
-        # The client would retry its first connection without limit; `_retry` bounds it instead.
+        # The client would retry its first connection without limit; `retry` bounds it instead.
         async with asyncio.timeout(3):
             return await connect()
 
     temporary = (nats.errors.Error, OSError, TimeoutError)
-    return await _retry(
+    return await retry(
         f"NATS at {without_password(settings.nats_url)}", settings.startup_seconds_max, connect_once, temporary
     )
 
@@ -94,7 +61,7 @@ async def connect_temporal(settings: Settings) -> TemporalClient:
         )
 
     what = f"Temporal at {settings.temporal_address}"
-    return await _retry(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
+    return await retry(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
 
 
 def _interceptors() -> list[Interceptor]:

@@ -1,4 +1,4 @@
-"""The health of a worker process, for its port of metrics and health."""
+"""The health of a process, for its port of metrics and health."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ from berth.process.health_server import serve_health
 
 
 class Health:
-    """Whether the worker does its work: it has started, and it takes events from the log."""
+    """Whether the process has started. Waiting for a server to come back is no reason for a restart."""
 
     def __init__(self) -> None:
         self.started = False
-        self.consuming = False
 
     @property
     def ok(self) -> bool:
-        """Whether the process is worth keeping. Waiting for NATS to come back is no reason for a restart."""
+        """Whether the process is worth keeping."""
         return self.started
 
     def report(self) -> dict[str, object]:
         """Return the body of `/ok`."""
-        return {"ok": self.ok, "started": self.started, "consuming": self.consuming}
+        return {"ok": self.ok, "started": self.started}
+
+
+class WorkerHealth(Health):
+    """The health of a worker, and whether it takes events from the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.consuming = False
+
+    def report(self) -> dict[str, object]:
+        """Return the body of `/ok`."""
+        return {**super().report(), "consuming": self.consuming}
 
 
 def served(host: str, port: int | None, health: Health) -> AbstractContextManager[int | None]:

@@ -40,7 +40,6 @@ FAILURES = Counter(
 )
 for code in Code:
     FAILURES.labels(code.value)
-SWEPT = Counter("berth_worker_swept_total", "Objects that sweepers changed or deleted, by kind", ["kind"])
 RESCUED = Counter("berth_rescued_total", "Waits that only a sweeper ended, by cause", ["why"])
 for why in (
     "overdue_requested", "overdue_provisioning", "overdue_releasing", "overdue_failed", "workflow_lost",
@@ -60,9 +59,6 @@ LOG_CURSOR_LAG = Gauge(
     "berth_log_cursor_lag_versions",
     "Versions of the log that a retention policy, consumer, webhook or dead letter still needs; the largest twenty",
     ["kind", "name", "tenant"],
-)
-SWEEP_FAILURES = Counter(
-    "berth_worker_sweep_failures_total", "Failed runs of sweepers and failed items within a run", ["sweeper"]
 )
 ALLOCATIONS = Gauge("berth_worker_allocations", "Allocations in a state that is not final, by state", ["state"])
 OLDEST_WAIT_SECONDS = Gauge(
@@ -94,30 +90,3 @@ for kind in ("low", "depleted"):
 BALANCES_LATE_SECONDS = Gauge(
     "berth_balances_late_seconds", "How long the most overdue balance has been due for evaluation"
 )
-WEBHOOK_ATTEMPTS = Counter("berth_webhook_attempts_total", "Attempts to deliver to webhooks, by outcome", ["outcome"])
-for outcome in ("succeeded", "failed"):
-    WEBHOOK_ATTEMPTS.labels(outcome)
-WEBHOOK_ATTEMPT_SECONDS = Histogram(
-    "berth_webhook_attempt_seconds", "Duration of a delivery attempt", buckets=LATENCIES_SECONDS
-)
-WEBHOOK_ATTEMPTS_UNDER_WAY = Gauge("berth_webhook_attempts_under_way", "Delivery attempts in flight in this process")
-WEBHOOKS = Gauge(
-    "berth_webhooks", "Webhooks by state; `failing` counts enabled webhooks whose last attempt failed", ["state"]
-)
-WEBHOOK_DELIVERIES_PENDING = Gauge("berth_webhook_deliveries_pending", "Deliveries that wait for an attempt")
-WEBHOOK_OLDEST_DUE_SECONDS = Gauge(
-    "berth_webhook_oldest_due_seconds", "How long the oldest pending delivery has been due"
-)
-WEBHOOK_LAG_VERSIONS = Gauge("berth_webhook_lag_versions", "Versions of the log that the webhook furthest behind needs")
-WEBHOOKS_DISABLED = Counter(
-    "berth_webhooks_disabled_total", "Webhooks disabled because of their endpoint's responses", ["reason"]
-)
-for reason in ("gone", "failing"):
-    WEBHOOKS_DISABLED.labels(reason)
-WEBHOOKS_RESEALED = Counter(
-    "berth_webhooks_resealed_total", "Webhooks whose keys this process sealed again under the newest webhook key"
-)
-WEBHOOK_KEYS_UNREADABLE = Gauge(
-    "berth_webhook_keys_unreadable", "Webhooks with a key that no key of BERTH_WEBHOOK_KEY_FILE opens"
-)
-WEBHOOKS_STOPPED = Gauge("berth_webhooks_stopped", "1 while the dispatcher cannot query the database")

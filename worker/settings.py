@@ -9,7 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from orchestrator.operations.execution import Limits
-from worker.webhooks.dispatching import Bounds
 
 
 class Settings(BaseSettings):
@@ -28,9 +27,6 @@ class Settings(BaseSettings):
     temporal_address: TemporalAddress = Field(description="host:port of Temporal's frontend")
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
-    webhook_key_file: Path = Field(
-        description="keys that seal webhooks' secrets, base64 of 32 bytes per line: the first seals, all open"
-    )
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(
         None, ge=0, le=65_535, description="port of the metrics and health listener; default: no listener"
@@ -77,42 +73,6 @@ class Settings(BaseSettings):
 
     metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering reads new events")
     metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
-
-    webhook_tick_seconds: float = Field(0.5, gt=0, description="how often due webhook deliveries are searched")
-    webhook_pending_max: int = Field(
-        5_000,
-        ge=1,
-        le=100_000,
-        description="most pending deliveries of a webhook; at the bound its position does not advance",
-    )
-    webhook_timeout_seconds: float = Field(
-        20.0, gt=0, le=60, description="longest delivery attempt, from name resolution to response"
-    )
-    webhook_attempts_max: int = Field(64, ge=1, le=1_000, description="delivery attempts in flight in a process")
-    webhook_tenant_attempts_max: int = Field(
-        16, ge=1, le=1_000, description="delivery attempts in flight for one tenant"
-    )
-    webhook_endpoint_attempts_max: int = Field(
-        4, ge=1, le=1_000, description="delivery attempts in flight for one webhook"
-    )
-    webhook_failing_seconds_max: float = Field(
-        5 * 86_400.0, gt=0, description="a webhook whose every attempt failed for so long is disabled"
-    )
-    webhook_delivery_retention_seconds: float = Field(
-        7 * 86_400.0, gt=0, le=3_153_600_000, description="how long a finished delivery can be read and replayed"
-    )
-    webhook_deliveries_kept_max: int = Field(
-        100_000,
-        ge=1,
-        description="most deliveries kept for a webhook, whatever their age; pending ones are always kept",
-    )
-    webhook_http_allowed: bool = Field(False, description="whether webhooks may have http:// URLs; for tests only")
-    webhook_ports: list[int] = Field(
-        [443, 8443], description="ports (JSON list) that webhooks may be sent to; empty: any"
-    )
-    webhook_private_addresses_allowed: bool = Field(
-        False, description="whether webhooks may be sent to private addresses"
-    )
 
     sweep_seconds: float = Field(5.0, gt=0, description="default interval of sweepers")
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper acts")
@@ -173,18 +133,6 @@ class Settings(BaseSettings):
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` inject faults into the sandbox driver; never in production"
     )
-
-    def webhook_bounds(self) -> Bounds:
-        """The bounds of the webhook dispatcher."""
-        return Bounds(
-            tick_seconds=self.webhook_tick_seconds,
-            timeout_seconds=self.webhook_timeout_seconds,
-            attempts_max=self.webhook_attempts_max,
-            tenant_attempts_max=self.webhook_tenant_attempts_max,
-            endpoint_attempts_max=self.webhook_endpoint_attempts_max,
-            pending_max=self.webhook_pending_max,
-            failing_seconds_max=self.webhook_failing_seconds_max,
-        )
 
     def limits(self) -> Limits:
         """The bounds of commands."""

@@ -129,21 +129,30 @@ def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
 
 
 def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
-    """The worker: consumers, workflows, sweepers. It signs tasks for nodes."""
+    """The worker: consumers, workflows, sweepers, metering. It signs tasks for nodes."""
     environment = {
         "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
         "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
-        "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
         # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
+        "BERTH_METRICS_PORT": str(metrics_port),
+    }
+    return ProcessPlan("worker", "worker", metrics_port, environment)
+
+
+def webhooks_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
+    """The webhook sender. On a local stack it may send to any address."""
+    environment = {
+        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",
         "BERTH_WEBHOOK_PORTS": "[]",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
-    return ProcessPlan("worker", "worker", metrics_port, environment)
+    return ProcessPlan("webhooks", "worker", metrics_port, environment, ("--webhooks",))
 
 
 def agent_plan(

@@ -35,6 +35,7 @@ from berth.local.processes import (
     issuer_plan,
     orchestrator_plan,
     relay_plan,
+    webhooks_plan,
     worker_plan,
 )
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
@@ -187,6 +188,7 @@ class Stack:
             issuer_plan(endpoints, authority, metrics("issuer-metrics")),
             relay_plan(endpoints, metrics("relay-metrics")),
             worker_plan(endpoints, authority, metrics("worker-metrics")),
+            webhooks_plan(endpoints, authority, metrics("webhooks-metrics")),
         ]
 
     def _start_children(self, plans: list[ProcessPlan]) -> None:

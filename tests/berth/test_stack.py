@@ -61,7 +61,7 @@ def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(di
 
         # A second `up` names the process that holds the directory, and disturbs nothing.
         assert_one_sentence(berth("up", "--state-dir", str(directory)), 1, f"pid {first.process.pid}", "--state-dir")
-        assert len(first.children()) == 9
+        assert len(first.children()) == 10
 
         left = first.families()
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
@@ -111,7 +111,7 @@ def _require_restarted_parts(stack: UpProcess, directory: Path, key: str, alloca
     assert restarts["verdict"] == "warning"
     assert "relay 1 times" in restarts["detail"]
     assert "postgres 1 times" in restarts["detail"]
-    assert len(stack.children()) == 9
+    assert len(stack.children()) == 10
 
 
 def _told_since(stack: UpProcess, name: str, *states: str) -> bool:
@@ -128,7 +128,7 @@ def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
         assert stack.end(signal.SIGINT) == 0, stack.said
         stopped = [name for name, state in stack.parts() if state == "stopped"]
         assert stopped == [
-            "agent eu-1-slice-1", "worker", "relay", "issuer", "node-api", "api", "temporal", "nats", "postgres",
+            "agent eu-1-slice-1", "webhooks", "worker", "relay", "issuer", "node-api", "api", "temporal", "nats", "postgres",
         ], stack.said  # fmt: skip
         assert still_run(members) == []
         assert stack.children() == {}

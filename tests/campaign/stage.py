@@ -24,6 +24,7 @@ from berth.local.processes import (
     issuer_plan,
     orchestrator_plan,
     relay_plan,
+    webhooks_plan,
     worker_plan,
 )
 from berth.local.servers import LocalServer
@@ -78,7 +79,7 @@ class Stage(Stack):
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
 
     def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
-        """Two public APIs, one node API, two relays, two workers. The bug's SQL runs here: after the migrations."""
+        """Two public APIs, one node API, two relays, two workers, a webhook sender. The bug's SQL runs after the migrations."""
         if self.plant in PLANTED_SQL:
             with psycopg.connect(endpoints.database_url) as connection:
                 connection.execute(PLANTED_SQL[self.plant].encode())
@@ -94,6 +95,7 @@ class Stage(Stack):
             issuer_plan(endpoints, authority, port("issuer-metrics")),
             worker_plan(endpoints, authority, port("worker-metrics")),
             _second(worker_plan(endpoints, authority, port("worker-2-metrics"))),
+            webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
             "orchestrator": {**DEADLINES, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY,

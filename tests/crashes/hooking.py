@@ -17,7 +17,7 @@ MESSAGES = 4
 
 
 def messages_to_a_webhook(stage: Stage) -> Iterator[None]:
-    """Every event comes, signed; more than once only what was under way when the worker died, and then as it was."""
+    """Every event comes, signed; more than once only what was under way when the sender died, and then as it was."""
     tenant = stage.tenant()
     with receiving() as (receiver,):
         made = tenant.client.create_webhook(url=receiver.url, types=["transaction"])

@@ -12,7 +12,7 @@ from tests.crashes import auditing, billing, committing, hooking, plays, reservi
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
-API, NODE_API, ISSUER, RELAY, WORKER = "api", "node-api", "issuer", "relay", "worker"
+API, NODE_API, ISSUER, RELAY, WORKER, WEBHOOKS = "api", "node-api", "issuer", "relay", "worker", "webhooks"
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ SCENARIOS = [
     Scenario(ControlPoint.CHAIN_AUDIT_AFTER_COMMIT, WORKER, auditing.the_audit_is_chained),
     Scenario(ControlPoint.TRUNCATE_LOG_BEFORE_COMMIT, WORKER, truncating.the_log_is_truncated),
     Scenario(ControlPoint.TRUNCATE_LOG_AFTER_COMMIT, WORKER, truncating.the_log_is_truncated),
-    Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.LEASE_DELIVERIES_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.LEASE_DELIVERIES_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WORKER, hooking.messages_to_a_webhook),
-    Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WORKER, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.ENQUEUE_DELIVERIES_BEFORE_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.ENQUEUE_DELIVERIES_AFTER_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_BEFORE_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.LEASE_DELIVERIES_AFTER_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook),
+    Scenario(ControlPoint.RECORD_ATTEMPT_BEFORE_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook, seed=True),
+    Scenario(ControlPoint.RECORD_ATTEMPT_AFTER_COMMIT, WEBHOOKS, hooking.messages_to_a_webhook),
     # Billing.
     Scenario(ControlPoint.METERING_BEFORE_COMMIT, WORKER, plays.one_life),
     Scenario(ControlPoint.METERING_AFTER_COMMIT, WORKER, plays.one_life),

@@ -53,7 +53,7 @@ IN_A_HURRY = {
 
 def options(directory: Path) -> StackOptions:
     """The stack of a stage: every process of the test build, each with its own crash file."""
-    names = ["api", "node-api", "issuer", "relay", "worker", FIRST_AGENT, SECOND_AGENT]
+    names = ["api", "node-api", "issuer", "relay", "worker", "webhooks", FIRST_AGENT, SECOND_AGENT]
     environment = {
         name: {"BERTH_CRASH_AT_FILE": str(crash_file(directory, name)), **IN_A_HURRY.get(name, {})} for name in names
     }

@@ -17,6 +17,7 @@ import orchestrator.nodes.issuer_settings
 import orchestrator.settings
 import outbox_relay.settings
 import worker.settings
+import worker.webhooks.settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -27,6 +28,7 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "issuer": orchestrator.nodes.issuer_settings.IssuerSettings,
     "relay": outbox_relay.settings.Settings,
     "worker": worker.settings.Settings,
+    "webhooks": worker.webhooks.settings.WebhookSettings,
     "agent": node_agent.settings.Settings,
     "operator": berth.cli.settings.Settings,
 }
@@ -93,8 +95,11 @@ def target(service: dict[str, Any]) -> str:
 
 
 def process(service: dict[str, Any]) -> str:
-    """The process that a service of ours runs, as in `SETTINGS`: the issuer shares the orchestrator's target."""
-    return "issuer" if "issuer" in service.get("command", ()) else target(service)
+    """The process that a service of ours runs, as in `SETTINGS`: the issuer shares the orchestrator's target, the webhook
+    sender the worker's.
+    """
+    command = service.get("command", ())
+    return "issuer" if "issuer" in command else "webhooks" if "--webhooks" in command else target(service)
 
 
 def mounted_secrets(service: dict[str, Any]) -> dict[str, str]:

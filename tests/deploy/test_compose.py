@@ -51,6 +51,7 @@ def test_every_process_of_ours_has_its_container() -> None:
     assert ("python", "-m", "orchestrator", "--listen", "public") in commands
     assert ("python", "-m", "orchestrator", "--listen", "node") in commands
     assert ("python", "-m", "orchestrator", "--listen", "issuer") in commands
+    assert ("python", "-m", "worker", "--webhooks") in commands
     assert {target(service) for name, service in our_services().items() if name in RUNNING} == {
         "orchestrator", "relay", "worker",
     }  # fmt: skip
@@ -72,14 +73,14 @@ def test_every_variable_is_a_setting_and_none_is_missing(
     settings()
 
 
-@pytest.mark.parametrize("name", ["orchestrator-public", "orchestrator-node", "worker"])
+@pytest.mark.parametrize("name", ["orchestrator-public", "orchestrator-node", "worker", "webhooks"])
 def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in deployment.settings_variables(our_services()[name], secrets).items():
         monkeypatch.setenv(variable, value)
     settings = SETTINGS[process(our_services()[name])]()
     if name == "worker":
         assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
-    if name != "orchestrator-node":
+    if name in ("orchestrator-public", "webhooks"):
         assert load_webhook_keys(settings.webhook_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):
         assert settings.task_verifying_keys_file is not None
@@ -205,6 +206,13 @@ def test_only_the_two_listeners_are_reachable() -> None:
     published = {name for name, service in services().items() if "ports" in service}
     assert published == {"orchestrator-public", "orchestrator-node"}
     assert {name for name, service in services().items() if "edge" in service.get("networks", ())} == published
+
+
+def test_only_the_webhook_sender_reaches_the_internet() -> None:
+    assert [name for name, service in services().items() if "outside" in service.get("networks", ())] == ["webhooks"]
+    internal = {name for name, network in deployment.compose()["networks"].items() if network.get("internal")}
+    elsewhere = {name for name, service in our_services().items() if not set(service.get("networks", ())) <= internal}
+    assert elsewhere - {"orchestrator-public", "orchestrator-node"} == {"webhooks"}
 
 
 def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> None:

@@ -120,7 +120,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "one sweep deletes one batch of deliveries",
         "webhooks",
-        "worker/sweepers/webhook_deliveries.py",
+        "worker/webhooks/deliveries.py",
         "if deleted < BATCH_MAX:",
         "if deleted <= BATCH_MAX:",
         ("tests/worker/test_sweeps_of_many.py::test_one_sweep_forgets_several_batches_of_deliveries",),

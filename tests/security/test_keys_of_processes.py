@@ -15,22 +15,25 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic_settings import BaseSettings
 
 from berth.local.authority import Authority, ensure_authority
-from berth.local.processes import Endpoints, issuer_plan, orchestrator_plan, worker_plan
+from berth.local.processes import Endpoints, issuer_plan, orchestrator_plan, webhooks_plan, worker_plan
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings
 from orchestrator.tasks.signing import load_signer, load_verifying_keys, verifying_key
 from tests.deploy import deployment
 from worker.settings import Settings as WorkerSettings
+from worker.webhooks.settings import WebhookSettings
 
 PAGE = deployment.ROOT / "docs" / "explanation" / "architecture.md"
 SETTINGS: Mapping[str, type[BaseSettings]] = {
     "issuer": IssuerSettings, "public API": Settings, "node API": Settings, "worker": WorkerSettings,
+    "webhook sender": WebhookSettings,
 }  # fmt: skip
 SERVICES = {
     "issuer": "issuer",
     "public API": "orchestrator-public",
     "node API": "orchestrator-node",
     "worker": "worker",
+    "webhook sender": "webhooks",
 }
 PRIVATE = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
@@ -55,6 +58,7 @@ def environments(files: Authority) -> dict[str, Mapping[str, str]]:
         "public API": orchestrator_plan("public", endpoints, files, 3).environment,
         "node API": orchestrator_plan("node", endpoints, files, 3).environment,
         "worker": worker_plan(endpoints, files, 3).environment,
+        "webhook sender": webhooks_plan(endpoints, files, 3).environment,
     }
 
 

@@ -19,7 +19,7 @@ from berth.local.servers import LocalNats, free_port
 from node_agent.protocol import ResultReport
 from orchestrator.operations.execution import Context, Limits
 from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
-from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key, write_webhook_keys
+from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key
 from tests.metrics_ports import NO_ANSWER, get
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
 
@@ -38,7 +38,6 @@ class Processes:
         self.directory = directory
         self.task_queue = f"q-{uuid.uuid4().hex}"
         self.signing_key = write_signing_key(directory / "signing.pem")
-        self.webhook_keys = write_webhook_keys(directory / "webhook.keys")
         self.metrics_port = 0
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -85,7 +84,6 @@ class Processes:
             "BERTH_NATS_URL": self.nats.url,
             "BERTH_TEMPORAL_ADDRESS": self.temporal_address,
             "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),
-            "BERTH_WEBHOOK_KEY_FILE": str(self.webhook_keys),
             "BERTH_WORKER_TASK_QUEUE": self.task_queue,
             "BERTH_WORKER_STICKY_SECONDS": "1",
             "BERTH_WORKER_STEP_SECONDS": "2",

@@ -17,15 +17,18 @@ from starlette.testclient import TestClient
 from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_listener
 from orchestrator.http.services import Services
+from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 from orchestrator.webhooks.keys import WebhookKeys
 from tests.api.calling import Caller, insert_admin_key, new_tenant
-from tests.databases import copied_database
+from tests.databases import as_process, copied_database
 from tests.support.public_api import settings_over
 from tests.webhooks.receivers import Receiver
+from worker.webhooks.app import make_context
 from worker.webhooks.destinations import Resolver
 from worker.webhooks.dispatching import Bounds, Dispatcher
 from worker.webhooks.sending import Sender
+from worker.webhooks.settings import WebhookSettings
 
 BOUNDS = Bounds(
     tick_seconds=0.05, timeout_seconds=5.0, attempts_max=64, tenant_attempts_max=16, endpoint_attempts_max=4,
@@ -42,6 +45,9 @@ class Desk:
     services: Services
     admin: Caller
     database: psycopg.Connection[Any]
+    sending: Context
+    """The webhook sender's, as its role."""
+    url: str
     resolver: Resolver = field(default_factory=lambda: Resolver(16))
 
     def tenant(self) -> Caller:
@@ -92,7 +98,7 @@ class Desk:
             resolve or self.resolver.resolve, timeout_seconds=wanted.timeout_seconds, http_allowed=http_allowed,
             private_allowed=private_allowed, ports=ports, tls=tls or ssl.create_default_context(),
         )  # fmt: skip
-        return Dispatcher(self.services.context, opening, sender, wanted)
+        return Dispatcher(self.sending, opening, sender, wanted)
 
     def dispatch(self, *dispatchers: Dispatcher) -> None:
         """Rounds until nothing is new or due, and every attempt has ended."""
@@ -128,6 +134,12 @@ async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
             return
 
 
+async def _sending_over(url: str) -> Context:
+    """As the webhook sender connects."""
+    settings = WebhookSettings(database_url=as_process(url), webhook_key_file=Path("none"))
+    return make_context(settings)
+
+
 @contextmanager
 def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any) -> Iterator[Desk]:
     """An application that allows webhooks to any address, unless `settings` say otherwise."""
@@ -138,10 +150,12 @@ def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **
         services = build_services(Settings(**{**known, **allowed, **settings}))
         with TestClient(public_listener(services), raise_server_exceptions=False) as http:
             with psycopg.connect(url, autocommit=True) as database:
-                desk = Desk(http, services, Caller(http, insert_admin_key(url)), database)
+                assert http.portal is not None
+                sending = http.portal.call(_sending_over, url)
+                desk = Desk(http, services, Caller(http, insert_admin_key(url)), database, sending, url)
                 yield desk
                 desk.resolver.close()
-            assert http.portal is not None
+                http.portal.call(sending.database.close)
             http.portal.call(services.context.database.close)
 
 

@@ -20,7 +20,7 @@ def needs(desk: Desk, webhook: Any) -> int | None:
 
 def sweep(desk: Desk, *, seconds: float = 1e6, kept: int = 1_000) -> int:
     """One sweep; how many deliveries are gone."""
-    return int(desk.run(lambda: sweep_deliveries(desk.services.context, seconds=seconds, kept=kept, limit=100)))
+    return int(desk.run(lambda: sweep_deliveries(desk.sending, seconds=seconds, kept=kept, limit=100)))
 
 
 def test_what_is_not_delivered_yet_is_kept(desk: Desk, receiver: Receiver) -> None:

@@ -65,7 +65,7 @@ def test_the_webhook_key_is_rotated_while_deliveries_go_on(desk: Desk, receiver:
                 webhook = desk.webhook(tenant, receiver, types=["node.online"])
                 tenant.make(f"/webhooks/{webhook['id']}/rotate")
                 deliver(desk, tenant, receiver, earlier, later)
-            desk.run(partial(reseal_all, desk.services.context, later))
+            desk.run(partial(reseal_all, desk.sending, later))
             deliver(desk, tenant, receiver, later)
         assert sealed_under(desk, steps[-1]) == 12
         assert sealed_under(desk, steps[0]) == 0
@@ -87,7 +87,7 @@ def test_resealing_takes_batches_and_leaves_what_it_cannot_read(desk: Desk, rece
         newest = WebhookKeys([os.urandom(32), OLD])
         after, resealed, unreadable, rounds = FIRST, 0, 0, 0
         while True:
-            step = desk.run(partial(reseal_webhooks, desk.services.context, newest, after=after, limit=2))
+            step = desk.run(partial(reseal_webhooks, desk.sending, newest, after=after, limit=2))
             resealed, unreadable, rounds = resealed + step.resealed, unreadable + step.unreadable, rounds + 1
             if step.last is None:
                 break
@@ -122,7 +122,7 @@ def test_what_earlier_versions_sealed_is_delivered_and_sealed_again(
     )
     upgraded = load_webhook_keys(ensure_authority(tmp_path, "berth.local").webhook_keys)
     deliver(desk, tenant, receiver, upgraded)
-    assert desk.run(lambda: reseal_all(desk.services.context, upgraded)) >= 1
+    assert desk.run(lambda: reseal_all(desk.sending, upgraded)) >= 1
     assert desk.one(query, webhook["id"]).startswith(upgraded.prefix)
     deliver(desk, tenant, receiver, upgraded)
 

@@ -59,7 +59,7 @@ def test_several_at_once_send_each_message_once(desk: Desk) -> None:
 def test_at_the_same_instant_each_is_written_and_taken_once(desk: Desk, receiver: Receiver) -> None:
     tenants = [desk.tenant() for _ in range(3)]
     webhooks = [desk.webhook(tenant, receiver, types=["node.online"]) for tenant in tenants]
-    context = desk.services.context
+    context = desk.sending
 
     async def enqueue() -> None:
         await enqueue_deliveries(context, batch=500, pending_max=5_000, webhooks_max=200)
@@ -102,7 +102,7 @@ def test_a_lease_that_ends_is_anothers_and_a_late_outcome_changes_nothing(desk: 
 
     async def report_late() -> object:
         late = Attempt(1, 410)
-        return await record_attempt(desk.services.context, taken[0], late, pause_seconds=1.0, failing_seconds_max=0.0)
+        return await record_attempt(desk.sending, taken[0], late, pause_seconds=1.0, failing_seconds_max=0.0)
 
     assert desk.run(report_late) is None
     assert desk.deliveries(tenant, webhook) == [told]

@@ -8,7 +8,7 @@ from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
 
 
-@pytest.mark.parametrize("name", ["api", "node-api", "issuer", "relay", "worker", "agent eu-1-slice-1"])
+@pytest.mark.parametrize("name", ["api", "node-api", "issuer", "relay", "worker", "webhooks", "agent eu-1-slice-1"])
 def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenant, name: str) -> None:
     running = tenant.create()
     tenant.wait(running, "active")
@@ -48,7 +48,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tena
 def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(labels={"berth.fault/slow_phase": "boot", "berth.fault/slow_phase_seconds": "2"})
     wait_for(lambda: "image" in tenant.phases(made), "the node is in the middle of it")
-    control_plane = ("api", "node-api", "issuer", "relay", "worker")
+    control_plane = ("api", "node-api", "issuer", "relay", "worker", "webhooks")
     for name in control_plane:
         whole.kill(name)
     whole.start(*control_plane)

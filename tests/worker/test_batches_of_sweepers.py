@@ -126,7 +126,7 @@ CASES = (
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )
 ELSEWHERE = {
-    "overdue_holds", "retired_reservations", "operations", "deleted_keys", "webhook_deliveries", "offline_nodes",
+    "overdue_holds", "retired_reservations", "operations", "deleted_keys", "offline_nodes",
     "inventories", "lost_workflows",
 }  # fmt: skip
 """Those of tests/worker/test_sweeps_of_many.py."""
@@ -148,7 +148,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
     seeded = seed_with_seats(database_url)
     settings = Settings(
         database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-        task_signing_key_file=write_signing_key(tmp_path / "key"), webhook_key_file=tmp_path / "none",
+        task_signing_key_file=write_signing_key(tmp_path / "key"),
         sweep_batch_max=BATCH,
     )  # fmt: skip
 
@@ -167,7 +167,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
 def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:
     settings = Settings(
         database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-        task_signing_key_file=write_signing_key(tmp_path / "key"), webhook_key_file=tmp_path / "none",
+        task_signing_key_file=write_signing_key(tmp_path / "key"),
     )  # fmt: skip
 
     async def scene(context: Context) -> None:

@@ -29,7 +29,7 @@ from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
 from worker.consumers.pulling import Puller
-from worker.health import Health
+from worker.health import WorkerHealth
 from worker.settings import Settings
 from worker.workflows.starting import WorkflowStarter
 
@@ -80,14 +80,13 @@ class Stage:
         self.effects = Effects()
         self.settings = Settings(
             database_url=as_process(url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-            task_signing_key_file=Path("none"), webhook_key_file=Path("none"),
-            worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
+            task_signing_key_file=Path("none"), worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
         )  # fmt: skip
         self.durable = self.durable_over(self.jetstream)
 
     def durable_over(self, jetstream: object) -> DurableConsumer:
         """The durable consumer, its questions asked through `jetstream`."""
-        return DurableConsumer(cast(JetStreamContext, jetstream), self.context, self.settings, Health())
+        return DurableConsumer(cast(JetStreamContext, jetstream), self.context, self.settings, WorkerHealth())
 
     async def publish(self, *bodies: bytes, subject: str = SUBJECT) -> None:
         """Append messages to the stream."""

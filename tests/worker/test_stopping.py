@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from worker.app import end_all
+from worker.supervision import end_all
 
 
 def test_a_loop_that_swallows_a_cancellation_is_cancelled_again() -> None:

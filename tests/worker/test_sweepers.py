@@ -16,6 +16,8 @@ from worker.settings import Settings
 from worker.sweepers.runner import BACKOFF_FACTOR_MAX, SweepRunner
 from worker.sweepers.sweeper import Sweeper, isolate_failure
 from worker.sweepers.table import make_sweepers
+from worker.webhooks import app as webhooks
+from worker.webhooks.settings import WebhookSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sweepers.md"
 
@@ -124,9 +126,11 @@ def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_pat
     settings = Settings(
         database_url="postgresql://user:x@127.0.0.1:1/none", nats_url="nats://127.0.0.1:1",
         temporal_address="127.0.0.1:1", task_signing_key_file=write_signing_key(tmp_path / "key.pem"),
-        webhook_key_file=Path("none"),
     )  # fmt: skip
-    sweepers = make_sweepers(make_context(settings.database_url), None, settings)  # type: ignore[arg-type]
+    of_sender = WebhookSettings(database_url=settings.database_url, webhook_key_file=Path("none"))
+    context = make_context(settings.database_url)
+    sweepers = make_sweepers(context, None, settings)  # type: ignore[arg-type]
+    sweepers += webhooks.make_sweepers(context, of_sender)
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s[^|]*\| ([^|]*) \|[^|]*\|[^|]*\|$", PAGE.read_text(), re.MULTILINE)
     assert rows == [(sweeper.name, f"{sweeper.interval_seconds:g}", sweeper.ends) for sweeper in sweepers]
     assert len({sweeper.name for sweeper in sweepers}) == len(sweepers)

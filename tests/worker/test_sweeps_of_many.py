@@ -16,13 +16,14 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import connect, create_allocation, seed
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from worker.sweepers import retention, webhook_deliveries
+from worker.sweepers import retention
 from worker.sweepers.lost_workflows import WorkflowRescuer
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.reconciliation import InventoryReconciler
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations
 from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
-from worker.sweepers.webhook_deliveries import sweep_webhook_deliveries
+from worker.webhooks import deliveries
+from worker.webhooks.deliveries import sweep_webhook_deliveries
 from worker.workflows.starting import WorkflowStarter, WorkflowStatus
 
 MANY = 5
@@ -77,7 +78,7 @@ def test_overdue_holds_are_expired_in_as_many_rounds_as_their_number_needs(datab
 
 
 def test_one_sweep_forgets_several_batches_of_deliveries(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_deliveries, "BATCH_MAX", BATCH)
+    monkeypatch.setattr(deliveries, "BATCH_MAX", BATCH)
     with connect(database_url) as connection:
         connection.execute(
             """with made as (

@@ -211,7 +211,6 @@ def test_a_missing_server_or_setting_is_named_at_exit(processes: Processes) -> N
         "waited 0 s for NATS at nats://127.0.0.1:1": {"BERTH_NATS_URL": "nats://127.0.0.1:1"},
         "waited 0 s for the database": {"BERTH_DATABASE_URL": "postgresql://absent:x@127.0.0.1:1/none"},
         "the task signing key cannot be used": {"BERTH_TASK_SIGNING_KEY_FILE": "/nonexistent/key.pem"},
-        "the webhook keys cannot be used": {"BERTH_WEBHOOK_KEY_FILE": "/nonexistent/webhook.keys"},
         "BERTH_TASK_SIGNING_KEY_FILE: Field required": {},
     }
     running = {}

@@ -17,7 +17,7 @@ from orchestrator.log.queries import find_consumer_position
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from worker.consumers.events import FILTER_SUBJECTS
-from worker.health import Health
+from worker.health import WorkerHealth
 from worker.metrics import EVENTS_PENDING, EVENTS_UNACKNOWLEDGED, POSITION
 from worker.settings import Settings
 
@@ -29,7 +29,7 @@ UNACKNOWLEDGED_MAX = 2_000
 class DurableConsumer:
     """Creates the consumer if it is missing, and saves its position."""
 
-    def __init__(self, jetstream: JetStreamContext, context: Context, settings: Settings, health: Health) -> None:
+    def __init__(self, jetstream: JetStreamContext, context: Context, settings: Settings, health: WorkerHealth) -> None:
         self._jetstream = jetstream
         self._context = context
         self._stream = settings.log_stream_name

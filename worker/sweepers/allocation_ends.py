@@ -8,7 +8,7 @@ from orchestrator.allocations.commands.notify_expiry import notify_expiry
 from orchestrator.allocations.commands.release import release_at_end
 from orchestrator.allocations.queries import find_ended, find_ending
 from orchestrator.operations.execution import Context
-from worker.metrics import SWEPT
+from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()

@@ -9,7 +9,8 @@ import structlog
 from orchestrator.billing.commands import evaluate_balance, release_for_billing
 from orchestrator.billing.queries import find_due_balances, find_late_seconds, find_running_allocations
 from orchestrator.operations.execution import Context
-from worker.metrics import BALANCE_EVENTS, BALANCES_LATE_SECONDS, SWEPT
+from worker.metrics import BALANCE_EVENTS, BALANCES_LATE_SECONDS
+from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()

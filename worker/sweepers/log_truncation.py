@@ -8,7 +8,8 @@ from orchestrator.log.commands import truncate_log
 from orchestrator.log.queries import find_cursors
 from orchestrator.log.store.truncation import LogCursor, LogExtent, Truncation
 from orchestrator.operations.execution import Context
-from worker.metrics import LOG_BLOCKED, LOG_CURSOR_LAG, LOG_KEPT, SWEPT
+from worker.metrics import LOG_BLOCKED, LOG_CURSOR_LAG, LOG_KEPT
+from worker.sweepers.metrics import SWEPT
 
 log = structlog.get_logger()
 CURSORS_SHOWN = 20

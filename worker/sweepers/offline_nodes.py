@@ -7,7 +7,7 @@ import structlog
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
 from orchestrator.nodes.queries import find_silent_nodes
 from orchestrator.operations.execution import Context
-from worker.metrics import SWEPT
+from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()

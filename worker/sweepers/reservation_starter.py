@@ -13,7 +13,7 @@ from orchestrator.reservations.commands.move import move_reservation
 from orchestrator.reservations.commands.postpone import fail_reservation, postpone_start
 from orchestrator.reservations.commands.start import Started, start_reservation
 from orchestrator.reservations.queries import find_due_starts, find_late_starts, find_nodes_to_start, find_stranded
-from worker.metrics import SWEPT
+from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()

@@ -7,7 +7,7 @@ import structlog
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
 from orchestrator.reservations.queries import find_overdue_holds, find_windows_over
-from worker.metrics import SWEPT
+from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from orchestrator.keyvalue.commands import forget_deleted_keys
 from orchestrator.operations.commands import retire_operations
 from orchestrator.operations.execution import Context
 from orchestrator.operations.live_rows import gather_counts
-from worker.metrics import SWEPT
+from worker.sweepers.metrics import SWEPT
 
 BATCH_MAX = 1_000
 BATCHES_MAX = 10

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
-from temporalio.service import RPCError
 
 from orchestrator.problems import Problem
-from worker.metrics import SWEEP_FAILURES
+from worker.sweepers.metrics import SWEEP_FAILURES
 from worker.sweepers.sweeper import Sweeper
 
 log = structlog.get_logger()
@@ -30,15 +29,21 @@ class _Schedule:
 class SweepRunner:
     """Runs due sweepers in table order. A failed sweep is logged, counted, and retried after a growing pause.
 
-    No sweeper runs more often than every `pause_seconds`. `clock` returns monotonic seconds.
+    No sweeper runs more often than every `pause_seconds`. `clock` returns monotonic seconds. `unavailable` are the
+    errors of a server that is away, which are logged without a traceback.
     """
 
     def __init__(
-        self, sweepers: Sequence[Sweeper], pause_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        sweepers: Sequence[Sweeper],
+        pause_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        unavailable: tuple[type[Exception], ...] = (Problem,),
     ) -> None:
         self._schedules = [_Schedule(sweeper) for sweeper in sweepers]
         self._pause_seconds = pause_seconds
         self._clock = clock
+        self._unavailable = unavailable
         for sweeper in sweepers:
             SWEEP_FAILURES.labels(sweeper.name)
 
@@ -68,14 +73,13 @@ class SweepRunner:
             factor = min(2**schedule.failures, BACKOFF_FACTOR_MAX)
             schedule.failures = min(schedule.failures + 1, BACKOFF_FACTOR_MAX)
             schedule.due = self._clock() + interval_seconds * factor
-            _log_failure(sweeper, error, interval_seconds * factor)
+            self._log_failure(sweeper, error, interval_seconds * factor)
             return
         schedule.failures = 0
         schedule.due = self._clock() + (self._pause_seconds if work_left else interval_seconds)
 
-
-def _log_failure(sweeper: Sweeper, error: Exception, retry_seconds: float) -> None:
-    """A server that is unavailable is a warning; any other exception is a defect and keeps its traceback."""
-    expected = isinstance(error, (Problem, RPCError))
-    write = log.warning if expected else log.error
-    write("sweep_failed", sweeper=sweeper.name, why=str(error), retry_seconds=retry_seconds, exc_info=not expected)
+    def _log_failure(self, sweeper: Sweeper, error: Exception, retry_seconds: float) -> None:
+        """A server that is unavailable is a warning; any other exception is a defect and keeps its traceback."""
+        expected = isinstance(error, self._unavailable)
+        write = log.warning if expected else log.error
+        write("sweep_failed", sweeper=sweeper.name, why=str(error), retry_seconds=retry_seconds, exc_info=not expected)

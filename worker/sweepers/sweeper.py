@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.problems import Problem
-from worker.metrics import SWEEP_FAILURES
+from worker.sweepers.metrics import SWEEP_FAILURES
 
 log = structlog.get_logger()
 

@@ -23,7 +23,6 @@ from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
 from worker.sweepers.sweeper import Sweeper
-from worker.sweepers.webhook_deliveries import INTERVAL_SECONDS, sweep_webhook_deliveries
 from worker.workflows.starting import WorkflowStarter
 
 CATALOGUE_CACHE_SECONDS = 1.0
@@ -105,10 +104,6 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
     """Sweepers that delete what was kept long enough, and the one that chains the audit."""
     every, batch = settings.sweep_seconds, settings.sweep_batch_max
     truncate = partial(truncate_oldest_partition, context, settings.log_age_seconds_min, settings.log_versions_min)
-    delete_deliveries = partial(
-        sweep_webhook_deliveries, context, settings.webhook_delivery_retention_seconds,
-        settings.webhook_deliveries_kept_max,
-    )  # fmt: skip
     return [
         Sweeper("audit", every, partial(chain_audit, context), "audit rows that are not in the chain yet"),
         Sweeper(
@@ -120,7 +115,6 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             "deleted_keys", every, partial(sweep_deleted_keys, context), "tombstones of deleted keys, keys of deleted tenants"
         ),
         Sweeper("log", settings.log_truncation_seconds, truncate, "log partitions that no cursor needs"),
-        Sweeper("webhook_deliveries", INTERVAL_SECONDS, delete_deliveries, "finished webhook deliveries past their retention"),
     ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
 from orchestrator.webhooks.queries import find_work
 from orchestrator.webhooks.rules import Attempt, document_of_test, pause_seconds
 from orchestrator.webhooks.store.dispatch import InFlight, LeasedDelivery, document_of
-from worker.metrics import (
+from worker.webhooks.metrics import (
     WEBHOOK_ATTEMPT_SECONDS,
     WEBHOOK_ATTEMPTS,
     WEBHOOK_ATTEMPTS_UNDER_WAY,

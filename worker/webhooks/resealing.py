@@ -10,7 +10,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from orchestrator.webhooks.commands.resealing import FIRST, reseal_webhooks
 from orchestrator.webhooks.keys import WebhookKeys
-from worker.metrics import WEBHOOK_KEYS_UNREADABLE, WEBHOOKS_RESEALED
+from worker.webhooks.metrics import WEBHOOK_KEYS_UNREADABLE, WEBHOOKS_RESEALED
 
 BATCH_MAX = 500
 INTERVAL_SECONDS = 15.0

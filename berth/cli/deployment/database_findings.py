@@ -128,7 +128,7 @@ def _webhooks(readings: WebhookReadings) -> Finding:
     """Whether what is due is sent, and whose endpoints do not take it."""
     detail = f"{readings.enabled} enabled, {readings.pending} messages wait"
     if readings.oldest_due_seconds > WEBHOOK_DUE_SECONDS_MAX:
-        late = f"the oldest has been due for {readings.oldest_due_seconds:.0f} s; is a worker running?"
+        late = f"the oldest has been due for {readings.oldest_due_seconds:.0f} s; is a webhook sender running?"
         return Finding("webhooks", "warning", f"{detail}, {late}")
     if readings.failing or readings.disabled:
         trouble = f"{readings.failing} fail now, {readings.disabled} were disabled by what their endpoints did"

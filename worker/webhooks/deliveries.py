@@ -5,8 +5,8 @@ from __future__ import annotations
 from orchestrator.operations.execution import Context
 from orchestrator.webhooks.commands.dispatch import sweep_deliveries
 from orchestrator.webhooks.queries import count_webhooks
-from worker.metrics import (
-    SWEPT,
+from worker.sweepers.metrics import SWEPT
+from worker.webhooks.metrics import (
     WEBHOOK_DELIVERIES_PENDING,
     WEBHOOK_LAG_VERSIONS,
     WEBHOOK_OLDEST_DUE_SECONDS,

@@ -1,0 +1,132 @@
+"""The webhook sender is a process: it needs the database and the webhook keys, dies with its attempts, and goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from berth.local.authority import Authority, ensure_authority
+from berth.local.servers import LocalPostgres, free_port
+from tests.databases import as_process
+from tests.forked.starting import CommandLine
+from tests.metrics_ports import NO_ANSWER, get
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
+from tests.webhooks.desk import Desk, open_desk
+from tests.webhooks.receivers import Receiver
+
+ANYWHERE = {
+    "BERTH_WEBHOOK_HTTP_ALLOWED": "true", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true", "BERTH_WEBHOOK_PORTS": "[]",
+    "BERTH_WEBHOOK_TICK_SECONDS": "0.05",
+}  # fmt: skip
+TYPES = ["node.online"]
+
+
+class Senders:
+    """Starts senders over the database of a desk, with its webhook keys and nothing else."""
+
+    def __init__(self, desk: Desk, authority: Authority) -> None:
+        self.desk = desk
+        self.port = free_port()
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "BERTH_DATABASE_URL": as_process(desk.url),
+            "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
+            "BERTH_METRICS_PORT": str(self.port),
+            **ANYWHERE,
+        }
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A sender that is ready; killed at the end."""
+        # Not forked: a forked process has imported what a worker needs.
+        with CommandLine([sys.executable, "-m", "worker", "--webhooks"], env=self.environment) as process:
+            try:
+                wait_for(self._ready, "the sender to be ready")
+                yield process
+            finally:
+                process.kill()
+
+    def _ready(self) -> bool:
+        try:
+            return get(self.port, "/ok")[0] == 200
+        except NO_ANSWER:
+            return False
+
+
+@pytest.fixture
+def senders(postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path) -> Iterator[Senders]:
+    with open_desk(postgres_server, migrated_template, tmp_path) as desk:
+        yield Senders(desk, ensure_authority(tmp_path, "berth.local"))
+
+
+def test_a_sender_that_is_killed_in_an_attempt_is_replaced_and_nothing_is_lost(
+    senders: Senders, receiver: Receiver
+) -> None:
+    desk = senders.desk
+    tenant = desk.tenant()
+    webhook = desk.webhook(tenant, receiver, types=TYPES)
+    receiver.will(receiver.hangs)
+    desk.append(tenant)
+    with senders.running() as sender:
+        wait_for(lambda: receiver.received, "an attempt")
+        sender.kill()
+        assert sender.wait(WAIT_SECONDS_MAX) < 0
+    (cut_off,) = desk.deliveries(tenant, webhook)
+    assert (cut_off["state"], cut_off["attempts"]) == ("pending", 1), "the lease of the dead sender"
+    receiver.will(lambda link: link.sendall(b"HTTP/1.1 204 No\r\ncontent-length: 0\r\n\r\n"))
+    desk.due_now(webhook["id"])
+    desk.append(tenant)
+    with senders.running() as sender:
+        wait_for(lambda: {one["state"] for one in desk.deliveries(tenant, webhook)} == {"succeeded"}, "the deliveries")
+        sender.terminate()
+        assert sender.wait(WAIT_SECONDS_MAX) == 0
+    again = [one.message_id for one in receiver.received].count(cut_off["event_id"])
+    assert (again, len(receiver.received)) == (2, 3), "under the same id"
+
+
+def test_its_metrics_are_those_of_webhooks(senders: Senders) -> None:
+    with senders.running():
+        status, text = get(senders.port, "/metrics")
+    names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE berth_")}
+    assert status == 200
+    assert {name for name in names if not name.startswith("berth_webhook")} == {
+        "berth_worker_swept_total", "berth_worker_sweep_failures_total",
+    }  # fmt: skip
+    assert {"berth_webhooks", "berth_webhook_oldest_due_seconds", "berth_webhook_attempts_total"} <= names
+
+
+@pytest.mark.parametrize("module", ["worker.webhooks.app", "worker.webhooks.settings", "worker.__main__"])
+def test_its_code_loads_neither_other_servers_libraries_nor_the_workers_settings(module: str) -> None:
+    loaded = subprocess.check_output([sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"], text=True)
+    assert module in loaded.split()
+    assert not {"temporalio", "nats", "worker.app", "worker.settings", "worker.metrics"} & set(loaded.split())
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("BERTH_TASK_SIGNING_KEY_FILE", "is set; only the worker may have the key that signs tasks"),
+        ("BERTH_NODE_CA_KEY_FILE", "is set; only the issuer may have the key of the node CA"),
+        ("BERTH_WEBHOOK_KEY_FILE", "the webhook keys cannot be used"),
+        ("BERTH_DATABASE_URL", "must"),
+    ],
+)
+def test_it_does_not_start_with_a_key_of_another_process_or_without_what_it_needs(
+    tmp_path: Path, variable: str, said: str
+) -> None:
+    files = ensure_authority(tmp_path, "berth.local")
+    given = {"BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "BERTH_WEBHOOK_KEY_FILE": str(files.webhook_keys)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "worker", "--webhooks"],
+        env={"PATH": os.environ["PATH"], **given, variable: str(tmp_path / "nothing")},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert said in ended.stderr

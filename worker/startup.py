@@ -1,0 +1,45 @@
+"""Waits at start until a server is available, for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from orchestrator.database.schema_revision import require_schema
+from orchestrator.database.transactions import Database
+from orchestrator.problems import Problem
+from worker.problems import CannotRun
+
+log = structlog.get_logger()
+
+PAUSE_SECONDS = 0.3
+
+T = TypeVar("T")
+
+
+async def retry(
+    what: str, seconds_max: float, connect: Callable[[], Awaitable[T]], temporary: tuple[type[Exception], ...]
+) -> T:
+    """Retry on `temporary` errors. Raises `CannotRun` with the last error after `seconds_max`."""
+    deadline = time.monotonic() + seconds_max
+    logged = ""
+    while True:
+        try:
+            return await connect()
+        except temporary as error:
+            why = str(error) or type(error).__name__
+            if time.monotonic() > deadline:
+                raise CannotRun(f"waited {seconds_max:.0f} s for {what}: {why}") from error
+            if why != logged:
+                log.info("waiting", for_what=what, why=why)
+                logged = why
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def await_database(database: Database, seconds_max: float) -> None:
+    """Return when the database answers and has the schema. Raises `CannotRun` after `seconds_max`."""
+    await retry("the database", seconds_max, lambda: require_schema(database), (Problem, OSError))
