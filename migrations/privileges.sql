@@ -1,35 +1,124 @@
--- Gives `berth_process`, the role of every running process, the rights on rows that it needs, and no others: it owns nothing, so
--- it cannot change the schema or a function, or switch a trigger off. Only what differs is granted or revoked, so that a
+-- Gives each role of migrations/roles.py the rights that its process needs, and no others. A role owns nothing, so it cannot change
+-- the schema or a function, or switch a trigger off. s: select, i: insert, u: update (also a row lock), d: delete, c: select the
+-- columns that `hidden` does not name, x: usage of a sequence, execution of a function that runs as the owner of the schema.
+-- A relation that is not listed, and a partition, is closed to all. Only what differs is granted or revoked, so that a
 -- repetition touches no row of the catalogue that running processes change (`log_extend`).
 do $$
 declare
     item record;
 begin
     for item in
-        with narrower (relation, rights) as (values
-            ('alembic_version', array['select']), ('sql_functions', array['select']), ('function_generation', array['select']),
-            ('audit_pending', array['select', 'insert']), ('audit_chain', array['select']), ('audit_head', array['select']),
-            ('ledger', array['select', 'insert']), ('log', array['select', 'insert'])
-        ), wanted as (
-            select c.oid::regclass as relation, r.name as right_name,
-                   not c.relispartition
-                   and r.name = any (coalesce(n.rights, array['select', 'insert', 'update', 'delete'])) as granted
-            from pg_class c left join narrower n on n.relation = c.relname
-                 cross join unnest(array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) r(name)
-            where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v')
+        with given (name, public_api, node_api, issuer, worker, webhooks, relay, operator, read_only) as (values
+            ('alembic_version',             's',     's',     's',     's',     's',     's',     's',     's'),
+            ('allocation_absences',         'sud',   '',      '',      'siud',  '',      '',      'sd',    's'),
+            ('allocation_timeline',         'si',    'si',    '',      'si',    '',      '',      'sd',    's'),
+            ('allocations',                 'siu',   'su',    '',      'siu',   '',      '',      'sud',   'c'),
+            ('api_keys',                    'siu',   '',      '',      '',      '',      '',      'si',    'c'),
+            ('archive_segments',            '',      '',      '',      '',      '',      '',      'si',    's'),
+            ('archived_allocations',        '',      '',      '',      '',      '',      '',      'si',    's'),
+            ('audit',                       's',     '',      '',      '',      '',      '',      'si',    's'),
+            ('audit_chain',                 's',     '',      '',      '',      '',      '',      's',     's'),
+            ('audit_head',                  '',      '',      '',      '',      '',      '',      's',     's'),
+            ('audit_pending',               'si',    'i',     'i',     'i',     '',      '',      'si',    's'),
+            ('balances',                    'siu',   '',      '',      'su',    '',      '',      's',     's'),
+            ('certificate_requests',        'siu',   'si',    'sud',   '',      '',      '',      's',     's'),
+            ('claims',                      'siud',  'su',    '',      'siud',  '',      '',      'sd',    's'),
+            ('consumer_positions',          'siud',  '',      '',      'siu',   '',      'siu',   'siu',   's'),
+            ('dead_letters',                'su',    '',      '',      'siud',  '',      '',      's',     'c'),
+            ('enrolment_tokens',            'siud',  '',      '',      '',      '',      '',      's',     'c'),
+            ('function_generation',         's',     's',     's',     's',     's',     's',     's',     's'),
+            ('images',                      'siu',   '',      '',      's',     '',      '',      's',     's'),
+            ('kv_keys',                     'siud',  '',      '',      'sd',    '',      '',      's',     'c'),
+            ('kv_namespaces',               'siu',   '',      '',      'su',    '',      '',      's',     's'),
+            ('ledger',                      'si',    '',      '',      'si',    '',      '',      's',     's'),
+            ('live_rows',                   'siud',  '',      '',      'siud',  '',      '',      's',     's'),
+            ('log',                         'si',    '',      '',      's',     's',     'si',    's',     'c'),
+            ('log_cursors',                 's',     '',      '',      's',     's',     '',      's',     's'),
+            ('log_first',                   'su',    '',      '',      'su',    's',     '',      'su',    's'),
+            ('log_head',                    'su',    '',      '',      's',     's',     'su',    's',     's'),
+            ('log_stream',                  's',     '',      '',      '',      '',      's',     'su',    's'),
+            ('log_tenants',                 'siu',   '',      '',      '',      's',     'siu',   's',     's'),
+            ('log_truncation',              's',     '',      '',      's',     '',      '',      's',     's'),
+            ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      's',     's'),
+            ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      's',     's'),
+            ('node_orphans',                'su',    '',      '',      'siu',   '',      '',      's',     's'),
+            ('node_tasks',                  'su',    'su',    '',      'siu',   '',      '',      'sd',    'c'),
+            ('nodes',                       'siu',   'su',    'su',    'su',    '',      '',      's',     's'),
+            ('notification_subscriptions',  'siud',  '',      '',      's',     '',      '',      's',     's'),
+            ('operations',                  'siud',  '',      '',      'siud',  '',      '',      's',     'c'),
+            ('outbox',                      'sid',   'si',    '',      'si',    'si',    'sd',    's',     'c'),
+            ('pools',                       'si',    'su',    '',      'su',    '',      '',      's',     's'),
+            ('regions',                     'siu',   '',      '',      's',     '',      '',      's',     's'),
+            ('reservation_watermark',       'su',    '',      '',      'su',    '',      '',      's',     's'),
+            ('reservations',                'siud',  '',      '',      'siud',  '',      '',      's',     'c'),
+            ('resources',                   'siu',   '',      '',      'su',    '',      '',      's',     's'),
+            ('retention_policies',          'siud',  '',      '',      's',     '',      '',      's',     's'),
+            ('sku_prices',                  'si',    '',      '',      's',     '',      '',      's',     's'),
+            ('skus',                        'siu',   '',      '',      's',     '',      '',      's',     's'),
+            ('slots',                       'si',    '',      '',      'su',    '',      '',      's',     's'),
+            ('sql_functions',               's',     's',     's',     's',     's',     's',     's',     's'),
+            ('ssh_keys',                    'sid',   '',      '',      's',     '',      '',      's',     's'),
+            ('tenant_quotas',               'siud',  '',      '',      'su',    '',      '',      's',     's'),
+            ('tenant_rows',                 'siud',  '',      '',      'siud',  '',      '',      's',     's'),
+            ('tenants',                     'siu',   '',      '',      'su',    's',     '',      's',     's'),
+            ('webhook_deliveries',          'siu',   '',      '',      '',      'siud',  '',      's',     'c'),
+            ('webhooks',                    'siu',   '',      '',      '',      'sud',   '',      's',     'c'),
+            ('fences',                      'x',     '',      '',      'x',     '',      '',      's',     ''),
+            ('claims_id_seq',               'x',     '',      '',      'x',     '',      '',      's',     ''),
+            ('reservation_positions',       'x',     '',      '',      '',      '',      '',      's',     ''),
+            ('unit_numbers',                'x',     '',      '',      '',      '',      '',      's',     ''),
+            ('audit_advance',               'x',     '',      '',      'x',     '',      '',      '',      ''),
+            ('log_extend',                  'x',     '',      '',      '',      '',      'x',     '',      ''),
+            ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      ''),
+            ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      'x',     '')
+        ), hidden (relation, columns) as (values
+            ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('dead_letters', array['excerpt']),
+            ('enrolment_tokens', array['token_hash']), ('kv_keys', array['value']), ('log', array['payload']),
+            ('node_tasks', array['envelope']), ('operations', array['body']), ('outbox', array['payload']),
+            ('reservations', array['template']), ('webhook_deliveries', array['response_excerpt']),
+            ('webhooks', array['url', 'signing', 'keys'])
+        ), allowed (name, role, letters) as (
+            select g.name, r.role, r.letters from given g cross join lateral (values
+                ('berth_public_api', public_api), ('berth_node_api', node_api), ('berth_issuer', issuer),
+                ('berth_worker', worker), ('berth_webhooks', webhooks), ('berth_relay', relay),
+                ('berth_operator', operator), ('berth_read_only', read_only)) r(role, letters)
+        ), roles as (
+            select o.rolname as role, o.oid from pg_roles o where o.rolname in (select a.role from allowed a)
+        ), relations as (
+            select c.oid, c.oid::regclass as relation, c.relkind, o.role, o.oid as role_id,
+                   case when c.relispartition then '' else coalesce(a.letters, '') end as letters, h.columns as hidden
+            from pg_class c cross join roles o
+                 left join allowed a on a.name = c.relname and a.role = o.role
+                 left join hidden h on h.relation = c.relname
+            where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'S')
+        ), functions as (
+            select p.oid::regprocedure as function, p.oid, o.role, coalesce(a.letters, '') = 'x' as wanted,
+                   exists (select from aclexplode(p.proacl) x where x.grantee = o.oid) as granted
+            from pg_proc p cross join roles o left join allowed a on a.name = p.proname and a.role = o.role
+            where p.pronamespace = 'public'::regnamespace and p.prosecdef
+        ), wanted (thing, role, right_name, wanted, granted) as (
+            select format('%s', t.relation), t.role, r.name, strpos(t.letters, r.letter) > 0,
+                   has_table_privilege(t.role_id, t.oid, r.name)
+            from relations t cross join (values ('s', 'select'), ('i', 'insert'), ('u', 'update'), ('d', 'delete'),
+                ('-', 'truncate'), ('-', 'references'), ('-', 'trigger'), ('-', 'maintain')) r(letter, name)
+            where t.relkind <> 'S'
+            union all
+            select format('%s', t.relation), t.role, format('select (%I)', a.attname),
+                   t.letters = 'c' and a.attname <> all (coalesce(t.hidden, '{}')),
+                   exists (select from aclexplode(a.attacl) x where x.grantee = t.role_id)
+            from relations t join pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped
+            where t.relkind <> 'S'
+            union all
+            select format('sequence %s', t.relation), t.role, r.name, strpos(t.letters, r.letter) > 0,
+                   case when t.relkind = 'S' then has_sequence_privilege(t.role_id, t.oid, r.name) else false end
+            from relations t cross join (values ('x', 'usage'), ('s', 'select'), ('-', 'update')) r(letter, name)
+            where t.relkind = 'S'
+            union all
+            select format('function %s', f.function), f.role, 'execute', f.wanted, f.granted from functions f
         )
-        select format(case when w.granted then 'grant %s on %s to berth_process' else 'revoke %s on %s from berth_process' end,
-                      w.right_name, w.relation) as statement
-        from wanted w where w.granted <> has_table_privilege('berth_process', w.relation, w.right_name)
-        union all
-        select format('grant usage on sequence %s to berth_process', c.oid::regclass) from pg_class c
-        where c.relnamespace = 'public'::regnamespace
-          and case when c.relkind = 'S' then not has_sequence_privilege('berth_process', c.oid, 'usage') else false end
-        union all
-        -- These four run as the owner of the schema, so no other role may call them.
-        select format('grant execute on function %s to berth_process', p.oid::regprocedure) from pg_proc p
-        where p.pronamespace = 'public'::regnamespace and p.prosecdef
-          and not exists (select from aclexplode(p.proacl) a where a.grantee = 'berth_process'::regrole)
+        select format(case when w.wanted then 'grant %s on %s to %I' else 'revoke %s on %s from %I' end,
+                      w.right_name, w.thing, w.role) as statement
+        from wanted w where w.wanted <> w.granted
         union all
         select format('revoke execute on function %s from public', p.oid::regprocedure) from pg_proc p
         where p.pronamespace = 'public'::regnamespace and p.prosecdef and has_function_privilege('public', p.oid, 'execute')

@@ -16,7 +16,7 @@ import structlog
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
-from migrations.privileges import PROCESS_ROLE
+from migrations.roles import Role
 from tests.databases import copied_database
 from tests.distribution import LongestFirst, rank
 from tests.forked.starting import forking
@@ -105,8 +105,8 @@ def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
         # Thousands of connections are made, and half of the work of each is to hash the password 4,096 times.
         connection.execute("set scram_iterations = 1")
         connection.execute(f"alter role postgres password '{server.password}'".encode())
-        connection.execute(f"create role {PROCESS_ROLE} login".encode())
-        connection.execute(f"alter role {PROCESS_ROLE} password '{server.password}'".encode())
+        for role in Role:
+            connection.execute(f"create role {role} login password '{server.password}'".encode())
     yield server
     server.stop(signal.SIGQUIT)  # at once: its data is not read again
 

@@ -9,14 +9,20 @@ from contextlib import contextmanager
 import psycopg
 
 from berth.local.servers import LocalPostgres
-from migrations.privileges import PROCESS_ROLE
+from migrations.roles import Role
 
 
-def as_process(url: str) -> str:
-    """The address of a test's database as the role of the processes, which owns nothing, instead of the superuser."""
-    superuser = "//postgres:"
-    assert superuser in url
-    return url.replace(superuser, f"//{PROCESS_ROLE}:", 1)
+def as_role(url: str, role: Role) -> str:
+    """The address of a test's database as the role of a process, which owns nothing, instead of the superuser.
+
+    An address with another user stays as it is.
+    """
+    return url.replace("//postgres:", f"//{role}:", 1)
+
+
+def as_roles(url: str) -> dict[Role, str]:
+    """The address of a test's database as each role."""
+    return {role: as_role(url, role) for role in Role}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from berth.cli.known_stack import StackProblem
 from berth.local.authority import Authority
 from berth.local.fleet import PlannedNode
 from berth.local.servers import require_free_port
+from migrations.roles import Role
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
@@ -33,13 +34,17 @@ class Endpoints:
     temporal_address: str
     public_port: int
     node_port: int
-    process_database_url: str = ""
-    """PostgreSQL as the role of the processes; empty: as in `database_url`, which owns the schema."""
+    database_urls: Mapping[Role, str] = field(default_factory=dict)
+    """PostgreSQL as the role of each process; a role without one connects as in `database_url`, which owns the schema."""
     relay_nats_url: str = ""
     """NATS as the relay's user; empty: as in `nats_url`, which is the operators'."""
     worker_nats_url: str = ""
     """NATS as the worker's user; empty: as in `nats_url`."""
     trust_domain: str = "berth.local"
+
+    def database_url_of(self, role: Role) -> str:
+        """PostgreSQL as this role."""
+        return self.database_urls.get(role, self.database_url)
 
     @property
     def api_url(self) -> str:
@@ -78,7 +83,7 @@ def orchestrator_plan(
 ) -> ProcessPlan:
     """The API: the public listener, or the listener for nodes."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.database_url_of(Role.PUBLIC_API if listen == "public" else Role.NODE_API),
         "BERTH_METRICS_PORT": str(metrics_port),
         "BERTH_PUBLIC_HOST": "127.0.0.1",
         "BERTH_PUBLIC_PORT": str(endpoints.public_port),
@@ -109,7 +114,7 @@ def orchestrator_plan(
 def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
     """The issuer: the one process that holds the key of the node CA."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.database_url_of(Role.ISSUER),
         "BERTH_METRICS_PORT": str(metrics_port),
         "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
         "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
@@ -121,7 +126,7 @@ def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
 def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
     """The relay from Postgres to NATS."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.database_url_of(Role.RELAY),
         "BERTH_NATS_URL": endpoints.relay_nats_url or endpoints.nats_url,
         "BERTH_METRICS_PORT": str(metrics_port),
     }
@@ -131,7 +136,7 @@ def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
 def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
     """The worker: consumers, workflows, sweepers, metering. It signs tasks for nodes."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.database_url_of(Role.WORKER),
         "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
@@ -145,7 +150,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
 def webhooks_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
     """The webhook sender. On a local stack it may send to any address."""
     environment = {
-        "BERTH_DATABASE_URL": endpoints.process_database_url or endpoints.database_url,
+        "BERTH_DATABASE_URL": endpoints.database_url_of(Role.WEBHOOKS),
         "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",

@@ -9,9 +9,9 @@ from berth.cli.known_stack import read_secret
 from berth.local.nats_users import NATS_USERS, NatsUsers
 from berth.local.servers import new_password
 from berth.local.state import write_whole
+from migrations.roles import Role
 
 POSTGRES_PASSWORD = "postgres-password"
-PROCESS_PASSWORD = "postgres-process-password"
 
 
 def write_secret(path: Path, text: str) -> None:
@@ -40,6 +40,6 @@ def postgres_password(secrets_directory: Path) -> str:
     return secret_once(secrets_directory / POSTGRES_PASSWORD, new_password)
 
 
-def process_password(secrets_directory: Path) -> str:
-    """The password of the role that the processes use on the local PostgreSQL."""
-    return secret_once(secrets_directory / PROCESS_PASSWORD, new_password)
+def role_passwords(secrets_directory: Path) -> dict[Role, str]:
+    """The passwords of the roles that own nothing on the local PostgreSQL."""
+    return {role: secret_once(secrets_directory / f"postgres-{role}-password", new_password) for role in Role}

@@ -21,7 +21,7 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +32,7 @@ from berth.local.ports import LISTENING_PORTS, choose_port
 
 if TYPE_CHECKING:
     from berth.local.nats_users import NatsUser, NatsUsers
+    from migrations.roles import Role
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
@@ -159,19 +160,20 @@ class LocalPostgres(LocalServer):
         """Connection URL of `database`."""
         return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def make_process_role(self, password: str) -> str:
-        """Make the role of the processes, or give it this password anew; return their connection URL."""
+    def make_roles(self, passwords: Mapping[Role, str]) -> dict[Role, str]:
+        """Make each role, or give it this password anew; return the connection URL of each."""
         import psycopg
         from psycopg import sql
 
-        from migrations.privileges import PROCESS_ROLE
-
-        role = sql.Identifier(PROCESS_ROLE)
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if connection.execute("select from pg_roles where rolname = %s", (PROCESS_ROLE,)).fetchone() is None:
-                connection.execute(sql.SQL("create role {} login").format(role))
-            connection.execute(sql.SQL("alter role {} password {}").format(role, sql.Literal(password)))
-        return f"postgresql://{PROCESS_ROLE}:{password}@127.0.0.1:{self.port}/berth"
+            for role, password in passwords.items():
+                name = sql.Identifier(role)
+                if connection.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
+                    connection.execute(sql.SQL("create role {} login").format(name))
+                connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+        return {
+            role: f"postgresql://{role}:{password}@127.0.0.1:{self.port}/berth" for role, password in passwords.items()
+        }
 
     @staticmethod
     def program(name: str) -> str:

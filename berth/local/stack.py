@@ -147,7 +147,7 @@ class Stack:
             password = secret_files.postgres_password(self.state.secrets)
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
             self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
-            process_database_url = postgres.make_process_role(secret_files.process_password(self.state.secrets))
+            database_urls = postgres.make_roles(secret_files.role_passwords(self.state.secrets))
         if options.nats_url is None:
             users = secret_files.nats_users(self.state.secrets)
             nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"), users)
@@ -163,7 +163,7 @@ class Stack:
                 self._tell(Part(name, "outside", address.rpartition("@")[2]))
         return Endpoints(
             database_url=options.database_url or postgres.url(),
-            process_database_url=options.database_url or process_database_url,
+            database_urls={} if options.database_url else database_urls,
             nats_url=options.nats_url or nats.url_of("operator"),
             relay_nats_url=options.nats_url or nats.url_of("relay"),
             worker_nats_url=options.nats_url or nats.url_of("worker"),

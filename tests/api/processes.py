@@ -11,7 +11,7 @@ import httpx
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
-from tests.databases import as_process
+from tests.databases import as_roles
 from tests.metrics_ports import get
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -36,7 +36,7 @@ def public_process(
 ) -> Iterator[httpx.Client]:
     """A public listener over this database, as a separate process; its log is `api.log` in the directory."""
     directory.mkdir(exist_ok=True)
-    endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_process(database_url))
+    endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
     authority = ensure_authority(directory, "berth.local")
     plan = orchestrator_plan("public", endpoints, authority, metrics_port)

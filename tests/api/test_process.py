@@ -15,6 +15,7 @@ import psycopg
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
+from migrations.roles import Role
 from orchestrator.database.schema_revision import REVISION_NEEDED
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
 from tests.api.processes import metric_of, public_process
@@ -37,7 +38,7 @@ def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: s
 def test_a_database_that_goes_away_is_said_so_and_survived(server_directory: Path, tmp_path: Path) -> None:
     server = LocalPostgres(server_directory / "goes-away", free_port(), new_password(), {"fsync": "off"})
     server.start()
-    server.make_process_role(server.password)
+    server.make_roles(dict.fromkeys(Role, server.password))
     try:
         migrations.upgrade(server.url())
         key = insert_admin_key(server.url())

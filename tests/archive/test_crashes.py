@@ -14,9 +14,11 @@ from berth.cli.deployment.archive.chains import find_allocation, judge
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.directory import Directory
 from berth.cli.deployment.archive.running import run_archive
+from migrations.roles import Role
 from tests.allocations.driving import rows_of
 from tests.archive.ended import age, archived_in, left_of, seeded_with, violations
 from tests.berth.commands import environment
+from tests.databases import as_role
 from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.testbuild.killing import REACHED
 
@@ -59,7 +61,7 @@ def test_nothing_is_lost_when_the_command_is_killed(database_url: str, tmp_path:
         sealed = find_allocation(archive, str(one)) is not None
         assert in_rows or sealed
         assert sealed == (point not in BEFORE_SEALED)
-    done = run_archive(database_url, archive, 1)
+    done = run_archive(as_role(database_url, Role.OPERATOR), archive, 1)
     assert done.resumed == (point in {CrashPoint.AFTER_MANIFEST, CrashPoint.BEFORE_DELETE_COMMIT})
     assert sorted(archived_in(database_url)) == sorted(ended)
     judged = judge(archive)

@@ -8,13 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from berth.local.servers import free_port
+from migrations.roles import Role
+from tests.databases import as_role
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
+
+OWNERS = (("migrate",), ("up",), ("demo",))
+"""Commands that make or change the schema."""
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -23,11 +29,18 @@ def environment(**settings: str) -> dict[str, str]:
     return {**inherited, "COLUMNS": "200", "TERM": "dumb", **settings}
 
 
+def as_operator(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with a test's database as the operators' role, as in a deployment, instead of the superuser."""
+    name = "BERTH_DATABASE_URL"
+    return {**settings, name: as_role(settings[name], Role.OPERATOR)} if name in settings else dict(settings)
+
+
 def berth(*arguments: str, python: str = sys.executable, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(
         [python, "-m", "berth.cli", *arguments],
-        env=environment(**settings), capture_output=True, text=True, timeout=WAIT_SECONDS_MAX,
+        env=environment(**(settings if arguments[:1] in OWNERS else as_operator(settings))),
+        capture_output=True, text=True, timeout=WAIT_SECONDS_MAX,
     )  # fmt: skip
 
 

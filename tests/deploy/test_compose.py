@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from migrations.roles import Role
 from orchestrator.nodes.certificates import load_authority, load_ca_certificate
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings as OrchestratorSettings
@@ -29,7 +30,7 @@ JOBS = {name: service for name, service in services().items() if name not in RUN
 
 def uses_postgresql(service: dict[str, Any]) -> bool:
     """Whether an address of the database is mounted."""
-    return bool({"database_url", "process_database_url"} & set(mounted_secrets(service).values()))
+    return any(name.endswith("database_url") for name in mounted_secrets(service).values())
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
 
 @pytest.mark.parametrize(
     "name",
-    [n for n, s in services().items() if {"database_url", "process_database_url"} & set(mounted_secrets(s).values())],
+    [name for name, service in services().items() if uses_postgresql(service)],
 )
 def test_postgresql_is_verified_by_each_container_that_uses_it(
     name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
@@ -103,9 +104,16 @@ def test_postgresql_is_verified_by_each_container_that_uses_it(
     assert SETTINGS[process(service)]().database_url.endswith("@postgres:5432/berth?sslmode=verify-full")  # type: ignore[attr-defined]
 
 
-def test_only_migrations_and_operators_own_the_schema() -> None:
-    owners = {name for name, service in services().items() if "database_url" in mounted_secrets(service).values()}
-    assert owners == {"migrate", "operator"}
+def test_only_migrations_own_the_schema_and_each_process_has_its_role(secrets: Path) -> None:
+    roles = {}
+    for name, service in our_services().items():
+        address = deployment.settings_variables(service, secrets).get("BERTH_DATABASE_URL", "//none:")
+        roles[name] = address.partition("//")[2].partition(":")[0]
+    assert roles == {
+        "image-check": "none", "migrate": "berth", "operator": Role.OPERATOR, "orchestrator-public": Role.PUBLIC_API,
+        "orchestrator-node": Role.NODE_API, "issuer": Role.ISSUER, "relay": Role.RELAY, "worker": Role.WORKER,
+        "webhooks": Role.WEBHOOKS,
+    }  # fmt: skip
 
 
 def test_only_the_issuer_has_the_key_of_the_node_ca(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,11 +231,11 @@ def test_a_container_is_on_the_networks_of_the_servers_that_it_talks_to() -> Non
         "workflows",
         "api",
     }
-    needs = {"database_url": "database", "process_database_url": "database", "temporal_database_password": "database"}
     for name, service in services().items():
         on = set(service.get("networks", ()))
         environment = service.get("environment", {})
-        wanted = {network for secret, network in needs.items() if secret in mounted_secrets(service).values()}
+        wanted = {"database"} if uses_postgresql(service) else set()
+        wanted |= {"database"} if "temporal_database_password" in mounted_secrets(service).values() else set()
         wanted |= {"workflows"} if {"BERTH_TEMPORAL_ADDRESS", "TEMPORAL_ADDRESS"} & environment.keys() else set()
         wanted |= {"api"} if "BERTH_API_URL" in environment else set()
         wanted |= {"log"} if "BERTH_NATS_CA_FILE" in environment else set()

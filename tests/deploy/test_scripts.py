@@ -24,6 +24,7 @@ import migrations
 from berth.local.nats_users import ROLES_FILE
 from berth.local.servers import LocalPostgres, LocalServer, answers, free_port, wait_until, wheel_program
 from berth.process.nats_connections import nats_options
+from migrations.roles import Role
 from tests.deploy import deployment
 from tests.deploy.deployment import DEPLOY
 
@@ -54,7 +55,7 @@ def test_making_secrets_again_changes_nothing_and_adds_what_is_missing(tmp_path:
         "node_listener_certificate.pem", "node_listener_key.pem",
     }  # fmt: skip
     assert len(again.stdout.splitlines()) == 2
-    assert len({after[name] for name in after if name.endswith("_password")}) == 8
+    assert len({after[name] for name in after if name.endswith("_password")}) == 7 + len(Role)
 
 
 def test_the_listener_certificate_serves_tls_for_its_names(secrets: Path) -> None:
@@ -140,11 +141,14 @@ def test_the_roles_own_what_they_need_and_the_schema_fits_them(
             assert connection.execute("select log_advance(10), postgres_leader_id() <> ''").fetchone() == (0, True)
             flags = "select rolsuper, rolcreatedb, rolcreaterole from pg_roles where rolname = current_user"
             assert connection.execute(flags).fetchone() == (False, False, False)
-        process = (here / "process_database_url").read_text().strip()
-        with psycopg.connect(process.replace("@postgres:5432/", f"@127.0.0.1:{postgres_server.port}/")) as connection:
-            assert connection.execute("select current_user, log_advance(10)").fetchone() == ("berth_process", 0)
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute("drop table nodes")
+        for role in set(Role) - {Role.READ_ONLY}:
+            address = (here / f"{role.removeprefix('berth_')}_database_url").read_text().strip()
+            with psycopg.connect(
+                address.replace("@postgres:5432/", f"@127.0.0.1:{postgres_server.port}/")
+            ) as connection:
+                assert connection.execute("select current_user").fetchone() == (role,)
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute("drop table nodes")
         password = (here / "temporal_database_password").read_text().strip()
         temporal = f"postgresql://temporal:{password}@127.0.0.1:{postgres_server.port}/postgres"
         with psycopg.connect(temporal, autocommit=True) as connection:
@@ -157,7 +161,8 @@ def test_the_roles_own_what_they_need_and_the_schema_fits_them(
                 connection.execute(f"drop database if exists {name} with (force)")
             connection.execute("drop role if exists berth")
             connection.execute("drop role if exists temporal")
-            connection.execute(f"alter role berth_process password '{postgres_server.password}'".encode())
+            for role in Role:
+                connection.execute(f"alter role {role} password '{postgres_server.password}'".encode())
             connection.execute("alter database berth_of_the_fixture rename to berth")
 
 

@@ -15,7 +15,7 @@ from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
-from tests.databases import as_process
+from tests.databases import as_roles
 from tests.log.browsing import page
 from tests.log.listening import SETTINGS, Listener
 from tests.log.notified import (
@@ -270,7 +270,7 @@ def test_what_was_truncated_is_gone_and_said_so(listener: Listener) -> None:
 def test_a_kill_between_loses_nothing_and_a_stop_says_so(database_url: str, tmp_path: Path) -> None:
     directory = tmp_path / "api"
     directory.mkdir()
-    endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_process(database_url))
+    endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), free_port())
     process = ChildProcess(plan, directory / "api.log")
     told: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port
 from orchestrator.nodes.certificates import IssuedCertificate, load_authority
-from tests.databases import as_process, copied_database
+from tests.databases import as_roles, copied_database
 from tests.metrics_ports import get
 from tests.placement.fleet import ADD_NODES, Fleet
 from tests.support.public_api import issuer_settings_over
@@ -47,7 +47,7 @@ class NodeListener:
         self.fleet = Fleet(database_url)
         self.directory = directory
         self.files: Authority = ensure_authority(directory, "berth.local")
-        endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_process(database_url))
+        endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
         self.url = endpoints.node_api_url
         self.process = ChildProcess(
             orchestrator_plan("node", endpoints, self.files, free_port()), directory / "node-api.log"

@@ -22,6 +22,8 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from psycopg.rows import dict_row
 
 from berth.local.servers import free_port
+from migrations.roles import Role
+from tests.databases import as_role
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
 STREAM = "BERTH_LOG"
@@ -34,7 +36,7 @@ class RelayProcess:
         self.port = free_port()
         self.log = directory / f"relay-{uuid.uuid4().hex[:8]}.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")} | {
-            "BERTH_DATABASE_URL": database_url,
+            "BERTH_DATABASE_URL": as_role(database_url, Role.RELAY),
             "BERTH_NATS_URL": nats_url,
             "BERTH_METRICS_PORT": str(self.port),
             "BERTH_RELAY_STEP_BACK_SECONDS": "0.4",

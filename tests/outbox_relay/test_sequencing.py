@@ -14,11 +14,12 @@ from contextlib import contextmanager
 
 import psycopg
 
+from migrations.roles import Role
 from outbox_relay.metrics import Metrics
 from outbox_relay.sequencing import Sequencer
 from outbox_relay.settings import Settings
 from outbox_relay.state import RelayState
-from tests.databases import as_process
+from tests.databases import as_role
 from tests.outbox_relay.relays import head_version, leave_events, log_rows, outbox_is_empty
 from tests.support.waiting import wait_for
 
@@ -97,7 +98,7 @@ def sequencers(database_url: str, number: int) -> Iterator[list[Metrics]]:
     """`number` sequencers of small batches at once; none may have died in the end."""
     stopping = threading.Event()
     settings = Settings(
-        database_url=as_process(database_url),
+        database_url=as_role(database_url, Role.RELAY),
         nats_url="nats://none",
         relay_sequence_batch_max=20,
         relay_poll_seconds=0.002,

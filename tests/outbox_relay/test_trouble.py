@@ -22,6 +22,7 @@ from berth.local.servers import (
     wait_until,
     wheel_program,
 )
+from migrations.roles import Role
 from outbox_relay.settings import Settings
 from outbox_relay.stream import wanted_configuration
 from tests.outbox_relay.conftest import StartRelay
@@ -250,6 +251,7 @@ def own_postgres(server_directory: Path) -> Iterator[LocalPostgres]:
     """A migrated PostgreSQL that may be killed."""
     server = LocalPostgres(server_directory / f"own-{free_port()}", free_port(), new_password())
     server.start()
+    server.make_roles(dict.fromkeys(Role, server.password))
     migrations.upgrade(server.url())
     yield server
     server.stop()

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, issuer_plan, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port
+from migrations.roles import Role
 from orchestrator.app import build_issuer, build_services, public_listener
 from orchestrator.nodes.certificates import load_authority
 from orchestrator.nodes.commands.issuance import issue_pending
@@ -77,7 +78,9 @@ def node(desk: Desk) -> Any:
 @pytest.fixture
 def node_side(desk: Desk) -> Iterator[NodeSide]:
     """The node listener over the same database, as impatient."""
-    with node_listener_over(desk.api, desk.directory, settings_over(desk.url, desk.directory)) as side:
+    with node_listener_over(
+        desk.api, desk.directory, settings_over(desk.url, desk.directory, role=Role.NODE_API)
+    ) as side:
         yield side
 
 

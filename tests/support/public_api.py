@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
+from migrations.roles import Role
 from orchestrator.app import build_issuer, build_services, public_listener
 from orchestrator.database.transactions import Database
 from orchestrator.http.services import Services
@@ -20,7 +21,7 @@ from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, Place, insert_admin_key, new_place, new_tenant
-from tests.databases import as_process, copied_database
+from tests.databases import as_role, copied_database
 
 ISSUER_SECONDS_MAX = 30.0
 """How long a request waits for the issuer of a test."""
@@ -57,7 +58,7 @@ def issuer_settings_over(url: str, directory: Path, certificate_seconds: float =
     """The issuer's settings with the authority of `settings_over`."""
     authority = ensure_authority(directory, "berth.local")
     return IssuerSettings(
-        database_url=as_process(url),
+        database_url=as_role(url, Role.ISSUER),
         node_ca_certificate_file=authority.ca_certificate,
         node_ca_key_file=authority.ca_key,
         node_certificate_seconds=certificate_seconds,
@@ -83,11 +84,13 @@ def issuing(url: str, directory: Path, http: TestClient) -> Iterator[None]:
         http.portal.call(database.close)
 
 
-def settings_over(url: str, directory: Path, certificate_wait_seconds: float = 0.0) -> Settings:
+def settings_over(
+    url: str, directory: Path, certificate_wait_seconds: float = 0.0, role: Role = Role.PUBLIC_API
+) -> Settings:
     """Settings with a development authority of the test's own; by default no request waits for an issuer."""
     authority = ensure_authority(directory, "berth.local")
     return Settings(
-        database_url=as_process(url),
+        database_url=as_role(url, role),
         node_ca_certificate_file=authority.ca_certificate,
         task_verifying_keys_file=authority.task_verifying_keys,
         webhook_key_file=authority.webhook_keys,

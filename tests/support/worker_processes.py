@@ -16,14 +16,18 @@ import psycopg
 from psycopg.rows import dict_row
 
 from berth.local.servers import LocalNats, free_port
+from migrations.roles import Role
 from node_agent.protocol import ResultReport
 from orchestrator.operations.execution import Context, Limits
 from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
 from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key
+from tests.databases import as_role
 from tests.metrics_ports import NO_ANSWER, get
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
 
 T = TypeVar("T")
+
+ROLES = {"outbox_relay": Role.RELAY, "worker": Role.WORKER}
 
 Answering = Callable[[dict[str, Any]], ResultReport | None]
 
@@ -70,7 +74,7 @@ class Processes:
         return (self.directory / f"{name}.log").read_text()
 
     def _start(self, module: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
-        environment = {**self.environment(), **settings}
+        environment = {**self.environment(), "BERTH_DATABASE_URL": as_role(self.url, ROLES[module]), **settings}
         with (self.directory / f"{module}.log").open("ab") as log:
             process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=log, stderr=log)
         self._started.append(process)
@@ -80,7 +84,7 @@ class Processes:
         """The environment of this test's processes, with short waits so that they recover quickly."""
         return {
             **os.environ,
-            "BERTH_DATABASE_URL": self.url,
+            "BERTH_DATABASE_URL": as_role(self.url, Role.WORKER),
             "BERTH_NATS_URL": self.nats.url,
             "BERTH_TEMPORAL_ADDRESS": self.temporal_address,
             "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),

@@ -15,13 +15,14 @@ import psycopg
 from starlette.testclient import TestClient
 
 from berth.local.servers import LocalPostgres
+from migrations.roles import Role
 from orchestrator.app import build_services, public_listener
 from orchestrator.http.services import Services
 from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 from orchestrator.webhooks.keys import WebhookKeys
 from tests.api.calling import Caller, insert_admin_key, new_tenant
-from tests.databases import as_process, copied_database
+from tests.databases import as_role, copied_database
 from tests.support.public_api import settings_over
 from tests.webhooks.receivers import Receiver
 from worker.webhooks.app import make_context
@@ -136,7 +137,7 @@ async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
 
 async def _sending_over(url: str) -> Context:
     """As the webhook sender connects."""
-    settings = WebhookSettings(database_url=as_process(url), webhook_key_file=Path("none"))
+    settings = WebhookSettings(database_url=as_role(url, Role.WEBHOOKS), webhook_key_file=Path("none"))
     return make_context(settings)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from berth.local.authority import Authority, ensure_authority
 from berth.local.servers import LocalPostgres, free_port
-from tests.databases import as_process
+from migrations.roles import Role
+from tests.databases import as_role
 from tests.forked.starting import CommandLine
 from tests.metrics_ports import NO_ANSWER, get
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
@@ -35,7 +36,7 @@ class Senders:
         self.port = free_port()
         self.environment = {
             "PATH": os.environ["PATH"],
-            "BERTH_DATABASE_URL": as_process(desk.url),
+            "BERTH_DATABASE_URL": as_role(desk.url, Role.WEBHOOKS),
             "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
             "BERTH_METRICS_PORT": str(self.port),
             **ANYWHERE,

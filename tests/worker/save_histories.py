@@ -17,6 +17,7 @@ from temporalio.client import Client
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
+from migrations.roles import Role
 from node_agent.protocol import FailureCode, ResultReport
 from tests.allocations.driving import NOT_WIPED, completed, failed, release, run_with
 from tests.allocations.seeding import create_allocation, seed
@@ -40,6 +41,7 @@ def main() -> None:
         try:
             for server in servers:
                 server.start()
+            postgres.make_roles(dict.fromkeys(Role, postgres.password))
             migrations.upgrade(postgres.url())
             processes = Processes(postgres.url(), nats, temporal.address, directory)
             try:

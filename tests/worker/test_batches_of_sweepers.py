@@ -12,13 +12,14 @@ from typing import cast
 import psycopg
 import pytest
 
+from migrations.roles import Role
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
-from tests.allocations.seeding import add_tenant, connect, create_many, write_signing_key
+from tests.allocations.seeding import add_tenant, connect, create_many, make_context, write_signing_key
 from tests.billing.desk import make_due, make_prepaid, top_up
-from tests.databases import as_process
+from tests.databases import as_role
 from tests.reservations.holding import Desk, seed_with_seats
 from tests.reservations.turning_over.desk import starting
 from tests.support.waiting import wait_past
@@ -147,7 +148,7 @@ WITHOUT = {
 def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_path: Path, case: Case) -> None:
     seeded = seed_with_seats(database_url)
     settings = Settings(
-        database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        database_url=as_role(database_url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
         task_signing_key_file=write_signing_key(tmp_path / "key"),
         sweep_batch_max=BATCH,
     )  # fmt: skip
@@ -155,18 +156,22 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
     async def scene(context: Context) -> None:
         await case.prepare(Desk(database_url, context, seeded, CatalogueCache(context.database, 60.0)))
         assert len(rows_of(database_url, case.left)) == MANY
-        table = make_sweepers(context, cast(WorkflowStarter, RescuesRecorded()), settings)
+        worker = make_context(settings.database_url)
+        table = make_sweepers(worker, cast(WorkflowStarter, RescuesRecorded()), settings)
         (sweeper,) = (one for one in table if one.name == case.sweeper)
-        for rounds in range(1, ROUNDS + 1):
-            await sweeper.run()
-            assert len(rows_of(database_url, case.left)) == max(0, MANY - rounds * BATCH * case.batches_max)
+        try:
+            for rounds in range(1, ROUNDS + 1):
+                await sweeper.run()
+                assert len(rows_of(database_url, case.left)) == max(0, MANY - rounds * BATCH * case.batches_max)
+        finally:
+            await worker.database.close()
 
     run_with(database_url, scene)
 
 
 def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:
     settings = Settings(
-        database_url=as_process(database_url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+        database_url=as_role(database_url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
         task_signing_key_file=write_signing_key(tmp_path / "key"),
     )  # fmt: skip
 

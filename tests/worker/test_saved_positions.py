@@ -19,11 +19,12 @@ from nats.js.api import ConsumerInfo, StreamInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from berth.local.servers import LocalNats
+from migrations.roles import Role
 from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import make_context
-from tests.databases import as_process
+from tests.databases import as_role
 from tests.support.waiting import async_wait_for
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
@@ -79,7 +80,7 @@ class Stage:
         self.context = context
         self.effects = Effects()
         self.settings = Settings(
-            database_url=as_process(url), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
+            database_url=as_role(url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
             task_signing_key_file=Path("none"), worker_ack_wait_seconds=3.0, worker_pull_heartbeat_seconds=0.5,
         )  # fmt: skip
         self.durable = self.durable_over(self.jetstream)

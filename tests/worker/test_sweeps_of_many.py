@@ -10,11 +10,13 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from migrations.roles import Role
 from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import connect, create_allocation, seed
+from tests.databases import as_role
 from tests.reservations.holding import Desk, at_desk, seed_with_seats
 from worker.sweepers import retention
 from worker.sweepers.lost_workflows import WorkflowRescuer
@@ -40,7 +42,7 @@ def test_one_sweep_retires_several_batches_of_operations(database_url: str, monk
             " from generate_series(1, %s) n",
             (MANY,),
         )
-    run_with(database_url, sweep_operations)
+    run_with(as_role(database_url, Role.WORKER), sweep_operations)
     assert rows_of(database_url, "select key from operations") == []
 
 
@@ -88,7 +90,7 @@ def test_one_sweep_forgets_several_batches_of_deliveries(database_url: str, monk
             select id, n, uuidv7(), 'node.online', 'succeeded', clock_timestamp() - interval '1 h', null
             from made, generate_series(1, 5) n"""
         )
-    run_with(database_url, lambda context: sweep_webhook_deliveries(context, 60.0, 100))
+    run_with(as_role(database_url, Role.WEBHOOKS), lambda context: sweep_webhook_deliveries(context, 60.0, 100))
     assert rows_of(database_url, "select number from webhook_deliveries") == []
 
 
@@ -103,7 +105,7 @@ def test_silent_nodes_are_marked_in_as_many_rounds_as_their_number_needs(databas
             found = rows_of(database_url, "select count(*) from nodes where not online")
             assert found == [(min(MANY, rounds * BATCH),)]
 
-    run_with(database_url, sweep)
+    run_with(as_role(database_url, Role.WORKER), sweep)
 
 
 def test_the_reconciler_continues_behind_the_last_node_and_begins_again(database_url: str) -> None:
@@ -124,7 +126,7 @@ def test_the_reconciler_continues_behind_the_last_node_and_begins_again(database
                 await reconciler.run()
             assert rows_of(database_url, "select count(*) from node_orphans") == [(expected,)]
 
-    run_with(database_url, sweep)
+    run_with(as_role(database_url, Role.WORKER), sweep)
 
 
 class AskedTemporal:
@@ -174,7 +176,7 @@ def test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginnin
             await sweeper.run()
         assert temporal.asked == first * 2
 
-    run_with(database_url, sweep)
+    run_with(as_role(database_url, Role.WORKER), sweep)
 
 
 class FailingClient:
@@ -229,7 +231,7 @@ def test_a_wait_is_not_taken_over_while_temporal_is_unavailable(database_url: st
         with pytest.raises(RPCError):
             await sweeper.run()
 
-    run_with(database_url, sweep)
+    run_with(as_role(database_url, Role.WORKER), sweep)
     assert rows_of(database_url, "select id, state, row_version, waits_until from allocations order by id") == before
 
 
@@ -247,5 +249,5 @@ def test_deleted_keys_are_forgotten_in_batches(database_url: str, monkeypatch: p
         for _ in range(MANY):
             await sweep_deleted_keys(context)
 
-    run_with(database_url, sweep)
+    run_with(as_role(database_url, Role.WORKER), sweep)
     assert rows_of(database_url, "select key from kv_keys") == []

@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.testclient import TestClient
 
+from migrations.roles import Role
 from node_agent.protocol import Heartbeat
 from orchestrator.app import build_services, node_listener
 from orchestrator.http.asgi import App, Receive, Scope, Send
@@ -90,7 +91,7 @@ def node_listener_over(api: PublicApi, directory: Path, settings: Settings | Non
     """The node listener over the same database."""
     parameters = api.database.info.get_parameters()
     url = f"postgresql://{parameters['user']}:{api.database.info.password}@127.0.0.1:{api.database.info.port}/{parameters['dbname']}"
-    services = build_services(settings or settings_over(url, directory, ISSUER_SECONDS_MAX))
+    services = build_services(settings or settings_over(url, directory, ISSUER_SECONDS_MAX, Role.NODE_API))
     peer = PeerOf(node_listener(services))
     with TestClient(peer, raise_server_exceptions=False) as http:
         assert http.portal is not None

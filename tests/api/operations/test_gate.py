@@ -16,6 +16,7 @@ import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
+from migrations.roles import Role
 from tests.api.calling import Caller, at_once, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, ssh_key
 from tests.api.processes import metric_of, public_process
 from tests.databases import copied_database
@@ -36,7 +37,7 @@ def test_duplicates_are_answered_while_the_database_is_away(server_directory: Pa
     """Every kind of write, on the short way of creates and on the long one, and a key used for something else."""
     server = LocalPostgres(server_directory / "behind-the-gate", free_port(), new_password(), {"fsync": "off"})
     server.start()
-    server.make_process_role(server.password)
+    server.make_roles(dict.fromkeys(Role, server.password))
     try:
         migrations.upgrade(server.url())
         key = insert_admin_key(server.url())

@@ -9,11 +9,12 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from migrations.roles import Role
 from orchestrator.app import build_services, public_listener
 from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_tenant
 from tests.api.tenants.issuer import ADMIN_ROLE, AUDIENCE, Issuer
-from tests.databases import as_process
+from tests.databases import as_role
 
 NEVER_SECONDS = 3_600.0
 
@@ -50,7 +51,7 @@ def token_api(database_url: str, issuer: Issuer, **settings: Any) -> Iterator[To
         "oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "oidc_admin_role": ADMIN_ROLE,
         "oidc_refetch_seconds": 0.02, "oidc_timeout_seconds": 20.0, **settings,
     }  # fmt: skip
-    services = build_services(Settings(database_url=as_process(database_url), **chosen))
+    services = build_services(Settings(database_url=as_role(database_url, Role.PUBLIC_API), **chosen))
     with TestClient(public_listener(services), raise_server_exceptions=False) as http:
         admin = Caller(http, insert_admin_key(database_url))
         yield TokenApi(admin, new_tenant(admin), issuer)

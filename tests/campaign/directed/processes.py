@@ -14,6 +14,7 @@ import nats
 import psycopg
 
 from berth.local.servers import LocalNats, free_port
+from migrations.roles import Role
 from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import TaskType
 from tests.allocations.seeding import create_allocation, seed
@@ -24,6 +25,7 @@ from tests.campaign.judging.judging_events import check_order
 from tests.campaign.judging.judging_nodes import NodeStory, NodeWatch
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.subscriber import Subscriber
+from tests.databases import as_role
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events
@@ -123,8 +125,8 @@ def two_relays(database_url: str, nats: LocalNats, directory: Path, bug: str | N
     history = History(seed=0)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("BERTH_")},
-        "BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": nats.url, "BERTH_RELAY_STEP_BACK_SECONDS": "0.2",
-        **planting(bug),
+        "BERTH_DATABASE_URL": as_role(database_url, Role.RELAY), "BERTH_NATS_URL": nats.url,
+        "BERTH_RELAY_STEP_BACK_SECONDS": "0.2", **planting(bug),
     }  # fmt: skip
     relays = []
     with (directory / "relays.log").open("wb") as log:

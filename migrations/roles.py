@@ -1,0 +1,18 @@
+"""The database roles of the processes. The role that migrates owns the schema; these own nothing (privileges.sql)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """The role that a process, or a person with a tool, connects to PostgreSQL as."""
+
+    PUBLIC_API = "berth_public_api"
+    NODE_API = "berth_node_api"
+    ISSUER = "berth_issuer"
+    WORKER = "berth_worker"
+    WEBHOOKS = "berth_webhooks"
+    RELAY = "berth_relay"
+    OPERATOR = "berth_operator"
+    READ_ONLY = "berth_read_only"
