@@ -40,6 +40,9 @@ from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
 
+PULL_MAX = 500
+"""Events asked for at a time: more than are handled at once, so that those of every tenant are here to be shared out."""
+
 
 def make_context(settings: Settings) -> Context:
     """The context of all commands. Raises `CannotRun` if the signing key cannot be read."""
@@ -143,7 +146,7 @@ def make_consumer(
         nats_connection,
         stream=settings.log_stream_name,
         consumer=settings.worker_consumer_name,
-        messages_max=settings.worker_events_in_flight_max,
+        messages_max=PULL_MAX,
         heartbeat_seconds=settings.worker_pull_heartbeat_seconds,
         bind=durable.bind,
     )
@@ -154,7 +157,10 @@ def make_consumer(
         pause_seconds=settings.worker_retry_event_seconds,
         pause_seconds_max=settings.worker_retry_event_seconds_max,
     )
-    return EventConsumer(puller, starter, failed_events, in_flight_max=settings.worker_events_in_flight_max)
+    return EventConsumer(
+        puller, starter, failed_events,
+        in_flight_max=settings.worker_events_in_flight_max, ack_wait_seconds=settings.worker_ack_wait_seconds,
+    )  # fmt: skip
 
 
 async def _save_positions(durable: DurableConsumer, pause_seconds: float) -> None:

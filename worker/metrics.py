@@ -13,6 +13,7 @@ EVENT_AGE_SECONDS = Histogram(
     "berth_worker_event_age_seconds", "Time from an event's transaction to the end of its handling", ["type"],
     buckets=LATENCIES_SECONDS,
 )  # fmt: skip
+EVENTS_WAITING = Gauge("berth_worker_events_waiting", "Events that this process has read ahead and not begun to handle")
 EVENTS_PENDING = Gauge("berth_worker_events_pending", "Events in the log that were not delivered to a worker yet")
 EVENTS_UNACKNOWLEDGED = Gauge("berth_worker_events_unacknowledged", "Events delivered and not acknowledged yet")
 POSITION = Gauge("berth_worker_position", "Version up to which every event of the log is handled")

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import structlog
 
-from orchestrator.edge.fair_queue import FairQueue
+from berth.process.fair_queue import FairQueue
 from orchestrator.http.metrics import COMBINED, COMBINED_LIGHT, COMBINED_LIST_SIZE, COMBINING_QUEUE
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
@@ -85,7 +85,7 @@ class Batcher(Generic[Item]):
         self._batch_max = batch_max
         self._batches_in_flight_max = batches_in_flight_max
         self._queue_max = queue_max
-        self._queue: FairQueue[_Waiting[Item]] = FairQueue(lambda one: one.item.operation.scope, self._judge)
+        self._queue: FairQueue[_Waiting[Item], UUID] = FairQueue(lambda one: one.item.operation.scope, self._judge)
         self._back: list[_Waiting[Item]] = []
         self._running: dict[asyncio.Task[None], int] = {}
         self._light: asyncio.Task[None] | None = None

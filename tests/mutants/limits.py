@@ -8,7 +8,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a flood's requests all come first",
         "edge",
-        "orchestrator/edge/fair_queue.py",
+        "berth/process/fair_queue.py",
         "turns.append(tenant)",
         "turns.appendleft(tenant)",
         ("tests/security/test_fair_queues.py::test_round_robin_over_any_arrivals",),
@@ -16,7 +16,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "turns begin at the same tenant again",
         "edge",
-        "orchestrator/edge/fair_queue.py",
+        "berth/process/fair_queue.py",
         "            if line:\n                self._lines[tenant] = line\n            if verdict:",
         "            if line:\n                self._lines = {tenant: line, **self._lines}\n            if verdict:",
         ("tests/security/test_fair_queues.py::test_a_batch_begins_where_the_one_before_it_ended",),
@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a dropped item stays outstanding",
         "edge",
-        "orchestrator/edge/fair_queue.py",
+        "berth/process/fair_queue.py",
         "if verdict is None:\n                self.done(item)",
         "if verdict is None:\n                pass",
         ("tests/security/test_fair_queues.py::test_what_is_outstanding_is_what_was_queued_and_is_not_done",),
@@ -252,5 +252,29 @@ MUTANTS: list[Mutant] = [
         "state[LIMITED_PRINCIPAL] = str(principal)\n            raise",
         "raise",
         ("tests/security/test_rate_limits.py::test_a_refused_write_is_logged_with_its_principal",),
+    ),
+    Mutant(
+        "events are handled in the order of the stream",
+        "worker",
+        "worker/consumers/waiting.py",
+        "FairQueue(lambda message: tenant_of(message.subject))",
+        'FairQueue(lambda message: "")',
+        ("tests/worker/test_fair_dispatch.py::test_a_tenants_event_overtakes_those_of_another",),
+    ),
+    Mutant(
+        "an event is handled again because it waited",
+        "worker",
+        "worker/consumers/waiting.py",
+        "if version in self._kept_since:",
+        "if version < 0:",
+        ("tests/worker/test_fair_dispatch.py::test_an_event_that_is_delivered_again_while_it_waits_is_handled_once",),
+    ),
+    Mutant(
+        "workflows have no fairness key",
+        "worker",
+        "worker/workflows/starting.py",
+        "priority=Priority(fairness_key=tenant_id)",
+        "priority=Priority()",
+        ("tests/worker/test_fair_dispatch.py::test_a_tenants_workflow_overtakes_those_of_another",),
     ),
 ]

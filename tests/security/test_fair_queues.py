@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.process.fair_queue import FairQueue
 from orchestrator.edge.batching import SHARED_BATCH_SHARE, Batcher
-from orchestrator.edge.fair_queue import FairQueue
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import ConcurrencyLimited, Overloaded
@@ -140,7 +140,7 @@ def test_a_tenant_fills_its_share_of_the_queue_and_not_the_queue() -> None:
 
 
 def test_a_batch_begins_where_the_one_before_it_ended() -> None:
-    queue: FairQueue[tuple[UUID, int]] = FairQueue(lambda item: item[0], lambda item: True)
+    queue: FairQueue[tuple[UUID, int], UUID] = FairQueue(lambda item: item[0], lambda item: True)
     for number in range(6):
         queue.append((UUID(int=number % 3), number))
     assert [[number for _, number in queue.take(2)] for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
@@ -154,7 +154,7 @@ def test_a_batch_begins_where_the_one_before_it_ended() -> None:
 )
 def test_round_robin_over_any_arrivals(first: list[int], count: int, second: list[int]) -> None:
     """Each item is taken once and in order; no tenant is taken from again before the others that waited with it."""
-    queue: FairQueue[tuple[UUID, int]] = FairQueue(lambda item: item[0], lambda item: True)
+    queue: FairQueue[tuple[UUID, int], UUID] = FairQueue(lambda item: item[0], lambda item: True)
     arrived: list[tuple[UUID, int]] = []
     taken: list[tuple[UUID, int]] = []
     for tenants in (first, second):
@@ -178,7 +178,7 @@ def test_round_robin_over_any_arrivals(first: list[int], count: int, second: lis
 @given(st.lists(st.sampled_from(["append", "take", "done", "put back"]), max_size=60), st.data())
 def test_what_is_outstanding_is_what_was_queued_and_is_not_done(moves: list[str], data: st.DataObject) -> None:
     verdicts = st.sampled_from([True, False, None])
-    queue: FairQueue[tuple[UUID, int]] = FairQueue(lambda item: item[0], lambda item: data.draw(verdicts))
+    queue: FairQueue[tuple[UUID, int], UUID] = FairQueue(lambda item: item[0], lambda item: data.draw(verdicts))
     away: list[tuple[UUID, int]] = []
     for number, move in enumerate(moves):
         if move == "append":

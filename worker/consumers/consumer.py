@@ -1,4 +1,4 @@
-"""Consumes events of the log concurrently and acknowledges each only after its effect."""
+"""Consumes events of the log concurrently, round robin over the tenants, and acknowledges each only after its effect."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from worker.consumers.dead_letters import FailedEvents, lasting_failure
 from worker.consumers.dispatching import dispatch
 from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
 from worker.consumers.pulling import Puller
+from worker.consumers.waiting import WaitingEvents
 from worker.metrics import EVENT_AGE_SECONDS, EVENTS
 from worker.workflows.starting import WorkflowStarter
 
@@ -24,25 +25,53 @@ log = structlog.get_logger()
 
 
 class EventConsumer:
-    """Handles at most `in_flight_max` events at once; `failed_events` retries or buries those that fail."""
+    """Handles at most `in_flight_max` events at once; `failed_events` retries or buries those that fail.
+
+    An event that waits longer than half of `ack_wait_seconds` is kept: NATS does not deliver it again.
+    """
 
     def __init__(
-        self, puller: Puller, starter: WorkflowStarter, failed_events: FailedEvents, *, in_flight_max: int
+        self,
+        puller: Puller,
+        starter: WorkflowStarter,
+        failed_events: FailedEvents,
+        *,
+        in_flight_max: int,
+        ack_wait_seconds: float,
     ) -> None:
         self._puller = puller
         self._starter = starter
         self._slots = asyncio.Semaphore(in_flight_max)
         self._failed_events = failed_events
+        self._waiting = WaitingEvents()
+        self._keep_seconds = ack_wait_seconds / 2
 
     async def run(self) -> None:
         """Consume until cancelled; events still in flight are not acknowledged and are redelivered."""
         try:
-            async with asyncio.TaskGroup() as handlers:
-                async for message in self._puller.messages():
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read_ahead())
+                tasks.create_task(self._keep())
+                while True:
                     await self._slots.acquire()
-                    handlers.create_task(self._handle(message))
+                    tasks.create_task(self._handle(await self._waiting.take()))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
+
+    async def _read_ahead(self) -> None:
+        async for message in self._puller.messages():
+            self._waiting.add(message)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._keep_seconds / 2)
+            for message in self._waiting.kept_longer_than(self._keep_seconds):
+                try:
+                    await message.in_progress()
+                except nats.errors.Error as error:
+                    # Redelivered meanwhile, the event is not queued twice; handled twice, it has no further effect.
+                    log.warning("event_not_kept", why=str(error))
+                    break
 
     async def _handle(self, message: Msg) -> None:
         try:

@@ -12,10 +12,10 @@ async def dispatch(starter: WorkflowStarter, event: ConsumedEvent) -> str:
     Raises `RPCError` if Temporal is unavailable or refuses.
     """
     if event.type == PROVISIONING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("provisioning", event.id, event.allocation_id)
+        started = await starter.start("provisioning", event.id, event.allocation_id, event.tenant_id)
         return "started" if started else "repeated"
     if event.type == RELEASING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("release", event.id, event.allocation_id)
+        started = await starter.start("release", event.id, event.allocation_id, event.tenant_id)
         return "started" if started else "repeated"
     if event.task is None or event.task.notify is None:
         return "no_workflow"

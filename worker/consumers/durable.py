@@ -6,6 +6,8 @@ has to be created again, after its stream was lost or rebuilt, does not repeat f
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import nats.errors
 import structlog
 from nats.js import JetStreamContext
@@ -23,7 +25,8 @@ from worker.settings import Settings
 
 log = structlog.get_logger()
 
-UNACKNOWLEDGED_MAX = 2_000
+UNACKNOWLEDGED_MAX = 10_000
+"""Most events that all workers have read ahead or are handling; NATS delivers no more until one is acknowledged."""
 
 
 class DurableConsumer:
@@ -56,9 +59,12 @@ class DurableConsumer:
 
     async def _ensure_exists(self) -> None:
         try:
-            await self._jetstream.consumer_info(self._stream, self._name)
+            found = await self._jetstream.consumer_info(self._stream, self._name)
         except NotFoundError:
             await self._create()
+            return
+        if found.config.max_ack_pending != UNACKNOWLEDGED_MAX:  # made by another version of Berth
+            await self._jetstream.add_consumer(self._stream, replace(found.config, max_ack_pending=UNACKNOWLEDGED_MAX))
 
     async def _create(self) -> None:
         await register_consumer(self._context, self._name)

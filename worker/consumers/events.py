@@ -35,13 +35,16 @@ class FinishedTask:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedEvent:
-    """The parts of an event that the worker uses. `task` is set for `task.finished`."""
+    """The parts of an event that the worker uses. `tenant_id` is None for operators' events; `task` is set for
+    `task.finished`.
+    """
 
     id: UUID
     type: str
     occurred_at: datetime
     correlation_id: UUID
     allocation_id: UUID | None
+    tenant_id: str | None = None
     task: FinishedTask | None = None
 
     def age_seconds(self) -> float:
@@ -63,6 +66,7 @@ def read_event(body: bytes) -> ConsumedEvent:
             occurred_at=datetime.fromisoformat(document["time"]),
             correlation_id=UUID(document["correlationid"]),
             allocation_id=_allocation(event_type, data),
+            tenant_id=document.get("tenantid"),
             task=_task(data) if event_type == TASK_FINISHED else None,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -56,10 +56,13 @@ class WorkflowStarter:
         self._task_queue = task_queue
         self._step_timeout = timedelta(seconds=step_seconds)
 
-    async def start(self, name: WorkflowName, event_id: UUID, allocation_id: UUID) -> bool:
+    async def start(
+        self, name: WorkflowName, event_id: UUID, allocation_id: UUID, tenant_id: str | None = None
+    ) -> bool:
         """Start the event's workflow unless it runs or has completed; restart one that failed. False if completed.
 
-        A superfluous start is harmless: the first command of a workflow checks the allocation's row.
+        Workflows that wait for a worker are shared out over the tenants. A superfluous start is harmless: the first
+        command of a workflow checks the allocation's row.
         """
         try:
             await self._client.start_workflow(
@@ -71,6 +74,7 @@ class WorkflowStarter:
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 request_eager_start=True,
+                priority=Priority(fairness_key=tenant_id),
             )
         except WorkflowAlreadyStartedError:
             return False
