@@ -94,6 +94,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/tenants/store/tenants.py, orchestrator/operations/store/tenancy.py",
         "create another tenant, with another name",
     ),
+    "last_admin_key": (
+        "orchestrator/tenants/store/key_changes.py",
+        "create another `admin` key first, or ask the operator: operators may revoke the last one",
+    ),
     "tenant_in_use": (
         "delete_tenant",
         "end what `users` counts: release allocations, cancel reservations, wait for cleanups; then send a new key",

@@ -13,7 +13,7 @@ begin
             ('allocation_absences',         'sud',   '',      '',      'siud',  '',      '',      'sd',    's'),
             ('allocation_timeline',         'si',    'si',    '',      'si',    '',      '',      'sd',    's'),
             ('allocations',                 'siu',   'su',    '',      'siu',   '',      '',      'sud',   'c'),
-            ('api_keys',                    'siu',   '',      '',      '',      '',      '',      'si',    'c'),
+            ('api_keys',                    'siud',  '',      '',      '',      '',      '',      'si',    'c'),
             ('archive_segments',            '',      '',      '',      '',      '',      '',      'si',    's'),
             ('archived_allocations',        '',      '',      '',      '',      '',      '',      'si',    's'),
             ('audit',                       's',     '',      '',      '',      '',      '',      'si',    's'),

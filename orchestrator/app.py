@@ -26,6 +26,7 @@ from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
 from orchestrator.http.asgi import App
+from orchestrator.http.audited.key_uses import KeyUses
 from orchestrator.http.audited.recorder import RequestRecorder
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.failed_attempts import FailedAttempts
@@ -66,11 +67,13 @@ def build_services(settings: Settings) -> Services:
     context = Context(database, settings.limits(), None, settings.fault_labels_allowed, gate)
     confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
+    background = _background_database(settings, "berth-orchestrator-audit")
+    key_uses = KeyUses(background)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
     return Services(
         settings=settings,
         context=context,
-        credentials=_credentials(settings),
+        credentials=_credentials(settings, key_uses),
         limits=_limits(settings),
         catalogue=catalogue,
         gate=gate,
@@ -103,7 +106,8 @@ def build_services(settings: Settings) -> Services:
         acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
-        recorder=RequestRecorder(_background_database(settings, "berth-orchestrator-audit")),
+        recorder=RequestRecorder(background),
+        key_uses=key_uses,
         node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
         verifying_keys=(
             load_verifying_keys(settings.task_verifying_keys_file) if settings.task_verifying_keys_file else []
@@ -161,9 +165,9 @@ def _background_database(settings: Settings, application: str, pool_size: int = 
     )
 
 
-def _credentials(settings: Settings) -> Credentials:
+def _credentials(settings: Settings, key_uses: KeyUses) -> Credentials:
     failed = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
-    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failed)
+    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failed, key_uses.note)
 
 
 def _bearer_tokens(settings: Settings) -> BearerTokens | None:
@@ -232,7 +236,7 @@ def public_application(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         keys = tokens.keys.running() if tokens is not None else nullcontext()
-        async with services.feed.running(), services.recorder.running(), keys:
+        async with services.feed.running(), services.recorder.running(), services.key_uses.running(), keys:
             yield
 
     docs_url = "/docs" if services.settings.docs_ui else None

@@ -198,6 +198,7 @@ class Quota(StrEnum):
     SUBSCRIPTIONS = "subscriptions"
     RETENTION_POLICIES = "retention_policies"
     SSH_KEYS = "ssh_keys"
+    API_KEYS = "api_keys"
     KV_KEYS = "kv_keys"
     KV_BYTES = "kv_bytes"
     LOG_BYTES_PER_DAY = "log_bytes_per_day"
@@ -212,6 +213,7 @@ _ROOM = {
     Quota.SUBSCRIPTIONS: "delete one",
     Quota.RETENTION_POLICIES: "delete one",
     Quota.SSH_KEYS: "delete one",
+    Quota.API_KEYS: "revoke one",
     Quota.KV_KEYS: _DELETED_KEYS,
     Quota.KV_BYTES: _DELETED_KEYS,
     Quota.LOG_BYTES_PER_DAY: "a day begins at 00:00 UTC, so retry then",

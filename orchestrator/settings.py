@@ -280,6 +280,9 @@ class Settings(PrincipalSettings):
     tenant_reservations_max: int = Field(10_000, ge=0, description="live reservations of a tenant, likewise")
     tenant_holds_max: int = Field(5_000, ge=0, description="holds of a tenant that wait for their deadline, likewise")
     tenant_ssh_keys_max: int = Field(1_000, ge=0, description="SSH keys of a tenant, likewise")
+    tenant_api_keys_max: int = Field(
+        1_000, ge=0, description="API keys of a tenant that are neither revoked nor expired, likewise"
+    )
     hold_seconds_max: float = Field(3_600.0, ge=1, le=3_600, description="longest TTL of a hold")
     window_seconds_max: float = Field(
         157_680_000.0, ge=60, description="how far away a window may begin, and how long it may be if it has an end"
@@ -354,6 +357,7 @@ class Settings(PrincipalSettings):
             Quota.SUBSCRIPTIONS: self.notifications_subscriptions_max,
             Quota.RETENTION_POLICIES: self.retention_policies_max,
             Quota.SSH_KEYS: self.tenant_ssh_keys_max,
+            Quota.API_KEYS: self.tenant_api_keys_max,
             Quota.KV_KEYS: self.kv_namespace_keys_max,
             Quota.KV_BYTES: self.kv_namespace_bytes_max,
             Quota.LOG_BYTES_PER_DAY: self.kv_log_bytes_per_day_max,

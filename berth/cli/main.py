@@ -11,6 +11,7 @@ from berth.cli.commands import (
     catalogue,
     demo,
     events,
+    keys,
     kv,
     nodes,
     operations,
@@ -58,7 +59,7 @@ command(nodes.app, "orphans")(orphans.list_orphans)
 command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)
 app.add_typer(tenants.tenants, name="tenant")
-app.add_typer(tenants.keys, name="key")
+app.add_typer(keys.app, name="key")
 app.add_typer(audit.app, name="audit")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
 app.add_typer(catalogue.skus, name="sku")

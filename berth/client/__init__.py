@@ -16,6 +16,7 @@ from berth.client.access_errors import (
     TooManyFailures,
 )
 from berth.client.async_client import AsyncClient
+from berth.client.calls.api_keys import RotatedApiKey
 from berth.client.calls.balances import Balance, Payment
 from berth.client.calls.call import Call
 from berth.client.calls.retention import LogConsumer, RetentionPolicy
@@ -125,7 +126,7 @@ from berth.client.reservation_models import (
     Resource,
 )
 from berth.client.sync_client import Client
-from berth.client.tenant_errors import QuotaExceeded, TenantDeleted, TenantInUse
+from berth.client.tenant_errors import LastAdminKey, QuotaExceeded, TenantDeleted, TenantInUse
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
@@ -178,6 +179,7 @@ __all__ = [
     "InvalidCursor",
     "InvalidState",
     "IssuerUnavailable",
+    "LastAdminKey",
     "LeaderUnaccepted",
     "LogConsumer",
     "LogGap",
@@ -223,6 +225,7 @@ __all__ = [
     "RetentionOutOfBounds",
     "RetentionPolicy",
     "RoleRequired",
+    "RotatedApiKey",
     "SecretNotShownAgain",
     "Sku",
     "SkuUnavailable",

@@ -270,6 +270,8 @@ class ApiKey(Answer):
     revoked_at: datetime | None = None
     expires_at: datetime | None = None
     owner: str | None = None
+    last_used_at: datetime | None = None
+    replaced_by: UUID | None = None
 
 
 class NewApiKey(ApiKey):

@@ -15,6 +15,7 @@ import httpx
 from berth.client.calls import (
     administration,
     allocations,
+    api_keys,
     balances,
     catalogue,
     keyvalue,
@@ -325,10 +326,16 @@ class Client:
     set_balance_policy = _now(balances.set_balance_policy)
     top_up_balance = _now(balances.top_up_balance)
     withdraw_from_balance = _now(balances.withdraw_from_balance)
-    create_api_key = _now(administration.create_api_key)
-    list_api_keys = _now(administration.list_api_keys)
-    iterate_api_keys = _each(administration.list_api_keys)
-    revoke_api_key = _now(administration.revoke_api_key)
+    create_api_key = _now(api_keys.create_api_key)
+    list_api_keys = _now(api_keys.list_api_keys)
+    iterate_api_keys = _each(api_keys.list_api_keys)
+    rotate_api_key = _now(api_keys.rotate_api_key)
+    revoke_api_key = _now(api_keys.revoke_api_key)
+    create_own_api_key = _now(api_keys.create_own_api_key)
+    list_own_api_keys = _now(api_keys.list_own_api_keys)
+    iterate_own_api_keys = _each(api_keys.list_own_api_keys)
+    rotate_own_api_key = _now(api_keys.rotate_own_api_key)
+    revoke_own_api_key = _now(api_keys.revoke_own_api_key)
     put_region = _now(administration.put_region)
     put_sku = _now(administration.put_sku)
     put_image = _now(administration.put_image)

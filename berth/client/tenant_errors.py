@@ -17,6 +17,12 @@ class TenantDeleted(Refused):
     codes = ("tenant_deleted",)
 
 
+class LastAdminKey(Refused):
+    """The tenant would have no live `admin` key left."""
+
+    codes = ("last_admin_key",)
+
+
 class QuotaExceeded(Refused):
     """The tenant's quota would be exceeded: `quota` names it (`gpus`, `operations`, `webhooks`, ...)."""
 

@@ -43,6 +43,7 @@ PUBLIC = {
         availability.router,
         account_endpoints.router,
         ssh_key_endpoints.router,
+        api_key_endpoints.own_router,
         billing.router,
         webhooks.router,
         audit.own_router,

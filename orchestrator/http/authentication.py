@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from typing import Annotated, Final
+from uuid import UUID
 
 from fastapi import Depends, Request
 
@@ -37,13 +39,19 @@ class Credentials:
 
     The cache's key is the SHA-256 of the whole key: a key that is created later is not in it.
 
-    `tokens` is None where no issuer is configured; then a token is an unknown key.
+    `tokens` is None where no issuer is configured; then a token is an unknown key. `note_use` is called with the id of each
+    key that authenticates a request.
     """
 
     def __init__(
-        self, cache_seconds: float, tokens: BearerTokens | None = None, failed: FailedAttempts | None = None
+        self,
+        cache_seconds: float,
+        tokens: BearerTokens | None = None,
+        failed: FailedAttempts | None = None,
+        note_use: Callable[[UUID], None] | None = None,
     ) -> None:
         self.tokens = tokens
+        self._note_use = note_use
         self._failed = failed or FailedAttempts(0, 1.0)
         self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(
             KeyLookups(find_principals).principal_of, cache_seconds
@@ -79,10 +87,16 @@ class Credentials:
         principal = await self._keys.answer_for(database, digest)
         if principal is None or (principal.ends_at is not None and principal.ends_at <= time.monotonic()):
             raise Unauthenticated("this API key is unknown, revoked or expired; send a live key")
+        if self._note_use is not None:
+            self._note_use(principal.id)
         return principal
 
+    def forget_key(self, key_id: UUID) -> None:
+        """Drop this key from the cache: called by the process that revokes or rotates it."""
+        self._keys.forget_answers(lambda principal: principal is not None and principal.id == key_id)
+
     def forget(self) -> None:
-        """Drop every cached key and tenant: called by the process that revokes or suspends."""
+        """Drop every cached key and tenant: called by the process that suspends or deletes a tenant."""
         self._keys.forget()
         if self.tokens is not None:
             self.tokens.forget()

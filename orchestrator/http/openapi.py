@@ -89,6 +89,7 @@ _TAGS: Final = {
     "resources": "Named sets of units",
     "catalogue": "SKUs, regions, images and availability",
     "ssh keys": "Public keys of a tenant's users",
+    "api keys": "API keys of a tenant, for its admins",
     "usage": "Usage lines and the balance",
     "webhooks": "Events sent to a tenant's URLs",
     "operations": "The outcome of a write, by its idempotency key",

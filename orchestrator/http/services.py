@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
+    from orchestrator.http.audited.key_uses import KeyUses
     from orchestrator.http.audited.recorder import RequestRecorder
     from orchestrator.http.authentication import Credentials
     from orchestrator.http.principal_limits import PrincipalLimits
@@ -50,6 +51,7 @@ class Services:
     feed: Feed
     acknowledging: AcknowledgementWriter
     recorder: RequestRecorder
+    key_uses: KeyUses
     node_ca_pem: str | None
     """The certificate of the node CA; its key is the issuer's alone."""
     verifying_keys: Sequence[VerifyingKey]

@@ -64,6 +64,12 @@ class SingleFlightCache(Generic[Key, Value]):
         while len(table) > ENTRIES_MAX:
             table.popitem(last=False)
 
+    def forget_answers(self, is_stale: Callable[[Value], bool]) -> None:
+        """Ask anew for the keys of these answers, and of questions that are put at this moment."""
+        for key in [key for key, (_, value) in self._known.items() if is_stale(value)]:
+            del self._known[key]
+        self._asking.clear()
+
     def forget(self) -> None:
         """Ask anew for everything from now on."""
         self._known.clear()

@@ -67,6 +67,12 @@ async def find_principals(database: Database, digests: Sequence[bytes]) -> dict[
         return await principals.find_principals(call, digests)
 
 
+async def note_key_uses(database: Database, ages: Mapping[UUID, float], least_seconds: float) -> int:
+    """Store when keys were last used, by the seconds since; return how many rows it wrote."""
+    async with database.transaction() as tx:
+        return await api_keys.note_uses(tx, ages, least_seconds)
+
+
 async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:
     """Whether a token may act for this tenant."""
     async with database.read_one() as reading:

@@ -23,3 +23,9 @@ class TenantInUse(Problem):
             " cleanup is proven",
             users=dict(users),
         )
+
+
+class LastAdminKey(Problem):
+    """The tenant would have no live `admin` key left, and its own principals could not make another."""
+
+    status, code, title, business = 409, "last_admin_key", "Last admin key", True

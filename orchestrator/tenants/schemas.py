@@ -22,7 +22,10 @@ NewLimits = Annotated[
     dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota)), at_most(len(Quota))
 ]
 GrantedRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance"]
+OwnKeyRole = Literal["viewer", "member", "admin", "billing"]
 KeyRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
+OVERLAP_SECONDS_MAX = 30 * 86_400
+OVERLAP_SECONDS_DEFAULT = 86_400
 SetTenantState = Literal["active", "suspended"]
 TenantState = Literal["active", "suspended", "deleted"]
 
@@ -145,6 +148,27 @@ class CreateApiKey(Request):
         return self
 
 
+class CreateOwnApiKey(Request):
+    """A new key of the caller's tenant."""
+
+    name: Printable
+    role: OwnKeyRole
+    expires_at: Moment | None = Field(
+        None,
+        description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",
+    )
+    owner: Printable | None = Field(None, description="the person or service account that uses the key")
+
+
+class RotateApiKey(Request):
+    """How long the old key stays valid, and when the new one ends."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_SECONDS_MAX), WHOLE] = OVERLAP_SECONDS_DEFAULT
+    expires_at: Moment | None = Field(
+        None, description="of the new key; absent: it has the length of life of the old one, within the setting"
+    )
+
+
 class ApiKey(BaseModel):
     """An API key without its secret."""
 
@@ -157,6 +181,10 @@ class ApiKey(BaseModel):
     revoked_at: datetime | None
     expires_at: datetime | None
     owner: str | None
+    last_used_at: datetime | None = Field(
+        description="of the last request, or check of an open stream, within about two minutes; null: none yet"
+    )
+    replaced_by: UUID | None = Field(description="the key that a rotation made in its place")
 
 
 class NewApiKey(BaseModel):
@@ -171,6 +199,13 @@ class NewApiKey(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     owner: str | None
+
+
+class RotatedApiKey(NewApiKey):
+    """The new key, as shown once, and what becomes of the old one."""
+
+    replaces: UUID
+    replaced_expires_at: datetime = Field(description="the old key is refused from then on")
 
 
 class ApiKeyQuery(PageQuery):

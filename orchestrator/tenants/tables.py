@@ -74,6 +74,8 @@ api_keys = Table(
     Column("access_role", Text, nullable=False, server_default="admin"),
     Column("expires_at", TIMESTAMPTZ),
     Column("owner", Text, CheckConstraint("length(owner) between 1 and 100", name="api_keys_owner_check")),
+    Column("last_used_at", TIMESTAMPTZ),
+    Column("replaced_by", Uuid),
     CheckConstraint(
         "case role when 'tenant' then access_role in ('viewer', 'member', 'admin', 'billing')"
         " else access_role in ('viewer', 'support', 'fleet', 'finance', 'admin') end",

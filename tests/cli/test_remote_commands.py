@@ -74,6 +74,7 @@ REMOTE: dict[str, list[str]] = {
     "tenant quota": ["t"],
     "key create": ["k", "--role", "admin", "--expires-at", "2100-01-01T00:00:00Z", "--owner", "ci"],
     "key list": [],
+    "key rotate": [ID, "--overlap-seconds", "60"],
     "key revoke": [ID],
     "ssh-key add": ["k", "key.pub"],
     "ssh-key list": [],

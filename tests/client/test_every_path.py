@@ -16,6 +16,7 @@ import pytest
 from berth.client.calls import (
     administration,
     allocations,
+    api_keys,
     balances,
     catalogue,
     keyvalue,
@@ -37,6 +38,7 @@ from tests.api.processes import public_process
 MODULES: tuple[ModuleType, ...] = (
     administration,
     allocations,
+    api_keys,
     balances,
     catalogue,
     keyvalue,

@@ -84,6 +84,34 @@ def test_a_key_lives_no_longer_than_the_setting_allows(admin: Caller) -> None:
     assert (listed["expires_at"], listed["owner"]) == (made["expires_at"], "ci")
 
 
+def test_a_tenant_makes_no_key_that_lives_longer_than_the_setting_allows(admin: Caller) -> None:
+    tenant = new_tenant(admin)
+    body = {"name": fresh("key"), "role": "viewer"}
+    late = after(2 * LIFETIME_SECONDS_MAX)
+    problem(tenant.call("POST", "/api-keys", {**body, "expires_at": late}), 422, "invalid")
+    made = tenant.make("/api-keys", body)
+    problem(tenant.call("POST", f"/api-keys/{made['id']}/rotate", {"expires_at": late}), 422, "invalid")
+    turned = tenant.make(f"/api-keys/{made['id']}/rotate")
+    for key in (made, turned):
+        lives = datetime.fromisoformat(key["expires_at"]) - datetime.fromisoformat(key["created_at"])
+        assert abs(lives.total_seconds() - LIFETIME_SECONDS_MAX) < 1
+    assert len(tenant.get("/api-keys")["items"]) == 3
+
+
+def test_a_rotation_brings_a_key_from_before_the_setting_within_it(admin: Caller, database_url: str) -> None:
+    tenant = new_tenant(admin)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for ends in ("null", "clock_timestamp() + interval '1 year'"):
+            connection.execute(
+                f"update api_keys set expires_at = {ends} where tenant_id = %s".encode(), (tenant.tenant_id,)
+            )
+            own = tenant.get("/api-keys")["items"][0]["id"]
+            turned = admin.make(f"/admin/api-keys/{own}/rotate", {"overlap_seconds": 600})
+            lives = datetime.fromisoformat(turned["expires_at"]) - datetime.fromisoformat(turned["created_at"])
+            assert abs(lives.total_seconds() - LIFETIME_SECONDS_MAX) < 1
+            connection.execute("update api_keys set replaced_by = null where tenant_id = %s", (tenant.tenant_id,))
+
+
 def test_a_retried_creation_returns_its_key_after_the_expiry_that_it_named(admin: Caller, database_url: str) -> None:
     body, key = {"name": fresh("key"), "role": "viewer", "expires_at": after(60)}, fresh("operation")
     first = admin.call("POST", "/admin/api-keys", body, key=key)

@@ -23,6 +23,7 @@ LOOPS = [
     ("api", "orchestrator.http.oidc.issuer_keys:IssuerKeys._renew", "self._renew"),
     ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve"),
     ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve_counts"),
+    ("api", "orchestrator.http.audited.key_uses:_set_or_after", "self._serve"),
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),

@@ -1,21 +1,17 @@
-"""`berth tenant`, `berth key`, `berth ssh-key`: tenants and their credentials."""
+"""`berth tenant`, `berth ssh-key`: tenants and their SSH keys."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
-from berth.cli.times import moment
 
 tenants = typer.Typer(no_args_is_help=True, help="Tenants (admin keys only).")
-keys = typer.Typer(no_args_is_help=True, help="API keys (admin keys only).")
 ssh_keys = typer.Typer(no_args_is_help=True, help="SSH public keys of a tenant.")
 
 TENANT: list[Column] = [
@@ -23,31 +19,10 @@ TENANT: list[Column] = [
     ("gpus used", lambda t: t.gpus_used), ("gpus limit", lambda t: "none" if t.gpus_limit is None else t.gpus_limit),
     ("created", lambda t: t.created_at),
 ]  # fmt: skip
-KEY: list[Column] = [
-    ("id", lambda k: k.id), ("name", lambda k: k.name), ("role", lambda k: k.role), ("prefix", lambda k: k.prefix),
-    ("tenant", lambda k: k.tenant_id), ("created", lambda k: k.created_at), ("revoked", lambda k: k.revoked_at),
-    ("expires", lambda k: k.expires_at), ("owner", lambda k: k.owner),
-]  # fmt: skip
 SSH_KEY: list[Column] = [
     ("id", lambda k: k.id), ("name", lambda k: k.name), ("fingerprint", lambda k: k.fingerprint),
     ("created", lambda k: k.created_at),
 ]  # fmt: skip
-
-
-class Role(StrEnum):
-    """What a key may do; those of a tenant and of operators differ (docs/reference/access/roles.md)."""
-
-    VIEWER = "viewer"
-    MEMBER = "member"
-    ADMIN = "admin"
-    BILLING = "billing"
-    SUPPORT = "support"
-    FLEET = "fleet"
-    FINANCE = "finance"
-
-
-ROLES_OF_TENANTS = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.BILLING)
-ROLES_OF_OPERATORS = (Role.VIEWER, Role.SUPPORT, Role.FLEET, Role.FINANCE, Role.ADMIN)
 
 
 @command(tenants, "create")
@@ -114,51 +89,6 @@ def delete_tenant(session: Session, tenant: Annotated[str, typer.Argument(help="
         session.console.print_json(data={"id": str(tenant_id), "deleted": True})
     else:
         session.console.print(f"{tenant_id} is deleted")
-
-
-@command(keys, "create")
-def create_key(
-    session: Session,
-    name: Annotated[str, typer.Argument(help="what it is for")],
-    tenant: Annotated[str | None, typer.Option(help="the tenant's id or name")] = None,
-    role: Annotated[
-        Role | None, typer.Option(help="what it may do; default: admin of the tenant; operators' keys need one")
-    ] = None,
-    expires_at: Annotated[
-        str | None, typer.Option(help="the key is refused from this time on; default: the API's")
-    ] = None,
-    owner: Annotated[str | None, typer.Option(help="the person or service account that uses it")] = None,
-) -> None:
-    """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
-    if tenant is None and role is None:
-        raise Refused("name --tenant for a tenant's key, or --role for an operator's", code="usage", exit_code=USAGE)
-    chosen, fitting = role or Role.ADMIN, ROLES_OF_OPERATORS if tenant is None else ROLES_OF_TENANTS
-    if chosen not in fitting:
-        raise Refused(f"--role of this key is one of {', '.join(fitting)}", code="usage", exit_code=USAGE)
-    end = moment(expires_at, "--expires-at")
-    with session.client() as client:
-        tenant_id = session.tenant_id(client, tenant)
-        made = client.create_api_key(name=name, role=chosen.value, tenant_id=tenant_id, expires_at=end, owner=owner)
-        show_one(session, made, [*KEY, ("key", lambda k: k.key)])
-
-
-@command(keys, "list")
-def list_keys(session: Session, tenant: Annotated[str | None, typer.Option(help="only this tenant's")] = None) -> None:
-    """Show API keys, without their secrets."""
-    with session.client() as client:
-        owner = session.tenant_id(client, tenant, existing=True)
-        show_list(session, client.iterate_api_keys(tenant_id=owner), KEY)
-
-
-@command(keys, "revoke")
-def revoke_key(session: Session, key_id: Annotated[UUID, typer.Argument(help="the key's id")]) -> None:
-    """Refuse a key from now on."""
-    with session.client() as client:
-        client.revoke_api_key(key_id)
-    if session.json:
-        session.console.print_json(data={"id": str(key_id), "revoked": True})
-    else:
-        session.console.print(f"{key_id} is revoked")
 
 
 @command(ssh_keys, "add")

@@ -7,15 +7,13 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, remove, segment, write, written
+from berth.client.calls.call import Call, read, read_page, remove, segment, write
 from berth.client.models import (
     Allocation,
-    ApiKey,
     AuditEntry,
     DeadLetter,
     EnrolmentToken,
     Image,
-    NewApiKey,
     Node,
     Page,
     Region,
@@ -25,8 +23,6 @@ from berth.client.models import (
 )
 
 ADMIN = "/api/v1/admin"
-Role = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
-"""Role of an API key; `tenant` is the earlier name of a tenant's `admin`."""
 
 
 def create_tenant(*, name: str, gpus_limit: int | None = None, idempotency_key: str | None = None) -> Call[Tenant]:
@@ -73,39 +69,6 @@ def set_limits(
 def get_quotas(tenant_id: UUID) -> Call[TenantQuotas]:
     """The quotas of a tenant, and what it uses of each. Raises `NotFound`."""
     return read(f"{ADMIN}/tenants/{tenant_id}/quota", TenantQuotas)
-
-
-def create_api_key(
-    *,
-    name: str,
-    role: Role,
-    tenant_id: UUID | None = None,
-    expires_at: datetime | None = None,
-    owner: str | None = None,
-    idempotency_key: str | None = None,
-) -> Call[NewApiKey]:
-    """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else.
-
-    It is refused from `expires_at` on (aware; None: as late as the deployment allows). Raises `Invalid` for a time beyond.
-    """
-    body = {
-        "name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id),
-        "expires_at": written(expires_at), "owner": owner,
-    }  # fmt: skip
-    return write("POST", f"{ADMIN}/api-keys", NewApiKey, body, idempotency_key)
-
-
-def list_api_keys(
-    *, tenant_id: UUID | None = None, limit: int | None = None, cursor: str | None = None
-) -> Call[Page[ApiKey]]:
-    """API keys, without secrets."""
-    tenant = None if tenant_id is None else str(tenant_id)
-    return read_page(f"{ADMIN}/api-keys", ApiKey, tenant_id=tenant, limit=limit, cursor=cursor)
-
-
-def revoke_api_key(key_id: UUID, *, idempotency_key: str | None = None) -> Call[None]:
-    """Refuse a key from now on."""
-    return remove(f"{ADMIN}/api-keys/{key_id}", idempotency_key)
 
 
 def put_region(name: str, *, display_name: str, idempotency_key: str | None = None) -> Call[Region]:

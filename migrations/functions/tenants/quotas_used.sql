@@ -8,6 +8,8 @@ begin
             'subscriptions', (select count(*) from notification_subscriptions s where s.scope = p_tenant),
             'retention_policies', (select count(*) from retention_policies r where r.scope = p_tenant),
             'ssh_keys', (select count(*) from ssh_keys k where k.tenant_id = p_tenant),
+            'api_keys', (select count(*) from api_keys k where k.tenant_id = p_tenant and k.revoked_at is null
+                           and (k.expires_at is null or k.expires_at > clock_timestamp())),
             'kv_keys', coalesce(n.keys, 0), 'kv_bytes', coalesce(n.bytes, 0),
             'log_bytes_per_day',
                 coalesce(n.log_bytes, 0) * (n.log_day is not distinct from (clock_timestamp() at time zone 'UTC')::date)::integer)

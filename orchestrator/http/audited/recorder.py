@@ -33,7 +33,10 @@ log = structlog.get_logger("orchestrator.api")
 
 
 class RequestRecorder:
-    """The queue, and the task that writes it. `database` is the recorder's alone: its losses say nothing to the gate."""
+    """The queue, and the task that writes it.
+
+    `database` serves no requests, so its losses say nothing to the gate; the recorder closes it.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

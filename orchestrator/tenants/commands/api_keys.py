@@ -1,11 +1,13 @@
-"""Create an API key. Its secret is returned once and never stored in the clear."""
+"""Create, rotate and revoke API keys. A secret is returned once and never stored in the clear."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 import string
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from orchestrator.audit import store as audit
@@ -14,57 +16,137 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
-from orchestrator.tenants.principals import Actor
-from orchestrator.tenants.store import api_keys, tenants
-from orchestrator.tenants.store.api_keys import KeyWanted
+from orchestrator.problems import Invalid
+from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.store import api_keys, key_changes, tenants
+from orchestrator.tenants.store.api_keys import ApiKey, KeyWanted
 
 PREFIX_LENGTH = 8
 SECRET_BYTES = 32
 PREFIX_LETTERS = string.ascii_lowercase + string.digits
+OVERLAP_OF_ITSELF_SECONDS_MIN = 60
+"""A key that rotates itself is valid for this long at least, so that a lost response can be asked for again."""
+_NOT_OF_NEW_KEYS = ("revoked_at", "last_used_at", "replaced_by")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Bounds of new keys. `lifetime_seconds_max` 0: no bound; `keys_max`: the default of a tenant's quota of live keys."""
+
+    lifetime_seconds_max: int
+    keys_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The text of a new key, drawn at random."""
+
+    prefix: str = field(default_factory=lambda: "".join(secrets.choice(PREFIX_LETTERS) for _ in range(PREFIX_LENGTH)))
+    random: str = field(default_factory=lambda: secrets.token_urlsafe(SECRET_BYTES), repr=False)
+
+    @property
+    def key(self) -> str:
+        """The whole key, as a client sends it."""
+        return f"berth_{self.prefix}_{self.random}"
 
 
 async def create_api_key(
-    context: Context,
-    operation: Operation,
-    actor: Actor,
-    sealer: Sealer,
-    wanted: KeyWanted,
-    *,
-    lifetime_seconds_max: int,
+    context: Context, operation: Operation, caller: Principal, sealer: Sealer, wanted: KeyWanted, bounds: KeyBounds
 ) -> Answer:
     """201 with the key; its member `key` is sealed for the caller, so that a retry gets the same one.
 
-    422 `invalid` if its `expires_at` is past or later than `lifetime_seconds_max` (0: no bound) allows.
+    422 `invalid` if its `expires_at` is past or later than the bound allows; 409 `quota_exceeded` of a tenant.
     """
-    tenant_id = wanted.tenant_id
-    prefix = "".join(secrets.choice(PREFIX_LETTERS) for _ in range(PREFIX_LENGTH))
-    key = f"berth_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    tenant_id, secret = wanted.tenant_id, Secret()
 
     async def effect(tx: Transaction) -> Done:
         if tenant_id is not None:
             await tenants.read_tenant(tx, tenant_id)
             await keep_tenant(tx, tenant_id)
-        expires_at = await api_keys.read_expiry(tx, wanted.expires_at, lifetime_seconds_max)
-        made = await api_keys.insert_api_key(
-            tx, wanted, expires_at=expires_at, prefix=prefix, secret_hash=hashlib.sha256(key.encode()).digest()
-        )
-        asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": prefix}
+        expires_at = await api_keys.read_expiry(tx, wanted.expires_at, bounds.lifetime_seconds_max)
+        if tenant_id is not None:
+            await key_changes.require_room(tx, tenant_id, bounds.keys_max)
+        made = await _insert(tx, wanted, secret, expires_at)
+        asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": secret.prefix}
         detail = {**asked, "expires_at": made.expires_at, "owner": made.owner}
-        await audit.record(tx, actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
-        members = asdict(made)
-        del members["revoked_at"]
-        return Done(201, {**members, "key": sealer.seal(key)}, made.id)
+        await audit.record(tx, caller.actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
+        return Done(201, _shown_once(made, secret, sealer), made.id)
 
-    return await run_once(context, operation, effect, None)
+    return await run_once(context, operation, effect, caller.tenant_id)
 
 
-async def revoke_api_key(context: Context, operation: Operation, actor: Actor, key_id: UUID) -> Answer:
-    """204; the key is refused at once here, and within `credential_cache_seconds` by every other process."""
+async def rotate_api_key(
+    context: Context,
+    operation: Operation,
+    caller: Principal,
+    sealer: Sealer,
+    key_id: UUID,
+    bounds: KeyBounds,
+    *,
+    overlap_seconds: int,
+    expires_at: datetime | None,
+) -> Answer:
+    """201 with a new key of the same name, role and owner, `key` as in `create_api_key`; the old one ends after the overlap.
+
+    Without `expires_at` the new key has the length of life of the old one, within the bound. Raises `NotFound`, also for a
+    key outside the caller's tenant, `InvalidState` if the key is not live, `QuotaExceeded`, and `Invalid` for an unusable
+    `expires_at` or a key that rotates itself with an overlap below `OVERLAP_OF_ITSELF_SECONDS_MIN`.
+    """
+    scope, secret = caller.tenant_id, Secret()
+    if key_id == caller.id and overlap_seconds < OVERLAP_OF_ITSELF_SECONDS_MIN:
+        raise Invalid(
+            f"a key that rotates itself needs an overlap of at least {OVERLAP_OF_ITSELF_SECONDS_MIN} seconds; name a longer one"
+        )
 
     async def effect(tx: Transaction) -> Done:
-        stopped = await api_keys.revoke_api_key(tx, key_id)
+        tenant_id = await key_changes.read_key_tenant(tx, scope, key_id)
+        await keep_tenant(tx, tenant_id)
+        if tenant_id is not None:
+            without = None if overlap_seconds else key_id
+            await key_changes.require_room(tx, tenant_id, bounds.keys_max, without=without)
+        old = await key_changes.lock_for_rotation(tx, scope, key_id)
+        latest = await api_keys.read_expiry(tx, expires_at, bounds.lifetime_seconds_max)
+        ends = latest if expires_at is not None else min(filter(None, (latest, old.renewed)), default=None)
+        made = await _insert(tx, KeyWanted(old.name, old.role, tenant_id, ends, old.owner), secret, ends)
+        replaced = await key_changes.replace_key(tx, scope, key_id, successor=made.id, overlap_seconds=overlap_seconds)
+        detail = {
+            "replaced_by": made.id,
+            "prefix": secret.prefix,
+            "expires_at": made.expires_at,
+            "overlap_ends_at": replaced,
+        }
+        await audit.record(tx, caller.actor, "api_key.rotate", f"api-keys/{key_id}", detail, operation.request_id)
+        body = {**_shown_once(made, secret, sealer), "replaces": key_id, "replaced_expires_at": replaced}
+        return Done(201, body, key_id)
+
+    return await run_once(context, operation, effect, scope)
+
+
+async def revoke_api_key(context: Context, operation: Operation, caller: Principal, key_id: UUID) -> Answer:
+    """204; the key is refused at once here, and within `credential_cache_seconds` by every other process.
+
+    Raises `NotFound`, also for a key outside the caller's tenant; a tenant also gets 409 `last_admin_key`.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        if caller.tenant_id is None:
+            stopped = await api_keys.revoke_api_key(tx, key_id)
+        else:
+            await key_changes.revoke_own_key(tx, caller.tenant_id, key_id)
+            stopped = 0
         detail = {"webhooks_disabled": stopped} if stopped else {}
-        await audit.record(tx, actor, "api_key.revoke", f"api-keys/{key_id}", detail, operation.request_id)
+        await audit.record(tx, caller.actor, "api_key.revoke", f"api-keys/{key_id}", detail, operation.request_id)
         return Done(204, None, key_id)
 
-    return await run_once(context, operation, effect, None)
+    return await run_once(context, operation, effect, caller.tenant_id)
+
+
+async def _insert(tx: Transaction, wanted: KeyWanted, secret: Secret, expires_at: datetime | None) -> ApiKey:
+    digest = hashlib.sha256(secret.key.encode()).digest()
+    return await api_keys.insert_api_key(tx, wanted, expires_at=expires_at, prefix=secret.prefix, secret_hash=digest)
+
+
+def _shown_once(made: ApiKey, secret: Secret, sealer: Sealer) -> dict[str, Any]:
+    """The members of the response that shows the secret, sealed for the caller."""
+    members = {name: value for name, value in asdict(made).items() if name not in _NOT_OF_NEW_KEYS}
+    return {**members, "key": sealer.seal(secret.key)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -41,6 +41,8 @@ class ApiKey:
     revoked_at: datetime | None
     expires_at: datetime | None
     owner: str | None
+    last_used_at: datetime | None
+    replaced_by: UUID | None
 
 
 _INSERT = """
@@ -49,7 +51,7 @@ values (
     :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash,
     :expires_at, :owner
 )
-returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner
+returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner, last_used_at, replaced_by
 """
 _CLOCK = "select clock_timestamp()"
 _STORED_NAMES = {"role": "access_role"}
@@ -127,6 +129,27 @@ async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[
         )
         for digest, role, id_, tenant_id, seconds in rows
     }
+
+
+# A key that is locked, because it is revoked or rotated at this moment, keeps its earlier time: it is used again or never.
+_NOTE_USES = """
+with used as (
+    select k.id, clock_timestamp() - make_interval(secs => u.age) as at
+    from unnest(cast(:ids as uuid[]), cast(:ages as double precision[])) as u(id, age) join api_keys k on k.id = u.id
+    where k.last_used_at is null or k.last_used_at < clock_timestamp() - make_interval(secs => u.age + :least)
+    for no key update of k skip locked
+)
+update api_keys k set last_used_at = used.at from used where k.id = used.id
+"""
+
+
+async def note_uses(tx: Transaction, ages: Mapping[UUID, float], least_seconds: float) -> int:
+    """Store the last use of keys, by the seconds since, where it is later than the stored one by `least_seconds`.
+
+    Return how many rows it wrote.
+    """
+    values = {"ids": list(ages), "ages": list(ages.values()), "least": least_seconds}
+    return (await tx.execute(_NOTE_USES, values)).rowcount
 
 
 async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:

@@ -28,7 +28,10 @@ KINDS = {
 """Which kind of object a parameter or member of this name identifies, wherever it occurs."""
 KINDS_AT = {
     ("/api/v1/ssh-keys/{key_id}", "key_id"): "ssh_key_id",
+    ("/api/v1/api-keys/{key_id}", "key_id"): "api_key_id",
+    ("/api/v1/api-keys/{key_id}/rotate", "key_id"): "api_key_id",
     ("/api/v1/admin/api-keys/{key_id}", "key_id"): "api_key_id",
+    ("/api/v1/admin/api-keys/{key_id}/rotate", "key_id"): "api_key_id",
     ("/api/v1/operations/{key}", "key"): "operation_key",
     ("/v1/kv/{key}", "key"): "kv_path",
     ("/v1/commit", "key"): "kv_key",
@@ -114,6 +117,8 @@ BODIES: dict[str, list[Body]] = {
     "POST /api/v1/reservations/{reservation_id}/confirm": [lambda of, shared, mine: {"holder_id": of("holder_id")}],
     "POST /api/v1/reservations/{reservation_id}/cancel": [lambda of, shared, mine: {"holder_id": of("holder_id")}],
     "POST /api/v1/ssh-keys": [lambda of, shared, mine: {"name": "mine", "public_key": PUBLIC_KEY}],
+    "POST /api/v1/api-keys": [lambda of, shared, mine: {"name": "mine", "role": "viewer"}],
+    "POST /api/v1/api-keys/{key_id}/rotate": [NOTHING, lambda of, shared, mine: {"overlap_seconds": 0}],
     "POST /api/v1/webhooks": [lambda of, shared, mine: {"url": "https://hooks.example.com/mine"}],
     "PATCH /api/v1/allocations/{allocation_id}": [lambda of, shared, mine: {"name": "mine", "labels": {"a": "b"}}],
     "PATCH /api/v1/webhooks/{webhook_id}": [lambda of, shared, mine: {"state": "disabled"}],
