@@ -26,6 +26,7 @@ from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import openapi as documents
 from orchestrator.http import problem_documents as problems
 from orchestrator.http.asgi import App
+from orchestrator.http.audited.break_glass import INTERVAL_SECONDS, BreakGlassUses
 from orchestrator.http.audited.key_uses import KeyUses
 from orchestrator.http.audited.recorder import RequestRecorder
 from orchestrator.http.authentication import Credentials
@@ -54,6 +55,8 @@ from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
 from orchestrator.tasks.dispatcher import Dispatcher
 from orchestrator.tasks.signing import load_verifying_keys
+from orchestrator.tenants.commands.break_glass import note_break_glass_use
+from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.keys import load_webhook_keys
 
 
@@ -69,11 +72,12 @@ def build_services(settings: Settings) -> Services:
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     background = _background_database(settings, "berth-orchestrator-audit")
     key_uses = KeyUses(background)
+    break_glass = BreakGlassUses(background, _note_break_glass)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
     return Services(
         settings=settings,
         context=context,
-        credentials=_credentials(settings, key_uses),
+        credentials=_credentials(settings, key_uses, break_glass),
         limits=_limits(settings),
         catalogue=catalogue,
         gate=gate,
@@ -165,9 +169,13 @@ def _background_database(settings: Settings, application: str, pool_size: int = 
     )
 
 
-def _credentials(settings: Settings, key_uses: KeyUses) -> Credentials:
+async def _note_break_glass(database: Database, principal: Principal, source: str | None) -> float:
+    return await note_break_glass_use(database, principal, source=source, interval_seconds=INTERVAL_SECONDS)
+
+
+def _credentials(settings: Settings, key_uses: KeyUses, break_glass: BreakGlassUses) -> Credentials:
     failed = FailedAttempts(settings.failed_attempts_max, settings.failed_attempts_per_second)
-    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failed, key_uses.note)
+    return Credentials(settings.credential_cache_seconds, _bearer_tokens(settings), failed, key_uses.note, break_glass)
 
 
 def _bearer_tokens(settings: Settings) -> BearerTokens | None:

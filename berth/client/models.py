@@ -272,6 +272,7 @@ class ApiKey(Answer):
     owner: str | None = None
     last_used_at: datetime | None = None
     replaced_by: UUID | None = None
+    break_glass: bool = False
 
 
 class NewApiKey(ApiKey):

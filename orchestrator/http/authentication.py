@@ -15,6 +15,7 @@ from uuid import UUID
 from fastapi import Depends, Request
 
 from orchestrator.database.transactions import Database
+from orchestrator.http.audited.break_glass import BreakGlassUses
 from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.key_lookups import KeyLookups
 from orchestrator.http.metrics import FAILED_ATTEMPTS
@@ -49,18 +50,20 @@ class Credentials:
         tokens: BearerTokens | None = None,
         failed: FailedAttempts | None = None,
         note_use: Callable[[UUID], None] | None = None,
+        break_glass: BreakGlassUses | None = None,
     ) -> None:
         self.tokens = tokens
         self._note_use = note_use
+        self._break_glass = break_glass
         self._failed = failed or FailedAttempts(0, 1.0)
         self._keys: SingleFlightCache[bytes, Principal | None] = SingleFlightCache(
             KeyLookups(find_principals).principal_of, cache_seconds
         )
 
     async def principal_of(self, database: Database, bearer: str, source: str | None = None) -> Principal:
-        """The principal of a live key or a good token, sent from the address `source`.
+        """The principal of a live key or a good token, sent from the address `source`; of a break-glass key after its event.
 
-        Raises `Unauthenticated`, `TooManyFailures`, or what `BearerTokens` raises.
+        Raises `Unauthenticated`, `TooManyFailures`, `DatabaseUnavailable`, or what `BearerTokens` raises.
         """
         digest = hashlib.sha256(bearer.encode()).digest()
         try:
@@ -71,6 +74,8 @@ class Credentials:
             raise
         try:
             principal = await self._principal_of(database, bearer, digest)
+            if principal.break_glass and self._break_glass is not None:
+                await self._break_glass.require_event(principal, source)
         except Problem as problem:
             if problem.status == UNAUTHENTICATED and bearer:
                 FAILED_ATTEMPTS.labels(result="looked_up").inc()

@@ -236,6 +236,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
             "subscriptions": WHOLE, "policies": WHOLE,
         },
     ),
+    EventType.KEY_BREAK_GLASS_USED: EventKind(
+        _O, "a break-glass key was used; at most one event per key and minute, committed before the request is served",
+        {
+            "key_id": ID, "name": TEXT, "prefix": TEXT, "role": TEXT, "owner": nullable(TEXT), "source": nullable(TEXT),
+            "used_at": TIME,
+        },
+    ),
     EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance dropped below its threshold", _BALANCE),
     EventType.BALANCE_DEPLETED: EventKind(
         _T, "a prepaid balance is depleted; billing releases the tenant's allocations", _BALANCE

@@ -48,6 +48,7 @@ class EventType(StrEnum):
     RESOURCE_OUT_OF_SERVICE = "resource.out_of_service"
     RESOURCE_IN_SERVICE = "resource.in_service"
     TENANT_DELETED = "tenant.deleted"
+    KEY_BREAK_GLASS_USED = "key.break_glass_used"
     BALANCE_LOW = "balance.low"
     BALANCE_DEPLETED = "balance.depleted"
     WEBHOOK_DISABLED = "webhook.disabled"

@@ -46,7 +46,9 @@ own_router = APIRouter(prefix="/api-keys", tags=["api keys"], responses=PROBLEM_
 async def create(body: CreateApiKey, write: AdminWrite) -> Response:
     """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
     role = TenantRole.ADMIN if body.role == "tenant" else body.role
-    return await _create(write, body, KeyWanted(body.name, role, body.tenant_id, body.expires_at, body.owner))
+    return await _create(
+        write, body, KeyWanted(body.name, role, body.tenant_id, body.expires_at, body.owner, body.break_glass)
+    )
 
 
 @router.get("", response_model=Page[ApiKey])

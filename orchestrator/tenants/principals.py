@@ -32,12 +32,14 @@ class Principal:
 
     `id` is that of its API key, or of its token's subject; `role` is a `TenantRole` or an `OperatorRole`.
     `ends_at`: its API key expires then, by this process's monotonic clock; None: it does not expire.
+    `break_glass`: its API key is for emergencies, and its uses are events.
     """
 
     role: str
     id: UUID
     tenant_id: UUID | None
     ends_at: float | None = None
+    break_glass: bool = False
 
     @property
     def actor(self) -> Actor:

@@ -138,6 +138,10 @@ class CreateApiKey(Request):
         description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",
     )
     owner: Printable | None = Field(None, description="the person or service account that uses the key")
+    break_glass: bool = Field(
+        False,
+        description="an operator's key for emergencies: each use is an event `key.break_glass_used`, one per minute",
+    )
 
     @model_validator(mode="after")
     def _require_fitting_role(self) -> Self:
@@ -145,6 +149,8 @@ class CreateApiKey(Request):
             raise ValueError(f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id")
         if self.tenant_id is not None and self.role not in (*TenantRole, "tenant"):
             raise ValueError(f"a tenant's role is one of {', '.join(TenantRole)}")
+        if self.tenant_id is not None and self.break_glass:
+            raise ValueError("break_glass is for operators' keys; leave out tenant_id")
         return self
 
 
@@ -185,6 +191,7 @@ class ApiKey(BaseModel):
         description="of the last request, or check of an open stream, within about two minutes; null: none yet"
     )
     replaced_by: UUID | None = Field(description="the key that a rotation made in its place")
+    break_glass: bool
 
 
 class NewApiKey(BaseModel):
@@ -199,6 +206,7 @@ class NewApiKey(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     owner: str | None
+    break_glass: bool
 
 
 class RotatedApiKey(NewApiKey):

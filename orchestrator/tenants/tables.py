@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -76,6 +77,9 @@ api_keys = Table(
     Column("owner", Text, CheckConstraint("length(owner) between 1 and 100", name="api_keys_owner_check")),
     Column("last_used_at", TIMESTAMPTZ),
     Column("replaced_by", Uuid),
+    Column("break_glass", Boolean, nullable=False, server_default=text("false")),
+    Column("break_glass_event_at", TIMESTAMPTZ),
+    CheckConstraint("not break_glass or tenant_id is null", name="api_key_break_glass_is_operators"),
     CheckConstraint(
         "case role when 'tenant' then access_role in ('viewer', 'member', 'admin', 'billing')"
         " else access_role in ('viewer', 'support', 'fleet', 'finance', 'admin') end",

@@ -35,6 +35,11 @@ CHECKS = {
         "archive_segments", ({"manifest_sha256": "0" * 63}, {"manifest_sha256": "G" * 64}), ({"manifest_sha256": "f" * 64},)
     ),
     "archive_segments_sequence_check": least("archive_segments", "sequence", 1),
+    "api_key_break_glass_is_operators": Check(
+        "api_keys",
+        ({"role": "tenant", "tenant_id": TENANT, "break_glass": True},),
+        ({"break_glass": True}, {"role": "tenant", "tenant_id": TENANT}),
+    ),
     "api_key_role_has_scope": Check(
         "api_keys",
         ({"role": "tenant"}, {"tenant_id": TENANT}),

@@ -22,6 +22,7 @@ KEY: list[Column] = [
     ("id", lambda k: k.id), ("name", lambda k: k.name), ("role", lambda k: k.role), ("prefix", lambda k: k.prefix),
     ("tenant", lambda k: k.tenant_id), ("created", lambda k: k.created_at), ("revoked", lambda k: k.revoked_at),
     ("expires", lambda k: k.expires_at), ("used", lambda k: k.last_used_at), ("owner", lambda k: k.owner),
+    ("break-glass", lambda k: "yes" if k.break_glass else "no"),
 ]  # fmt: skip
 NEW_KEY: list[Column] = [
     *((name, show) for name, show in KEY if name not in ("revoked", "used")),
@@ -57,6 +58,9 @@ def create_key(
         str | None, typer.Option(help="the key is refused from this time on; default: the API's")
     ] = None,
     owner: Annotated[str | None, typer.Option(help="the person or service account that uses it")] = None,
+    break_glass: Annotated[
+        bool, typer.Option("--break-glass", help="an operator's key for emergencies: its uses are events")
+    ] = False,
 ) -> None:
     """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
     if tenant is None and role is None:
@@ -64,15 +68,20 @@ def create_key(
     chosen, end = role or Role.ADMIN, moment(expires_at, "--expires-at")
     if tenant is not None:
         _require(chosen, ROLES_OF_TENANTS)
+        _require_no(break_glass)
     with session.client() as client:
         if tenant is None and _is_tenants(client):
             _require(chosen, ROLES_OF_TENANTS)
+            _require_no(break_glass)
             made = client.create_own_api_key(name=name, role=chosen.value, expires_at=end, owner=owner)
         else:
             if tenant is None:
                 _require(chosen, ROLES_OF_OPERATORS)
             tenant_id = session.tenant_id(client, tenant)
-            made = client.create_api_key(name=name, role=chosen.value, tenant_id=tenant_id, expires_at=end, owner=owner)
+            made = client.create_api_key(
+                name=name, role=chosen.value, tenant_id=tenant_id, expires_at=end, owner=owner,
+                break_glass=True if break_glass else None,
+            )  # fmt: skip
         show_one(session, made, NEW_KEY)
 
 
@@ -132,3 +141,9 @@ def _require(role: Role, fitting: tuple[Role, ...]) -> None:
     """Raise `Refused` for a role that does not fit the kind of the key."""
     if role not in fitting:
         raise Refused(f"--role of this key is one of {', '.join(fitting)}", code="usage", exit_code=USAGE)
+
+
+def _require_no(break_glass: bool) -> None:
+    """Raise `Refused` for a break-glass key of a tenant."""
+    if break_glass:
+        raise Refused("--break-glass is for operators' keys", code="usage", exit_code=USAGE)

@@ -29,16 +29,19 @@ def create_api_key(
     tenant_id: UUID | None = None,
     expires_at: datetime | None = None,
     owner: str | None = None,
+    break_glass: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewApiKey]:
     """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else.
+
+    Each use of an operator's key with `break_glass` is an event `key.break_glass_used`, one per minute.
 
     It is refused from `expires_at` on (aware; None: as late as the deployment allows). Raises `Invalid` for a time beyond,
     `QuotaExceeded`.
     """
     body = {
         "name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id),
-        "expires_at": written(expires_at), "owner": owner,
+        "expires_at": written(expires_at), "owner": owner, "break_glass": break_glass,
     }  # fmt: skip
     return write("POST", ALL, NewApiKey, body, idempotency_key)
 

@@ -40,6 +40,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "resource.out_of_service",
     "resource.in_service",
     "tenant.deleted",
+    "key.break_glass_used",
     "balance.low",
     "balance.depleted",
     "webhook.disabled",

@@ -68,7 +68,7 @@ async def create_api_key(
             await key_changes.require_room(tx, tenant_id, bounds.keys_max)
         made = await _insert(tx, wanted, secret, expires_at)
         asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": secret.prefix}
-        detail = {**asked, "expires_at": made.expires_at, "owner": made.owner}
+        detail = {**asked, "expires_at": made.expires_at, "owner": made.owner, "break_glass": made.break_glass}
         await audit.record(tx, caller.actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
         return Done(201, _shown_once(made, secret, sealer), made.id)
 
@@ -107,7 +107,9 @@ async def rotate_api_key(
         old = await key_changes.lock_for_rotation(tx, scope, key_id)
         latest = await api_keys.read_expiry(tx, expires_at, bounds.lifetime_seconds_max)
         ends = latest if expires_at is not None else min(filter(None, (latest, old.renewed)), default=None)
-        made = await _insert(tx, KeyWanted(old.name, old.role, tenant_id, ends, old.owner), secret, ends)
+        made = await _insert(
+            tx, KeyWanted(old.name, old.role, tenant_id, ends, old.owner, old.break_glass), secret, ends
+        )
         replaced = await key_changes.replace_key(tx, scope, key_id, successor=made.id, overlap_seconds=overlap_seconds)
         detail = {
             "replaced_by": made.id,

@@ -26,6 +26,7 @@ class KeyWanted:
     tenant_id: UUID | None
     expires_at: datetime | None
     owner: str | None
+    break_glass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,17 @@ class ApiKey:
     owner: str | None
     last_used_at: datetime | None
     replaced_by: UUID | None
+    break_glass: bool
 
 
 _INSERT = """
-insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash, expires_at, owner)
+insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash, expires_at, owner, break_glass)
 values (
     :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash,
-    :expires_at, :owner
+    :expires_at, :owner, :break_glass
 )
-returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner, last_used_at, replaced_by
+returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner, last_used_at, replaced_by,
+          break_glass
 """
 _CLOCK = "select clock_timestamp()"
 _STORED_NAMES = {"role": "access_role"}
@@ -84,7 +87,7 @@ async def insert_api_key(
     """A new, live key; `expires_at` is what `read_expiry` has returned."""
     values = {
         "name": wanted.name, "role": wanted.role, "tenant_id": wanted.tenant_id, "owner": wanted.owner,
-        "prefix": prefix, "secret_hash": secret_hash, "expires_at": expires_at,
+        "prefix": prefix, "secret_hash": secret_hash, "expires_at": expires_at, "break_glass": wanted.break_glass,
     }  # fmt: skip
     row = (await tx.execute(_INSERT, values)).one()
     return ApiKey(**row._mapping)
@@ -108,7 +111,7 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
 
 _FIND = """
 select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id,
-                                                 extract(epoch from k.expires_at - clock_timestamp()))), '[]'::json)
+                                          extract(epoch from k.expires_at - clock_timestamp()), k.break_glass)), '[]'::json)
 from api_keys k left join tenants t on t.id = k.tenant_id
 where k.secret_hash = any(%(digests)s) and k.revoked_at is null
   and (k.expires_at is null or k.expires_at > clock_timestamp()) and (k.tenant_id is null or t.state = 'active')
@@ -126,8 +129,9 @@ async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[
             UUID(id_),
             None if tenant_id is None else UUID(tenant_id),
             None if seconds is None else asked_at + float(seconds),
+            break_glass,
         )
-        for digest, role, id_, tenant_id, seconds in rows
+        for digest, role, id_, tenant_id, seconds, break_glass in rows
     }
 
 
@@ -150,6 +154,43 @@ async def note_uses(tx: Transaction, ages: Mapping[UUID, float], least_seconds: 
     """
     values = {"ids": list(ages), "ages": list(ages.values()), "least": least_seconds}
     return (await tx.execute(_NOTE_USES, values)).rowcount
+
+
+# One event per key and interval, whatever processes serve it; the row's lock orders them.
+_LOCK_USED = "select from api_keys where id = :id for no key update"
+_MARK_USED = """
+update api_keys set break_glass_event_at = clock_timestamp()
+where id = :id and (break_glass_event_at is null or break_glass_event_at <= clock_timestamp() - make_interval(secs => :interval))
+returning name, owner, prefix, access_role as role, break_glass_event_at as used_at
+"""
+_MARKED_FOR = """
+select extract(epoch from break_glass_event_at + make_interval(secs => :interval) - clock_timestamp())
+from api_keys where id = :id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakGlassUse:
+    """A use of a break-glass key that is to be an event."""
+
+    name: str
+    owner: str | None
+    prefix: str
+    role: str
+    used_at: datetime
+
+
+async def mark_break_glass_use(tx: Transaction, key_id: UUID, interval_seconds: float) -> BreakGlassUse | None:
+    """The use, if its event is due; None if one was written within the interval."""
+    await tx.execute(_LOCK_USED, {"id": key_id})
+    row = (await tx.execute(_MARK_USED, {"id": key_id, "interval": interval_seconds})).first()
+    return None if row is None else BreakGlassUse(**row._mapping)
+
+
+async def seconds_to_next_use(tx: Transaction, key_id: UUID, interval_seconds: float) -> float:
+    """Seconds until the next use of the key is an event; 0 or less: at once."""
+    left = (await tx.execute(_MARKED_FOR, {"id": key_id, "interval": interval_seconds})).scalar_one_or_none()
+    return 0.0 if left is None else float(left)
 
 
 async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:

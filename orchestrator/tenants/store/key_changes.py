@@ -26,6 +26,7 @@ class Rotated:
     role: str
     tenant_id: UUID | None
     owner: str | None
+    break_glass: bool
     renewed: datetime | None
 
 
@@ -47,7 +48,7 @@ select from api_keys where id = :id and (cast(:scope as uuid) is null or tenant_
 """
 # After the lock, so that the clock is. The representable years of a response end with 9999.
 _READ = """
-select name, access_role as role, tenant_id, owner,
+select name, access_role as role, tenant_id, owner, break_glass,
        case when revoked_at is not null then 'revoked' when expires_at <= clock_timestamp() then 'expired'
             when replaced_by is not null then 'replaced' else 'live' end as state,
        case when expires_at is not null
@@ -99,7 +100,7 @@ async def lock_for_rotation(tx: Transaction, scope: UUID | None, key_id: UUID) -
     row = (await tx.execute(_READ, values)).one()
     if row.state != "live":
         raise InvalidState(f"API key {key_id} is {row.state}; create a key, or rotate a live one", state=row.state)
-    return Rotated(row.name, row.role, row.tenant_id, row.owner, row.renewed)
+    return Rotated(row.name, row.role, row.tenant_id, row.owner, row.break_glass, row.renewed)
 
 
 async def replace_key(

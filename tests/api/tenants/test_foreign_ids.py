@@ -49,7 +49,7 @@ PLAIN = frozenset(
         "starts_at", "ends_at", "ttl_seconds", "name", "labels", "user_data", "public_key", "url", "types", "description",
         "signing", "overlap_seconds", "reason", "read_version", "preconditions", "operations", "type", "version", "value",
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
-        "low_threshold_micro_units", "expires_at", "owner",
+        "low_threshold_micro_units", "expires_at", "owner", "break_glass",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
