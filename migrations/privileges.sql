@@ -17,6 +17,7 @@ begin
             ('archive_segments',            '',      '',      '',      '',      '',      '',      'si',    's'),
             ('archived_allocations',        '',      '',      '',      '',      '',      '',      'si',    's'),
             ('audit',                       's',     '',      '',      '',      '',      '',      'si',    's'),
+            ('audit_batches',               'siud',  'siud',  '',      '',      '',      '',      '',      's'),
             ('audit_chain',                 's',     '',      '',      '',      '',      '',      's',     's'),
             ('audit_head',                  '',      '',      '',      '',      '',      '',      's',     's'),
             ('audit_pending',               'si',    'i',     'i',     'i',     '',      '',      'si',    's'),

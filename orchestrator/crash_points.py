@@ -113,6 +113,8 @@ class CrashPoint(StrEnum):
     EVENT_AFTER_ACKNOWLEDGEMENT = "event.after_acknowledgement"
     RESCUE_BEFORE_START = "rescue.before_start"
     RESCUE_AFTER_START = "rescue.after_start"
+    RECORD_REQUESTS_BEFORE_COMMIT = "record_requests.before_commit"
+    RECORD_REQUESTS_AFTER_COMMIT = "record_requests.after_commit"
     CHAIN_AUDIT_BEFORE_COMMIT = "chain_audit.before_commit"
     CHAIN_AUDIT_AFTER_COMMIT = "chain_audit.after_commit"
     DELETE_TENANT_BEFORE_COMMIT = "delete_tenant.before_commit"

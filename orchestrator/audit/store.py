@@ -44,21 +44,36 @@ async def record(
 
 
 _INSERT_REQUESTS = """
+with batch as (
+    insert into audit_batches as b (recorder, batch) values (:recorder, :batch)
+    on conflict (recorder) do update set batch = excluded.batch, written_at = clock_timestamp() where b.batch < excluded.batch
+    returning b.batch
+)
 insert into audit_pending (at, principal_kind, principal_id, role, tenant_id, source, user_agent, action, subject, status, code,
                            operation_key, request_id, detail)
 select cast(c ->> 'at' as timestamptz), c ->> 'kind', c ->> 'id', c ->> 'role', cast(c ->> 'tenant' as uuid),
        c ->> 'source', c ->> 'agent', c ->> 'action', c ->> 'subject', cast(c ->> 'status' as smallint), c ->> 'code',
        c ->> 'operation_key', c ->> 'request', coalesce(c -> 'detail', '{}')
-from jsonb_array_elements(cast(:rows as jsonb)) with ordinality as given(c, n) order by n
+from batch cross join jsonb_array_elements(cast(:rows as jsonb)) with ordinality as given(c, n) order by n
 """
 
 
-async def record_requests(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+async def record_requests(tx: Transaction, rows: Sequence[Mapping[str, Any]], recorder: UUID, batch: int) -> None:
     """Record requests that no operation records, in this order, with one statement.
 
     A row has the members of `audited_caller`, `at` (ISO 8601), `status`, `code` and, if there is one, `operation_key`.
+    Records nothing if the recorder has stored this batch already: numbers ascend, and a batch is repeated with its number
+    while its outcome is unknown. Waits for an earlier transaction with the batch, as for any lock.
     """
-    await tx.execute(_INSERT_REQUESTS, {"rows": json.dumps(rows)})
+    await tx.execute(_INSERT_REQUESTS, {"rows": json.dumps(rows), "recorder": recorder, "batch": batch})
+
+
+_FORGET_RECORDERS = "delete from audit_batches where written_at < clock_timestamp() - interval '7 days'"
+
+
+async def forget_recorders(tx: Transaction) -> None:
+    """Delete the batch numbers of recorders that have stored nothing for seven days, which bounds the table."""
+    await tx.execute(_FORGET_RECORDERS)
 
 
 _ADVANCE = "select audit_advance(:limit)"

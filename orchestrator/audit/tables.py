@@ -1,6 +1,7 @@
-"""The tables of the audit: rows that wait, and the chain. The view `audit` shows both.
+"""The tables of the audit: rows that wait, batches of queued rows, and the chain. The view `audit` shows both kinds of rows.
 
-Created by migrations/versions/r0016_audit_chain.py, which explains columns and indexes; a test keeps both equal.
+Created by migrations/versions/r0016_audit_chain.py and r0019_audit_batches.py, which explain columns and indexes; a test keeps
+both equal.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ audit_pending = Table(
         "autovacuum_vacuum_threshold": 1000,
         "autovacuum_vacuum_insert_threshold": 100000,
     },
+)
+
+audit_batches = Table(
+    "audit_batches",
+    METADATA,
+    Column("recorder", Uuid, primary_key=True),
+    Column("batch", BigInteger, nullable=False),
+    Column("written_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
 )
 
 audit_chain = Table(

@@ -15,12 +15,15 @@ from starlette.testclient import TestClient
 
 from berth.local.servers import LocalPostgres
 from orchestrator.app import build_services, public_listener
+from orchestrator.audit.store import record
 from orchestrator.database.transactions import connect_database
 from orchestrator.http.audited.recorder import BATCH_MAX, QUEUE_MAX, RequestRecorder
 from orchestrator.http.audited.strangers import ROWS_MAX, SOURCES_MAX, StrangerCounts
 from orchestrator.http.metrics import AUDIT_LOST
 from orchestrator.problems import OperationInProgress
+from orchestrator.tenants.principals import Actor, ActorKind
 from tests.allocations.driving import rows_of
+from tests.allocations.seeding import make_context
 from tests.databases import copied_database
 from tests.support.public_api import settings_over
 from tests.support.waiting import async_wait_for
@@ -127,6 +130,20 @@ def test_rows_are_written_without_a_request_and_at_the_end(url: str) -> None:
 
     asyncio.run(run())
     assert rows_of(url, SUBJECTS) == [("things/1",), ("things/2",), ("sources/203.0.113.9",)]
+
+
+def test_a_row_outside_of_operations_has_its_request(url: str) -> None:
+    async def run() -> None:
+        context = make_context(url, pool_size=1)
+        async with context.database.transaction() as tx:
+            await record(tx, Actor(ActorKind.NODE, "n"), "thing.turn", "things/1", {"why": "because"}, "request-1")
+        await context.database.close()
+
+    asyncio.run(run())
+    columns = "principal_kind, principal_id, action, subject, detail, request_id"
+    assert rows_of(url, f"select {columns} from audit_pending") == [
+        ("node", "n", "thing.turn", "things/1", {"why": "because"}, "request-1")
+    ]
 
 
 def test_a_minute_of_strangers_is_a_bounded_number_of_rows_with_the_whole_count() -> None:

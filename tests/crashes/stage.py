@@ -50,6 +50,19 @@ IN_A_HURRY = {
     **{f"agent {node.name}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"} for node in plan_fleet(AGENTS)},
 }
 
+_NOT_RECORDED_ONCE = """
+select o.scope, o.key, o.code from operations o
+where o.status is not null and 1 <> (
+    select count(*) from audit a
+    where a.operation_key = o.key and a.status = o.status and a.code = coalesce(o.code, 'ok'))
+"""
+"""Operations whose conclusion has no audit row, or more than one."""
+_RECORDED_TWICE = """
+select request_id, action from audit where request_id is not null and operation_key is null
+group by request_id, action, subject having count(*) > 1
+"""
+"""Requests without an operation that have more than one audit row."""
+
 
 def options(directory: Path) -> StackOptions:
     """The stack of a stage: every process of the test build, each with its own crash file."""
@@ -215,6 +228,8 @@ class Stage(Whole):
         for directory in self.stack.state.path.glob("agents/*/sandbox"):
             assert list(directory.glob("allocations/*")) == []
             assert list(directory.glob("leases/slot-*")) == []
+        assert self.execute(_NOT_RECORDED_ONCE) == []
+        assert self.execute(_RECORDED_TWICE) == []
         return self.violations()
 
     def _fleet_is_free(self) -> bool:

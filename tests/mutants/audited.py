@@ -7,6 +7,7 @@ from tests.mutants.node_ids import pages
 
 RECORDED = "tests/audit/test_recorded.py"
 RECORDER = "tests/audit/test_recorder.py"
+BATCHES = "tests/audit/test_repeated_batches.py"
 CHAIN = "tests/audit/test_chain.py"
 REVISION = "migrations/versions/r0016_audit_chain.py"
 
@@ -71,9 +72,41 @@ MUTANTS: list[Mutant] = [
         "queued rows of a failed write are dropped",
         "audit",
         "orchestrator/http/audited/recorder.py",
-        "                    self._rows.extendleft(reversed(batch))\n",
-        "",
+        "                    raise\n                except Exception as error:",
+        "                    self._batch_rows = []\n                    raise\n                except Exception as error:",
         (f"{RECORDER}::test_rows_wait_while_the_database_refuses_them_and_are_written_once",),
+    ),
+    Mutant(
+        "a batch is stored again when its outcome is unknown",
+        "audit",
+        "orchestrator/audit/store.py",
+        " where b.batch < excluded.batch\n",
+        "\n",
+        (f"{BATCHES}::test_a_batch_that_was_committed_without_a_response_is_stored_once",),
+    ),
+    Mutant(
+        "a cancelled batch is dropped",
+        "audit",
+        "orchestrator/http/audited/recorder.py",
+        "                except Exception as error:",
+        "                except BaseException as error:",
+        (f"{BATCHES}::test_a_write_that_is_cancelled_before_its_commit_is_repeated",),
+    ),
+    Mutant(
+        "each batch has the id of a new process",
+        "audit",
+        "orchestrator/http/audited/recorder.py",
+        "record_requests(tx, self._batch_rows, self._id,",
+        "record_requests(tx, self._batch_rows, uuid4(),",
+        (f"{BATCHES}::test_a_batch_waits_for_its_first_transaction_and_is_stored_once",),
+    ),
+    Mutant(
+        "the numbers of ended processes stay",
+        "audit",
+        "orchestrator/http/audited/recorder.py",
+        "if self._batch_number == 1:",
+        "if False:",
+        (f"{BATCHES}::test_the_table_of_batches_has_one_row_for_each_process_of_seven_days",),
     ),
     Mutant(
         "the queue of refusals has no bound",

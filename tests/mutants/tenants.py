@@ -223,7 +223,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/audit/store.py",
         '"request_id": request_id}',
         '"request_id": None}',
-        ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
+        ("tests/audit/test_recorder.py::test_a_row_outside_of_operations_has_its_request",),
     ),
     Mutant(
         "a new quota leaves no entry",

@@ -2,7 +2,8 @@
 
 A request only appends to a bounded queue in memory, so a refusal costs no transaction and needs no database. A process that
 is killed loses the rows of at most `FLUSH_SECONDS` and the counts of at most two minutes, or all that waits while the database
-cannot be reached; a process that is stopped writes them first.
+cannot be reached; a process that is stopped writes them first. A batch is stored at most once: it is numbered, and repeated with
+its number until its outcome is known.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 import structlog
 
-from orchestrator.audit.store import record_requests
+from orchestrator.audit.store import forget_recorders, record_requests
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, TransactionConflict
 from orchestrator.http.audited.strangers import StrangerCounts
 from orchestrator.http.metrics import AUDIT_LOST
@@ -40,7 +43,10 @@ class RequestRecorder:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._id = uuid4()
         self._rows: deque[dict[str, Any]] = deque()
+        self._batch_rows: list[dict[str, Any]] = []
+        self._batch_number = 0
         self._strangers = StrangerCounts()
         self._writing = asyncio.Lock()
         self._some = asyncio.Event()
@@ -64,22 +70,32 @@ class RequestRecorder:
     async def flush(self) -> None:
         """Write every queued row. Raises a `Problem` or `TransactionConflict`; the rows then wait for the next call."""
         async with self._writing:
-            while self._rows:
-                batch = [self._rows.popleft() for _ in range(min(BATCH_MAX, len(self._rows)))]
+            while self._waiting:
+                if not self._batch_rows:
+                    self._batch_rows = [self._rows.popleft() for _ in range(min(BATCH_MAX, len(self._rows)))]
+                    self._batch_number += 1
                 try:
-                    await self._write(batch)
-                except BaseException as error:
-                    if isinstance(error, Exception) and not isinstance(error, Problem | TransactionConflict):
-                        # No later attempt would succeed, and the rows behind must not wait for it.
-                        AUDIT_LOST.inc(len(batch))
-                        log.error("audit_lost", rows=len(batch), exc_info=error)
-                        continue
-                    self._rows.extendleft(reversed(batch))
+                    await self._write()
+                except (Problem, TransactionConflict):
                     raise
+                except Exception as error:
+                    # No later attempt would succeed, and the rows behind must not wait for it.
+                    AUDIT_LOST.inc(len(self._batch_rows))
+                    log.error("audit_lost", rows=len(self._batch_rows), exc_info=error)
+                # After any other failure, cancellation included, the batch may be stored: the next call repeats it as it is.
+                self._batch_rows = []
 
-    async def _write(self, batch: list[dict[str, Any]]) -> None:
+    @property
+    def _waiting(self) -> int:
+        return len(self._rows) + len(self._batch_rows)
+
+    async def _write(self) -> None:
         async with self._database.transaction() as tx:
-            await record_requests(tx, batch)
+            if self._batch_number == 1:
+                await forget_recorders(tx)
+            await record_requests(tx, self._batch_rows, self._id, self._batch_number)
+            reach(CrashPoint.RECORD_REQUESTS_BEFORE_COMMIT)
+        reach(CrashPoint.RECORD_REQUESTS_AFTER_COMMIT)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -107,7 +123,7 @@ class RequestRecorder:
             try:
                 await self.flush()
             except (Problem, TransactionConflict) as error:
-                log.warning("audit_waits", rows=len(self._rows), why=str(error))
+                log.warning("audit_waits", rows=self._waiting, why=str(error))
                 self._some.set()
                 await _first_of(self._stopped, seconds=RETRY_SECONDS)
 
@@ -126,8 +142,8 @@ class RequestRecorder:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.flush()
         except (Problem, TransactionConflict, TimeoutError) as error:
-            AUDIT_LOST.inc(len(self._rows))
-            log.error("audit_lost", rows=len(self._rows), exc_info=error)
+            AUDIT_LOST.inc(self._waiting)
+            log.error("audit_lost", rows=self._waiting, exc_info=error)
 
 
 async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
