@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from orchestrator.audit.commands import chain_audit
+from orchestrator.audit.list_store import Filter
 from orchestrator.audit.queries import list_audit
 from orchestrator.audit.schemas import AuditEntry, AuditQuery, OwnAuditQuery
-from orchestrator.audit.store import Filter
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller, TenantCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.paging import Page, PageQuery, numbered_page, page_of
+from orchestrator.http.paging import Page, cursor_after, numbered_page, page_of
 from orchestrator.http.services import Parts, Services
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, NO_OPERATOR, NO_TENANT, TENANT_ADMINS
@@ -26,21 +26,30 @@ own_router = APIRouter(tags=["audit"], responses=PROBLEM_RESPONSES)
 @router.get("/audit", response_model=Page[AuditEntry])
 @requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
-    """Audited actions with caller, object and outcome, oldest first; about one object if `subject` names it (`nodes/<id>`)."""
+    """Audited actions with caller, object and outcome, oldest first; about one object if `subject` names it (`nodes/<id>`).
+
+    With two or more filters a page may have fewer items than `limit`, or none, before the last one.
+    """
     return await _page(parts, query, query.filter(query.tenant_id))
 
 
 @own_router.get("/audit", response_model=Page[AuditEntry])
 @requires(tenant=TENANT_ADMINS, operator=NO_OPERATOR)
 async def list_own(query: Annotated[OwnAuditQuery, Query()], caller: TenantCaller, parts: Parts) -> Response:
-    """Audited actions of the tenant's principals, oldest first."""
+    """Audited actions of the tenant's principals, oldest first.
+
+    With two or more filters a page may have fewer items than `limit`, or none, before the last one.
+    """
     return await _page(parts, query, query.filter(caller.tenant_id))
 
 
-async def _page(parts: Services, query: PageQuery, matching: Filter) -> Response:
+async def _page(parts: Services, query: OwnAuditQuery, matching: Filter) -> Response:
     # The page contains what this process has done before the request, whether or not a worker runs.
     await parts.recorder.flush()
     await chain_audit(parts.context)
     after, limit = numbered_page(query, "audit")
-    found = await list_audit(parts.context.database, matching, after=after, limit=limit)
-    return json_response(page_of(found, query.limit, "audit", lambda entry: entry.sequence))
+    found = await list_audit(parts.context.database, matching, after=max(after, query.after or 0), limit=limit)
+    page = page_of(found.entries, query.limit, "audit", lambda entry: entry.sequence)
+    if found.examined_to is not None:
+        page["next_cursor"] = cursor_after("audit", found.examined_to)
+    return json_response(page)

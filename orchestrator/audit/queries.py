@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.audit import store as audit
-from orchestrator.audit.store import Entry, Filter
+from orchestrator.audit import list_store
+from orchestrator.audit.list_store import Examined, Filter
 from orchestrator.database.transactions import Database
 
 
-async def list_audit(database: Database, matching: Filter, *, after: int, limit: int) -> list[Entry]:
-    """Up to `limit` entries after this sequence, oldest first."""
+async def list_audit(database: Database, matching: Filter, *, after: int, limit: int) -> Examined:
+    """Up to `limit` entries after this sequence, oldest first, among the next `EXAMINED_MAX` of the index."""
     async with database.reading() as reading:
-        return await audit.list_entries(reading, matching, after=after, limit=limit)
+        return await list_store.list_entries(reading, matching, after=after, limit=limit)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from orchestrator.audit.store import Filter
+from orchestrator.audit.list_store import Filter
 from orchestrator.http.documents import Actor
 from orchestrator.http.moments import Moment
 from orchestrator.http.numbers import BigCount
@@ -46,7 +46,7 @@ class AuditEntry(BaseModel):
 
 
 class OwnAuditQuery(PageQuery):
-    """About which object, by which principal, which action with which outcome, and when it was recorded."""
+    """About which object, by which principal, which action with which outcome, when it was recorded, and after which sequence."""
 
     subject: _Name | None = None
     principal: _Name | None = None
@@ -54,6 +54,7 @@ class OwnAuditQuery(PageQuery):
     outcome: _Name | None = None
     since: Moment | None = None
     until: Moment | None = None
+    after: BigCount | None = None
 
     def filter(self, tenant_id: UUID | None) -> Filter:
         """The rows that the query asks for, of one tenant or all."""

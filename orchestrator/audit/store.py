@@ -1,15 +1,13 @@
-"""SQL of the audit: rows of actions, their chain, and lists of it."""
+"""SQL of the audit: rows of actions, and their chain."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.database.transactions import Transaction
 from orchestrator.tenants.principals import Actor
 
 _INSERT = """
@@ -83,66 +81,3 @@ async def advance_chain(tx: Transaction, limit: int) -> int:
     """Move up to `limit` waiting rows into the chain, under the lock of its head; return how many."""
     moved: int = (await tx.execute(_ADVANCE, {"limit": limit})).scalar_one()
     return moved
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An audited action: principal, object, outcome and request; `hash` is that of the chain up to this row, in hex."""
-
-    sequence: int
-    id: int
-    at: datetime
-    recorded_at: datetime
-    principal: dict[str, str | None]
-    tenant_id: UUID | None
-    source: str | None
-    user_agent: str | None
-    action: str
-    subject: str
-    status: int | None
-    code: str
-    operation_key: str | None
-    request_id: str | None
-    correlation_id: UUID | None
-    detail: dict[str, Any]
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which rows: all that match every member that is not None. `since` and `until` compare with `recorded_at`."""
-
-    subject: str | None = None
-    principal: str | None = None
-    tenant_id: UUID | None = None
-    action: str | None = None
-    outcome: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-# `recorded_at` never decreases with the sequence, so a range of time is a range of sequences. The values are known when the
-# statement is planned, so members that are null cost nothing; `audit_refusals` holds every other outcome than `ok`.
-_LIST = """
-select sequence, id, at, recorded_at, jsonb_build_object('kind', principal_kind, 'id', principal_id, 'role', role) as principal,
-       tenant_id, source, user_agent, action, subject, status, code, operation_key, request_id, correlation_id, detail,
-       encode(hash, 'hex') as hash
-from audit_chain
-where sequence > :after
-  and (cast(:subject as text) is null or subject = :subject)
-  and (cast(:principal as text) is null or principal_id = :principal)
-  and (cast(:tenant_id as uuid) is null or tenant_id = :tenant_id)
-  and (cast(:action as text) is null or action = :action)
-  and (cast(:outcome as text) is null or code = :outcome)
-  and (cast(:since as timestamptz) is null or sequence >= (
-      select c.sequence from audit_chain c where c.recorded_at >= :since order by c.recorded_at, c.sequence limit 1))
-  and (cast(:until as timestamptz) is null or sequence <= (
-      select c.sequence from audit_chain c where c.recorded_at < :until order by c.recorded_at desc, c.sequence desc limit 1))
-order by sequence limit :limit
-"""
-
-
-async def list_entries(reading: Reading, matching: Filter, *, after: int, limit: int) -> list[Entry]:
-    """Up to `limit` rows of the chain after this sequence, in its order."""
-    rows = await reading.execute(_LIST, {**asdict(matching), "after": after, "limit": limit})
-    return [Entry(**row._mapping) for row in rows]

@@ -41,6 +41,8 @@ REMOTE: dict[str, list[str]] = {
     "availability": [],
     "usage": [],
     "audit list": [],
+    "audit export": [],
+    "audit verify": [],
     "balance show": [],
     "balance set": [ID, "--prepaid"],
     "balance top-up": [ID, "1"],

@@ -8,6 +8,9 @@ from tests.mutants.node_ids import pages
 RECORDED = "tests/audit/test_recorded.py"
 RECORDER = "tests/audit/test_recorder.py"
 BATCHES = "tests/audit/test_repeated_batches.py"
+LISTS = "tests/audit/test_lists.py"
+VERIFY = "tests/audit/test_verify_command.py"
+EXPORT = "tests/audit/test_export.py"
 CHAIN = "tests/audit/test_chain.py"
 REVISION = "migrations/versions/r0016_audit_chain.py"
 
@@ -15,10 +18,114 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "the audit repeats an entry",
         "audit",
-        "orchestrator/audit/store.py",
-        "where sequence > :after\n",
-        "where sequence >= :after\n",
+        "orchestrator/audit/list_store.py",
+        "_C.sequence > after, ",
+        "_C.sequence >= after, ",
         (pages("/api/v1/admin/audit "),),
+    ),
+    Mutant(
+        "a list ends where a page has examined enough",
+        "audit",
+        "orchestrator/audit/endpoints.py",
+        "if found.examined_to is not None:",
+        "if False:",
+        (f"{LISTS}::test_a_page_examines_a_bounded_number_of_rows_and_the_list_is_whole",),
+    ),
+    Mutant(
+        "a page examines every row of its index",
+        "audit",
+        "orchestrator/audit/list_store.py",
+        "candidates.limit(EXAMINED_MAX if others else limit)",
+        "candidates.limit(None if others else limit)",
+        (f"{LISTS}::test_a_page_examines_a_bounded_number_of_rows_and_the_list_is_whole",),
+    ),
+    Mutant(
+        "the planner reads the chain as it likes",
+        "audit",
+        "orchestrator/audit/list_store.py",
+        "    await reading.execute(_ONE_INDEX)\n",
+        "",
+        ("tests/database/test_audit_plans.py",),
+    ),
+    Mutant(
+        "refusals are listed without their index",
+        "audit",
+        "orchestrator/audit/list_store.py",
+        "rows = rows.where(column != literal_column(\"'ok'\"))",
+        "pass",
+        ("tests/database/test_audit_plans.py",),
+    ),
+    Mutant(
+        "a range of time begins after its first row",
+        "audit",
+        "orchestrator/audit/list_store.py",
+        "max(after, first - 1)",
+        "max(after, first)",
+        (f"{LISTS}::test_each_filter_selects_its_rows",),
+    ),
+    Mutant(
+        "a list begins before the sequence that it follows",
+        "audit",
+        "orchestrator/audit/endpoints.py",
+        "after=max(after, query.after or 0)",
+        "after=after",
+        (f"{LISTS}::test_a_list_begins_after_a_sequence",),
+    ),
+    Mutant(
+        "a cut tail goes unnoticed",
+        "audit",
+        "berth/client/audit/chain.py",
+        "if head.sequence < max(awaited, default=0):",
+        "if False:",
+        (f"{VERIFY}::test_a_cut_tail_is_found_by_an_expected_head",),
+    ),
+    Mutant(
+        "a hash of an earlier run is not compared",
+        "audit",
+        "berth/client/audit/chain.py",
+        "if awaited.get(head.sequence, head.hash) != head.hash:",
+        "if False:",
+        (f"{VERIFY}::test_a_past_that_was_written_anew_is_found_by_an_earlier_hash",),
+    ),
+    Mutant(
+        "the hashes of the server are believed",
+        "audit",
+        "berth/client/audit/chain.py",
+        "if found.hex() != entry.hash:",
+        "if False:",
+        (f"{VERIFY}::test_tampering_is_found_at_its_first_row",),
+    ),
+    Mutant(
+        "numbers of a detail are hashed with an exponent",
+        "audit",
+        "berth/client/audit/chain.py",
+        'f"{Decimal(repr(value)):f}"',
+        "repr(value)",
+        ("tests/audit/test_canonical_form.py",),
+    ),
+    Mutant(
+        "an export that follows repeats itself",
+        "audit",
+        "berth/cli/commands/audit.py",
+        "            after = entry.sequence\n",
+        "",
+        (f"{EXPORT}::test_export_reads_page_by_page_and_follows",),
+    ),
+    Mutant(
+        "a refusal is exported as a success",
+        "audit",
+        "berth/client/audit/ocsf.py",
+        "FAILURE if failed else SUCCESS",
+        "SUCCESS",
+        (f"{EXPORT}::test_events_conform_to_the_schema_and_name_what_was_done",),
+    ),
+    Mutant(
+        "an event lacks a required attribute",
+        "audit",
+        "berth/client/audit/ocsf.py",
+        '"severity_id": INFORMATIONAL, ',
+        "",
+        (f"{EXPORT}::test_events_conform_to_the_schema_and_name_what_was_done",),
     ),
     Mutant(
         "a concluded operation leaves no row",

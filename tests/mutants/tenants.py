@@ -212,9 +212,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "entries about every subject are listed",
         "audit",
-        "orchestrator/audit/store.py",
-        "(cast(:subject as text) is null or subject = :subject)",
-        "(cast(:subject as text) is null or true)",
+        "orchestrator/audit/list_store.py",
+        '"subject": matching.subject,',
+        '"subject": None,',
         ("tests/api/tenants/test_tenants_and_keys.py::test_everything_an_operator_writes_is_audited",),
     ),
     Mutant(

@@ -1,18 +1,28 @@
-"""`berth audit`: the record of actions, as a list and as newline-delimited JSON."""
+"""`berth audit`: the record of actions, as a list and as newline-delimited JSON, and the verification of its chain."""
 
 from __future__ import annotations
 
+import json
+import re
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
+from berth.cli.endings import FAILED, USAGE, Refused
 from berth.cli.printing import Column, show_list
 from berth.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from berth.client import AuditEntry
+    from berth.client import AuditEntry, Client
+    from berth.client.audit.chain import KnownRow, VerifiedChain
+
+FOLLOW_SECONDS = 1.0
+"""Between two requests of `export --follow` at the end of the audit."""
+PAGE = 500
 
 app = typer.Typer(no_args_is_help=True, help="The record of actions: all for admin keys, the tenant's for tenant keys.")
 
@@ -64,3 +74,95 @@ def list_audit(
 def _utc(at: datetime | None) -> datetime | None:
     """The time with an offset: UTC if none was given."""
     return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+@command(app, "export")
+def export(
+    session: Session,
+    after: Annotated[
+        int, typer.Option(min=0, help="begin after this sequence: metadata.sequence of the last line")
+    ] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="wait for more at the end")] = False,
+) -> None:
+    """Print audited actions as OCSF API Activity (class 6003), one JSON object per line, oldest first.
+
+    Lines are printed as pages arrive. After an interruption, `--after` with the `metadata.sequence` of the last whole line
+    resumes without a gap and without a repetition.
+    """
+    from berth.client.audit.ocsf import ocsf_event
+
+    with session.client() as client:
+        for entry in _entries(client, after, follow=follow, own=client.me().tenant is not None):
+            typer.echo(json.dumps(ocsf_event(entry), separators=(",", ":"), ensure_ascii=False))
+
+
+def _entries(client: Client, after: int, *, follow: bool, own: bool) -> Iterator[AuditEntry]:
+    """All entries after a sequence, page by page; with `follow`, also those that are recorded later."""
+    read = client.iterate_own_audit if own else client.iterate_audit
+    while True:
+        for entry in read(after=after, limit=PAGE):
+            yield entry
+            after = entry.sequence
+        if not follow:
+            return
+        time.sleep(FOLLOW_SECONDS)
+
+
+@command(app, "verify")
+def verify(
+    session: Session,
+    start: Annotated[int | None, typer.Option("--from", min=0, help="begin at this row of an earlier run")] = None,
+    expect_hash: Annotated[str | None, typer.Option(help="the hash of the row of --from")] = None,
+    expect_head: Annotated[
+        str | None, typer.Option(metavar="SEQUENCE:HASH", help="a row that the chain must contain, with its hash")
+    ] = None,
+) -> None:
+    """Recompute the chain of the audit from its rows (admin keys only). Exit code 1: it does not hold.
+
+    Prints `head SEQUENCE:HASH`; store it outside of Berth. With `--from` and `--expect-hash`, or `--expect-head`, the next run
+    notices that rows up to there were cut off or written anew.
+    """
+    from berth.client.audit.chain import ChainBroken, verify_chain
+
+    if (start is None) != (expect_hash is None):
+        raise Refused("--from and --expect-hash go together; give both or neither", code="usage", exit_code=USAGE)
+    known = None if start is None or expect_hash is None else _known_row(f"{start}:{expect_hash}", "--expect-hash")
+    expected = None if expect_head is None else _known_row(expect_head, "--expect-head")
+    if known is not None and expected is not None and expected.sequence < known.sequence:
+        raise Refused("the row of --expect-head is before that of --from", code="usage", exit_code=USAGE)
+    with session.client() as client:
+        try:
+            found = verify_chain(
+                lambda after: client.iterate_audit(after=after, limit=PAGE), known=known, expected=expected
+            )
+        except ChainBroken as broken:
+            _show_broken(session, broken.sequence, str(broken))
+            raise typer.Exit(FAILED) from broken
+    _show_verified(session, found)
+
+
+def _known_row(text: str, option: str) -> KnownRow:
+    from berth.client.audit.chain import KnownRow
+
+    named = re.fullmatch(r"(\d{1,19}):([0-9a-fA-F]{64})", text)
+    if named is None:
+        raise Refused(f"{option} needs a hash of 64 hexadecimal digits: SEQUENCE:HASH", code="usage", exit_code=USAGE)
+    return KnownRow(int(named[1]), bytes.fromhex(named[2]))
+
+
+def _show_broken(session: Session, sequence: int, sentence: str) -> None:
+    if session.json:
+        session.console.print_json(data={"verified": False, "sequence": sequence, "detail": sentence})
+    else:
+        session.errors.print(f"berth: {sentence}", style="red", markup=False, soft_wrap=True)
+
+
+def _show_verified(session: Session, found: VerifiedChain) -> None:
+    head = found.head
+    if session.json:
+        content = {"checked": found.checked, "first": found.first, "last": head.sequence, "hash": head.hash.hex()}
+        session.console.print_json(data={"verified": True, **content})
+        return
+    rows = "no rows" if found.first is None else f"{found.checked} rows, {found.first} to {head.sequence}"
+    session.console.print(f"the chain of the audit holds: {rows}", markup=False, soft_wrap=True)
+    session.console.print(f"head {head.sequence}:{head.hash.hex()}", markup=False, soft_wrap=True)

@@ -238,14 +238,15 @@ def list_audit(
     outcome: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    after: int | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[AuditEntry]]:
-    """All audited actions that match, oldest first."""
+    """All audited actions that match, oldest first; with `after`, those with a greater sequence."""
     tenant = None if tenant_id is None else str(tenant_id)
     return read_page(
         f"{ADMIN}/audit", AuditEntry, subject=subject, principal=principal, tenant_id=tenant, action=action, outcome=outcome,
-        since=_moment(since), until=_moment(until), limit=limit, cursor=cursor,
+        since=_moment(since), until=_moment(until), after=after, limit=limit, cursor=cursor,
     )  # fmt: skip
 
 
@@ -257,13 +258,14 @@ def list_own_audit(
     outcome: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    after: int | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[AuditEntry]]:
-    """The audited actions of the tenant's principals that match, oldest first."""
+    """The audited actions of the tenant's principals that match, oldest first; with `after`, those with a greater sequence."""
     return read_page(
         "/api/v1/audit", AuditEntry, subject=subject, principal=principal, action=action, outcome=outcome,
-        since=_moment(since), until=_moment(until), limit=limit, cursor=cursor,
+        since=_moment(since), until=_moment(until), after=after, limit=limit, cursor=cursor,
     )  # fmt: skip
 
 

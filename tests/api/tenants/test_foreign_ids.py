@@ -43,7 +43,7 @@ KINDS_AT = {
 PLAIN = frozenset(
     {
         # Of the audit.
-        "principal", "subject", "action", "outcome", "until",
+        "principal", "subject", "action", "outcome", "until", "after",
         # Of the request itself, or values.
         "cursor", "limit", "min_version", "leader_id", "wait_seconds", "since", "state", "label", "by", "from", "to", "every",
         "starts_at", "ends_at", "ttl_seconds", "name", "labels", "user_data", "public_key", "url", "types", "description",
