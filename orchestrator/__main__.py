@@ -90,10 +90,12 @@ async def _run(settings: Settings, listen: str) -> None:
 
     async def stop() -> None:
         # Streams end first: a listener that stops cuts off those that have not sent their last message.
-        services.dispatcher.close()
-        await services.feed.close(LAST_MESSAGES_SECONDS_MAX)
-        for listener in listeners:
-            listener.server.should_exit = True
+        try:
+            services.dispatcher.close()
+            await services.feed.close(LAST_MESSAGES_SECONDS_MAX)
+        finally:
+            for listener in listeners:
+                listener.server.should_exit = True
 
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()

@@ -115,6 +115,8 @@ class CrashPoint(StrEnum):
     RESCUE_AFTER_START = "rescue.after_start"
     RECORD_REQUESTS_BEFORE_COMMIT = "record_requests.before_commit"
     RECORD_REQUESTS_AFTER_COMMIT = "record_requests.after_commit"
+    NOTE_BREAK_GLASS_USE_BEFORE_COMMIT = "note_break_glass_use.before_commit"
+    NOTE_BREAK_GLASS_USE_AFTER_COMMIT = "note_break_glass_use.after_commit"
     CHAIN_AUDIT_BEFORE_COMMIT = "chain_audit.before_commit"
     CHAIN_AUDIT_AFTER_COMMIT = "chain_audit.after_commit"
     DELETE_TENANT_BEFORE_COMMIT = "delete_tenant.before_commit"

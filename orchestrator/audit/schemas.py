@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from orchestrator.audit.list_store import Filter
 from orchestrator.http.documents import Actor
 from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount
+from orchestrator.http.numbers import QUERY_INT64_MAX, BigCount
 from orchestrator.http.paging import PageQuery
 
 _Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
@@ -54,7 +54,7 @@ class OwnAuditQuery(PageQuery):
     outcome: _Name | None = None
     since: Moment | None = None
     until: Moment | None = None
-    after: BigCount | None = None
+    after: Annotated[int, Field(ge=0, le=QUERY_INT64_MAX, json_schema_extra={"format": "int64"})] | None = None
 
     def filter(self, tenant_id: UUID | None) -> Filter:
         """The rows that the query asks for, of one tenant or all."""

@@ -65,6 +65,7 @@ def lists(api: PublicApi) -> Lists:
     place, *_ = [new_place(admin, database) for _ in range(ITEMS)]
     for _ in range(ITEMS):
         new_region(admin)
+        tenant.make("/api-keys", {"name": fresh("key"), "role": "viewer"})
     for other in others:
         rent(other, new_place(admin, database), labels={"team": "red"})
     made = [rent(tenant, place, labels={"team": "red"})["allocation_id"] for _ in range(ITEMS)]

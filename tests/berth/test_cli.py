@@ -97,7 +97,6 @@ def test_help_of_the_program_itself() -> None:
         "no-such-command", "alloc no-such", "alloc list --no-such-option", "alloc show not-a-uuid", "alloc create",
         "alloc wait 01900000-0000-7000-8000-000000000002 --state asleep", "up --agents 65", "up --port 0",
         "verify --output xml", "key create name", "key create name --role support --tenant acme",
-        "key create name --role member",
         "alloc create --sku s --gpus 0 --region r", "alloc list --tenant ''", "key list --tenant ' '",
         "events tail --type nonsense",
     ],

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from berth.client import Forbidden
+from berth.client import Client, Forbidden
 from berth.client.calls.keyvalue import write_key
 from tests.crashes.plays import new_key
 from tests.crashes.stage import Stage
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 from tests.support.whole_stack import Tenant
 
 ROWS = 10
@@ -44,6 +44,23 @@ def the_audit_is_read(stage: Stage) -> Iterator[None]:
         key = _written(tenant)
         listed = [entry.operation_key for entry in tenant.client.iterate_own_audit(action="transaction.commit")]
         assert listed.count(key) == 1
+
+
+def a_break_glass_key_is_used(stage: Stage) -> Iterator[None]:
+    """A use has one event and one audit row, which are there before its effect, whatever happens to the answer."""
+    made = stage.admin.create_api_key(name=new_key(), role="admin", break_glass=True)
+    yield
+    name, subject = new_key(), f"api-keys/{made.id}"
+    with Client(stage.stack.endpoints.api_url, made.key, retry_seconds=WAIT_SECONDS_MAX) as emergency:
+        tenants = [emergency.create_tenant(name=name, idempotency_key=name) for _ in range(2)]
+    assert tenants[0] == tenants[1]
+    events = """
+        select count(*) from (select event_type, subject from outbox union all select event_type, subject from log) e
+        where event_type = 'key.break_glass_used' and subject = %s
+    """
+    assert stage.execute(events, subject) == [(1,)]
+    rows = "select count(*) from audit where action = 'api_key.break_glass_use' and subject = %s"
+    assert stage.execute(rows, subject) == [(1,)]
 
 
 def refusals_are_recorded(stage: Stage) -> Iterator[None]:

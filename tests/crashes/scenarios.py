@@ -113,6 +113,8 @@ SCENARIOS = [
     Scenario(ControlPoint.RECORD_REQUESTS_BEFORE_COMMIT, API, auditing.refusals_are_recorded, seed=True),
     Scenario(ControlPoint.RECORD_REQUESTS_BEFORE_COMMIT, API, auditing.refusals_are_recorded, number=2),
     Scenario(ControlPoint.RECORD_REQUESTS_AFTER_COMMIT, API, auditing.refusals_are_recorded),
+    Scenario(ControlPoint.NOTE_BREAK_GLASS_USE_BEFORE_COMMIT, API, auditing.a_break_glass_key_is_used),
+    Scenario(ControlPoint.NOTE_BREAK_GLASS_USE_AFTER_COMMIT, API, auditing.a_break_glass_key_is_used),
     Scenario(ControlPoint.CHAIN_AUDIT_BEFORE_COMMIT, API, auditing.the_audit_is_read),
     Scenario(ControlPoint.CHAIN_AUDIT_AFTER_COMMIT, API, auditing.the_audit_is_read),
     Scenario(ControlPoint.CHAIN_AUDIT_BEFORE_COMMIT, WORKER, auditing.the_audit_is_chained),

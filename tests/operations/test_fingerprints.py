@@ -68,6 +68,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("SetQuota", {"gpus_limit": None}, "8444f44b93e5914d"),
     ("CreateApiKey", {"name": "k", "role": "tenant", "tenant_id": ID}, "448c0ef4b43a25b7"),
     ("CreateApiKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
+    ("CreateOwnApiKey", {"name": "k", "role": "viewer"}, "d5ac986bc2823dd9"),
+    ("RotateApiKey", {}, "eb3a9f1a7592619f"),
     ("AddSshKey", {"name": "k", "public_key": SSH_KEY}, "440994e141f53c29"),
     ("CreateWebhook", {"url": "https://x.example/y"}, "5e0ac9baf5c518e2"),
     ("ChangeWebhook", {}, "eb3a9f1a7592619f"),

@@ -44,7 +44,7 @@ LOOPS = [
 """The process, the function that fails in it, and the loop that dies of it, as it is written where it is started."""
 
 NEVER_ALONE = {
-    "orchestrator/__main__.py": {"listener.serve"},
+    "orchestrator/__main__.py": {"listener.serve", "stop"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
     "orchestrator/http/audited/recorder.py": {"event.wait"},
@@ -63,7 +63,7 @@ NEVER_ALONE = {
     "outbox_relay/publishing.py": {"self._link.publish"},
     "outbox_relay/relay.py": {"stopping.wait", "self._work", "body"},
     "worker/supervision.py": {"stop.wait"},
-    "worker/consumers/consumer.py": {"self._handle"},
+    "worker/consumers/consumer.py": {"self._handle", "self._keep", "self._read_ahead"},
     "berth/process/health_server.py": {"server.serve_forever"},
     "worker/webhooks/dispatching.py": {"self._deliver"},
     "node_agent/agent.py": {"self._live", "self._stopping.wait"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from orchestrator.audit import store as audit
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
@@ -34,4 +35,7 @@ async def note_break_glass_use(
             )
             await append_event(tx, event)
             await audit.record(tx, principal.actor, "api_key.break_glass_use", f"api-keys/{key_id}", shown, None)
-        return await api_keys.seconds_to_next_use(tx, key_id, interval_seconds)
+        seconds = await api_keys.seconds_to_next_use(tx, key_id, interval_seconds)
+        reach(CrashPoint.NOTE_BREAK_GLASS_USE_BEFORE_COMMIT)
+    reach(CrashPoint.NOTE_BREAK_GLASS_USE_AFTER_COMMIT)
+    return seconds
