@@ -10,7 +10,7 @@ from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
 from orchestrator.problems import Quota
-from orchestrator.tenants.queries import find_quotas_used, find_tenant, quotas_of
+from orchestrator.tenants.queries import find_quotas_used, find_tenant, note_head, quotas_of
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, EVERY_TENANT_ROLE
 from orchestrator.tenants.schemas import Account
@@ -23,6 +23,8 @@ router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
 async def me(caller: Caller, parts: Parts) -> Response:
     """Principal, role, tenant and limits of the caller; an operator has no tenant and no limits."""
     database = parts.context.database
+    if caller.tenant_id is None:
+        await note_head(database)
     tenant = None if caller.tenant_id is None else await find_tenant(database, caller.tenant_id)
     used = {} if tenant is None else await find_quotas_used(database, tenant.id)
     return json_response(

@@ -73,6 +73,12 @@ async def note_key_uses(database: Database, ages: Mapping[UUID, float], least_se
         return await api_keys.note_uses(tx, ages, least_seconds)
 
 
+async def note_head(database: Database) -> None:
+    """Note the head as the version of a response that is read from nothing else."""
+    async with database.read_one():
+        pass
+
+
 async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:
     """Whether a token may act for this tenant."""
     async with database.read_one() as reading:

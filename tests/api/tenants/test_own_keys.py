@@ -50,6 +50,11 @@ def listed(tenant: Caller) -> dict[str, Any]:
     return {key["id"]: key for key in tenant.every("/api-keys", 500)}
 
 
+def test_the_account_of_each_caller_has_a_version(admin: Caller, tenant: Caller) -> None:
+    for caller in (admin, admin, tenant, tenant):
+        assert int(caller.call("GET", "/me", min_version=1).headers["berth-version"]) >= 1
+
+
 def test_an_admin_makes_lists_and_revokes_keys_of_its_tenant(admin: Caller, tenant: Caller) -> None:
     made = new_key(tenant, "member", owner="ci", expires_at=after(3_600))
     assert (made["role"], made["owner"], made["tenant_id"]) == ("member", "ci", tenant.tenant_id)
