@@ -11,6 +11,7 @@ import sys
 
 MODULES = {
     "create": "benchmarks.create",
+    "row_security": "benchmarks.row_security",
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
     "refusals": "benchmarks.refusals",

@@ -70,7 +70,7 @@ def build_services(settings: Settings) -> Services:
     context = Context(database, settings.limits(), None, settings.fault_labels_allowed, gate)
     confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
-    background = _background_database(settings, "berth-orchestrator-audit")
+    background = _background_database(settings, "berth-orchestrator-audit").for_platform()
     key_uses = KeyUses(background)
     break_glass = BreakGlassUses(background, _note_break_glass)
     combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
@@ -103,7 +103,9 @@ def build_services(settings: Settings) -> Services:
             **combined,
         ),
         dispatcher=Dispatcher(
-            context, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
+            context.for_platform(),
+            tick_seconds=settings.task_dispatch_tick_seconds,
+            batch_max=settings.task_dispatch_batch_max,
         ),
         log_head=log_head,
         feed=_feed(settings),
@@ -281,7 +283,8 @@ def public_listener(services: Services) -> App:
 
 
 def node_application(services: Services) -> FastAPI:
-    """Node endpoints, without the edge (tests read its OpenAPI document)."""
+    """Node endpoints, without the edge (tests read its OpenAPI document). A node's report is an act of the platform."""
+    services = replace(services, context=services.context.for_platform())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -17,10 +17,12 @@ from typing import Any, Protocol
 import orjson
 import psycopg
 import sqlalchemy.exc
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import set_json_loads
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from orchestrator.database.row_security import TenantConnection
 
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
@@ -57,7 +59,7 @@ class FunctionCall(Protocol):
 class DirectCall:
     """A call over a connection of psycopg."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    def __init__(self, connection: TenantConnection) -> None:
         self._connection = connection
 
     async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
@@ -93,7 +95,7 @@ class CallConnections:
         self._url = url
         self._settings = settings
         self._free = asyncio.Semaphore(size)
-        self._idle: list[tuple[float, psycopg.AsyncConnection[Any]]] = []
+        self._idle: list[tuple[float, TenantConnection]] = []
 
     @property
     def exhausted(self) -> bool:
@@ -101,8 +103,11 @@ class CallConnections:
         return self._free.locked()
 
     @asynccontextmanager
-    async def call(self, timeout_seconds: float) -> AsyncIterator[DirectCall]:
-        """A call. Raises SQLAlchemy's `TimeoutError` if no connection is free in time, `DBAPIError` if none can be made."""
+    async def call(self, timeout_seconds: float, tenants: str | None) -> AsyncIterator[DirectCall]:
+        """A call, for acts on rows of these `tenants`.
+
+        Raises SQLAlchemy's `TimeoutError` if no connection is free in time, `DBAPIError` if none can be made.
+        """
         try:
             async with asyncio.timeout(timeout_seconds if self._free.locked() else None):
                 await self._free.acquire()
@@ -110,11 +115,16 @@ class CallConnections:
             raise sqlalchemy.exc.TimeoutError("every connection for calls is in use") from None
         try:
             connection = await self._usable()
+            connection.tenants = tenants
             try:
                 yield DirectCall(connection)
             finally:
+                connection.tenants = None
                 # After a cancellation or a loss the session may still be busy; it ends with its connection.
-                if connection.info.transaction_status == TransactionStatus.IDLE:
+                if (
+                    connection.info.transaction_status == TransactionStatus.IDLE
+                    and connection.info.pipeline_status == PipelineStatus.OFF
+                ):
                     self._idle.append((time.monotonic(), connection))
                 else:
                     await connection.close()
@@ -130,21 +140,21 @@ class CallConnections:
         while self._idle:
             await self._idle.pop()[1].close()
 
-    async def _usable(self) -> psycopg.AsyncConnection[Any]:
+    async def _usable(self) -> TenantConnection:
         while self._idle:
             returned_at, connection = self._idle.pop()
             if time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS or await _answers(connection):
                 return connection
             await connection.close()
         try:
-            connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._settings)
+            connection = await TenantConnection.connect(self._url, autocommit=True, **self._settings)
         except psycopg.Error as error:
             raise wrapped(error, lost=True) from error
         set_json_loads(orjson.loads, connection)
         return connection
 
 
-async def _answers(connection: psycopg.AsyncConnection[Any]) -> bool:
+async def _answers(connection: TenantConnection) -> bool:
     try:
         await connection.execute("")
     except psycopg.Error:

@@ -6,8 +6,6 @@ rests on constraints and row locks, never on SERIALIZABLE (TRAPS). Timeouts on t
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -18,14 +16,7 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from orchestrator.database.calls import (
-    LINK,
-    CallConnections,
-    CallGroup,
-    FunctionCall,
-    ReserveCall,
-    ping_after_idling,
-)
+from orchestrator.database.calls import LINK, CallConnections, CallGroup, FunctionCall, ping_after_idling
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -36,7 +27,9 @@ from orchestrator.database.outcomes import (
     ServerRefused,
     TimeOverflow,
 )
+from orchestrator.database.pools import POOL_TIMEOUT_SECONDS, TOO_MANY, Pools
 from orchestrator.database.response_versions import HEAD, ResponseVersion
+from orchestrator.database.row_security import PLATFORM, TenantConnection, tenants_setting
 from orchestrator.database.sqlstates import decode, is_loss
 from orchestrator.operations.refusals import OperationQuotaExceeded, OperationTableFull
 from orchestrator.problems import (
@@ -49,10 +42,8 @@ from orchestrator.problems import (
     SlotOverflow,
 )
 
-POOL_TIMEOUT_SECONDS = 10.0
 CONNECTIONS_FOR_ANYONE = 3
 """For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
-TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
 
 
 class TransactionConflict(Exception):
@@ -101,102 +92,49 @@ class Transaction(Reading):
             self._response_version.note((await self.execute(HEAD)).scalar_one())
 
 
-class Pools:
-    """Connections to PostgreSQL: a pool for every request, and a small reserve that only ending verbs may take.
-
-    Ending verbs (release, cancel, confirm, a task's result) are never shed (P13): when the pool is exhausted they take a
-    connection of the reserve. No verb may take the whole reserve, so a flood of confirms leaves a connection for a
-    release; that needs a reserve of two.
-    """
-
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        reserve: AsyncEngine,
-        calls: Mapping[CallGroup, CallConnections],
-        pool_size: int,
-        reserve_size: int,
-    ) -> None:
-        self._engine = engine
-        self._calls = calls
-        self._reserve = reserve
-        self._pool_size = pool_size
-        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(max(1, reserve_size - 1))
-        )
-        self._wanted = 0
-        self._lost: list[Callable[[], None]] = [connections.distrust for connections in calls.values()]
-
-    def when_lost(self, notify: Callable[[], None]) -> None:
-        """Call `notify` whenever a connection turns out to be lost: the next server may be another one (a failover)."""
-        self._lost.append(notify)
-
-    def note_loss(self) -> None:
-        """A connection was lost."""
-        for notify in self._lost:
-            notify()
-
-    @asynccontextmanager
-    async def connection(self, ending_verb: str) -> AsyncIterator[AsyncConnection]:
-        """A connection of the pool, or of the reserve for an ending verb while the pool is exhausted."""
-        if ending_verb and self._wanted >= self._pool_size:
-            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
-                yield connection
-            return
-        self._wanted += 1
-        try:
-            async with self._engine.connect() as connection:
-                yield connection
-        finally:
-            self._wanted -= 1
-
-    @asynccontextmanager
-    async def call(self, group: CallGroup, ending_verb: str) -> AsyncIterator[FunctionCall]:
-        """A call over the group's connections, or over the reserve for an ending verb while all of them are in use."""
-        calls = self._calls[group]
-        if ending_verb and calls.exhausted and group is not CallGroup.ANYONE:
-            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
-                yield ReserveCall(connection)
-            return
-        async with calls.call(POOL_TIMEOUT_SECONDS) as call:
-            yield call
-
-    @asynccontextmanager
-    async def _share_of_reserve(self, verb: str) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
-                await self._shares[verb].acquire()
-        except TimeoutError:
-            raise Overloaded(TOO_MANY) from None
-        try:
-            yield
-        finally:
-            self._shares[verb].release()
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._engine.dispose()
-        await self._reserve.dispose()
-        for calls in self._calls.values():
-            await calls.close()
-
-
 class Database:
     """Transactions on behalf of one process, or of one request (`for_request`).
 
     `response_version`: where the reads of a request note the head, if its response carries a version.
     `ending_verb`: what the request ends (release, cancel, confirm ...), if it does; such requests are never shed.
+    `tenants` returns whose rows its transactions may touch, and None where none are named: the public API's role then sees no
+    row of a tenant (orchestrator/database/row_security.py).
     """
 
-    def __init__(self, pools: Pools, response_version: ResponseVersion | None = None, ending_verb: str = "") -> None:
+    def __init__(
+        self,
+        pools: Pools,
+        response_version: ResponseVersion | None = None,
+        ending_verb: str = "",
+        tenants: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._pools = pools
         self.response_version = response_version
         self.ending_verb = ending_verb
+        self._tenants = tenants
 
-    def for_request(self, response_version: ResponseVersion | None = None, ending_verb: str = "") -> Database:
-        """The same pools, on behalf of a request."""
-        return Database(self._pools, response_version, ending_verb)
+    @property
+    def tenants(self) -> str | None:
+        """Whose rows its transactions may touch (orchestrator/database/row_security.py)."""
+        return self._tenants()
+
+    def for_request(
+        self,
+        response_version: ResponseVersion | None = None,
+        ending_verb: str = "",
+        tenants: Callable[[], str | None] | None = None,
+    ) -> Database:
+        """The same pools, on behalf of a request; its `tenants` are asked for at each transaction, None: as here."""
+        return Database(self._pools, response_version, ending_verb, tenants or self._tenants)
+
+    def for_tenants(self, *tenants: UUID) -> Database:
+        """The same, for acts on rows of these tenants alone."""
+        setting = tenants_setting(tenants)
+        return Database(self._pools, self.response_version, self.ending_verb, lambda: setting)
+
+    def for_platform(self) -> Database:
+        """The same, for acts of operators and of the platform, on rows of any tenant."""
+        return Database(self._pools, self.response_version, self.ending_verb, lambda: PLATFORM)
 
     def note_version(self, version: int) -> None:
         """Note the version of a part of the response that was not read through this object."""
@@ -223,7 +161,7 @@ class Database:
         """
         committing = False
         try:
-            async with self._pools.connection(self.ending_verb) as connection:
+            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
                 transaction = await connection.begin()
                 try:
                     yield Transaction(connection, self.response_version)
@@ -245,7 +183,7 @@ class Database:
         """
         sent = False
         try:
-            async with self._pools.connection(self.ending_verb) as connection:
+            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 sent = True
                 yield Transaction(connection, self.response_version)
@@ -268,7 +206,7 @@ class Database:
     async def _call(self, group: CallGroup, *, writes: bool) -> AsyncIterator[FunctionCall]:
         sent = False
         try:
-            async with self._pools.call(group, self.ending_verb) as call:
+            async with self._pools.call(group, self.ending_verb, self.tenants) as call:
                 sent = True
                 yield call
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -278,7 +216,7 @@ class Database:
     async def reading(self) -> AsyncIterator[Reading]:
         """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
         try:
-            async with self._pools.connection(self.ending_verb) as connection:
+            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
                 await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
                     yield await self._noting_head(Reading(connection))
@@ -289,7 +227,7 @@ class Database:
     async def read_one(self) -> AsyncIterator[Reading]:
         """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
         try:
-            async with self._pools.connection(self.ending_verb) as connection:
+            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -368,7 +306,12 @@ def connect_database(
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_SECONDS,
             hide_parameters=True,  # a failed statement is logged; its parameters hold what tenants wrote
-            connect_args={"options": options, "application_name": application, **LINK},
+            connect_args={
+                "options": options,
+                "application_name": application,
+                "async_creator_fn": TenantConnection.connect,
+                **LINK,
+            },
         )
         return engine
 

@@ -13,9 +13,8 @@ from typing import Final
 
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.audited.callers import audited_caller
-from orchestrator.http.authentication import CALLER
 from orchestrator.http.problem_documents import REFUSAL
-from orchestrator.http.services import Services, source_of
+from orchestrator.http.services import CALLER, Services, source_of
 from orchestrator.problems import Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
 

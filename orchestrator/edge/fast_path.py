@@ -23,10 +23,10 @@ from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
 from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
-from orchestrator.http.authentication import CALLER, principal_behind
+from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.problem_documents import problem_response
-from orchestrator.http.services import Services, services_for, source_of
+from orchestrator.http.services import CALLER, Services, services_for, source_of
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer

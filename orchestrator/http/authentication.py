@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Request
@@ -22,7 +22,7 @@ from orchestrator.http.metrics import FAILED_ATTEMPTS
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.tokens import is_token
 from orchestrator.http.query_parameters import refuse_unknown_parameters
-from orchestrator.http.services import services_for, source_of
+from orchestrator.http.services import CALLER, services_for, source_of
 from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
@@ -31,8 +31,6 @@ from orchestrator.tenants.required_roles import check_roles
 
 KEY_LENGTH_MAX = 200
 UNAUTHENTICATED = 401
-CALLER: Final = "caller"
-"""Member of a request's state: its authenticated principal."""
 
 
 class Credentials:
@@ -63,6 +61,8 @@ class Credentials:
     async def principal_of(self, database: Database, bearer: str, source: str | None = None) -> Principal:
         """The principal of a live key or a good token, sent from the address `source`; of a break-glass key after its event.
 
+        It is looked up in the platform's name: before it is known, no tenant is.
+
         Raises `Unauthenticated`, `TooManyFailures`, `DatabaseUnavailable`, or what `BearerTokens` raises.
         """
         digest = hashlib.sha256(bearer.encode()).digest()
@@ -73,7 +73,7 @@ class Credentials:
             FAILED_ATTEMPTS.labels(result="refused").inc()
             raise
         try:
-            principal = await self._principal_of(database, bearer, digest)
+            principal = await self._principal_of(database.for_platform(), bearer, digest)
             if principal.break_glass and self._break_glass is not None:
                 await self._break_glass.require_event(principal, source)
         except Problem as problem:

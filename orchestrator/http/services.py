@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request
 
+from orchestrator.database.row_security import PLATFORM, tenants_setting
 from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from node_agent.protocol import VerifyingKey
     from orchestrator.catalogue.cache import CatalogueCache
+    from orchestrator.database.transactions import Database
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
     from orchestrator.http.audited.key_uses import KeyUses
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
+    from orchestrator.tenants.principals import Principal
     from orchestrator.webhooks.keys import WebhookKeys
 
 
@@ -66,6 +69,8 @@ RESPONSE_VERSION: Final = "response_version"
 ENDING_VERB: Final = "ending_verb"
 SOURCE: Final = "source"
 """Members of a request's state that the edge sets (orchestrator/edge/edge.py)."""
+CALLER: Final = "caller"
+"""Member of a request's state: its authenticated principal."""
 
 
 def source_of(scope: MutableMapping[str, Any]) -> str | None:
@@ -75,13 +80,23 @@ def source_of(scope: MutableMapping[str, Any]) -> str | None:
 
 
 def services_for(services: Services, scope: MutableMapping[str, Any]) -> Services:
-    """The process's parts on behalf of the request of this ASGI scope: its reads note the response's version."""
+    """The process's parts on behalf of the request of this ASGI scope: its reads note the response's version.
+
+    From the moment when its caller is known, its transactions may touch rows of the caller's tenant, or those of all for an
+    operator.
+    """
     state = scope.get("state", {})
     version, verb = state.get(RESPONSE_VERSION), state.get(ENDING_VERB, "")
-    if version is None and not verb:
-        return services
-    context = services.context
-    return replace(services, context=replace(context, database=context.database.for_request(version, verb)))
+    context, without_caller = services.context, services.context.database
+    database = context.database.for_request(version, verb, lambda: _tenants_of(state, without_caller))
+    return replace(services, context=replace(context, database=database))
+
+
+def _tenants_of(state: MutableMapping[str, Any], without_caller: Database) -> str | None:
+    caller: Principal | None = state.get(CALLER)
+    if caller is None:
+        return without_caller.tenants
+    return PLATFORM if caller.tenant_id is None else tenants_setting([caller.tenant_id])
 
 
 async def services_of(request: Request) -> Services:

@@ -88,7 +88,8 @@ async def _commit_alone(context: Context, commit: Commit) -> Answer:
 async def _try(
     context: Context, commits: Sequence[Commit], *, alone: bool
 ) -> tuple[int, list[StoredCommit | Problem | None]]:
-    async with context.database.autocommit() as tx:
+    tenants = {id_ for commit in commits for id_ in (commit.namespace, commit.operation.scope)}
+    async with context.database.for_tenants(*tenants).autocommit() as tx:
         reach(CrashPoint.COMMIT_TRANSACTIONS_BEFORE_COMMIT)
         done = await commit_all(tx, commits, alone=alone)
     reach(CrashPoint.COMMIT_TRANSACTIONS_AFTER_COMMIT)

@@ -24,7 +24,7 @@ async def enrol(body: Enrol, request: Request, parts: Parts) -> Credentials:
     """A certificate for the key of the signing request, against a one-time token."""
     required_ca(parts)
     enrolled = await enrol_node(
-        parts.context,
+        parts.context.for_platform(),  # a node belongs to no tenant
         token=body.token,
         hardware_id=body.hardware_id,
         csr_pem=body.csr_pem,

@@ -22,6 +22,7 @@ async def acknowledge_events(
 
     A subscription that was removed is missing from the result.
     """
+    context = context.for_tenants(*{scope for scope, _, _ in acknowledged})
     return await transact(context, lambda tx: raise_positions(tx, acknowledged, kept_seconds))
 
 

@@ -19,7 +19,7 @@ from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.problem_documents import invalid_from
 from orchestrator.http.rate_limits import RequestClass
-from orchestrator.http.services import Parts, Services, source_of
+from orchestrator.http.services import CALLER, Parts, Services, services_for, source_of
 from orchestrator.http.writes import AnyWrite
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.subscribers import Subscriber
@@ -79,6 +79,8 @@ async def notifications(socket: WebSocket) -> None:
     try:
         bearer = credential or socket.headers.get("authorization", "")
         caller = await principal_behind(parts.credentials, parts.context.database, bearer, source_of(socket.scope))
+        socket.scope.setdefault("state", {})[CALLER] = caller
+        parts = services_for(parts, socket.scope)
         parts.limits.take_rate(caller.scope, RequestClass.STREAM)
         check_roles(notifications, caller)
         query = _query_of(socket)

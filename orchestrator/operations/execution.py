@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -99,6 +99,14 @@ class Context:
     signer: TaskSigner | None = None
     fault_labels_allowed: bool = False
     gate: Gatekeeper | None = None
+
+    def for_tenants(self, *tenants: UUID) -> Context:
+        """The same, for acts on rows of these tenants alone (orchestrator/database/row_security.py)."""
+        return replace(self, database=self.database.for_tenants(*tenants))
+
+    def for_platform(self) -> Context:
+        """The same, for acts of the platform, on rows of any tenant."""
+        return replace(self, database=self.database.for_platform())
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +228,7 @@ async def _remember_alone(context: Context, refused: Refused) -> Result:
 
 
 async def _remember(context: Context, refused: Sequence[Refused]) -> Sequence[Result]:
+    context = context.for_tenants(*(one.operation.scope for one in refused))  # of a batch, which may be of several
     for _ in range(TRIES_MAX):
         try:
             async with context.database.transaction() as tx:

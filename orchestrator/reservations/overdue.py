@@ -17,7 +17,11 @@ _RIVAL = Actor(ActorKind.SYSTEM, "rival")
 
 
 async def expire_overdue_holds(context: Context, *, tenant_id: UUID | None = None, pool_id: int | None = None) -> int:
-    """Expire at most 32 overdue holds, of a tenant or with units of a pool if given; return how many expired."""
+    """Expire at most 32 overdue holds, of a tenant or with units of a pool if given; return how many expired.
+
+    An act of the platform on behalf of a rival: the holds may be of any tenant.
+    """
+    context = context.for_platform()
     async with context.database.read_one() as reading:
         found = await find_overdue_holds(reading, EXPIRED_MAX, tenant_id=tenant_id, pool_id=pool_id)
     return sum([await _expire(context, reservation_id) for reservation_id in found])

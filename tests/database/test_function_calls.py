@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import psycopg
 import pytest
 
-from orchestrator.database import calls, transactions
+from orchestrator.database import calls, pools
 from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from tests.allocations.seeding import make_context
@@ -80,7 +80,7 @@ def test_a_call_that_cannot_connect_did_nothing() -> None:
 
 
 def test_calls_beyond_the_bound_are_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "POOL_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "POOL_TIMEOUT_SECONDS", 0.05)
 
     async def story() -> None:
         database = make_context(database_url, pool_size=2).database
@@ -123,7 +123,7 @@ def test_a_loss_makes_the_idle_connections_tested(database_url: str) -> None:
 
 def test_calls_of_one_group_take_no_connection_of_another(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancels that wait for a node's lock keep no create waiting."""
-    monkeypatch.setattr(transactions, "POOL_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "POOL_TIMEOUT_SECONDS", 0.05)
 
     async def story() -> None:
         database = make_context(database_url, pool_size=1).database

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.database.pools import POOL_TIMEOUT_SECONDS
 from orchestrator.database.schema_revision import require_schema_for_anyone
-from orchestrator.database.transactions import POOL_TIMEOUT_SECONDS, connect_database
+from orchestrator.database.transactions import connect_database
 from orchestrator.http import single_flight
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.key_lookups import DIGESTS_MAX, KeyLookups

@@ -17,6 +17,7 @@ import sqlalchemy.exc
 
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import RivalCommitted
+from orchestrator.database.row_security import tenants_setting
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Reading
 from orchestrator.operations.outcomes import StoredResponse
@@ -74,12 +75,19 @@ class Room:
     free_gpus: int
 
 
-_ALONE = "select place_allocations(cast(%(items)s as jsonb), %(quota_first)s)"
+# Each call names the tenants of its items for the policies (migrations/policies.sql), before the function runs.
+_ALONE = """
+select place_allocations(cast(%(items)s as jsonb), %(quota_first)s) from set_config('berth.tenants', %(tenants)s, true)
+"""
 _TOGETHER = """
-with briefly as materialized (select shorten_lock_timeout() as waits)
+with briefly as materialized (
+    select shorten_lock_timeout() as waits, set_config('berth.tenants', %(tenants)s, true) as tenants
+)
 select place_allocations(cast(%(items)s as jsonb), %(quota_first)s) from briefly
 """
-_IN_WINDOW = "select place_in_window(cast(%(item)s as jsonb))"
+_IN_WINDOW = """
+select place_in_window(cast(%(item)s as jsonb)) from set_config('berth.tenants', %(tenants)s, true)
+"""
 
 
 async def place_all(
@@ -91,7 +99,8 @@ async def place_all(
     for such a lock only briefly.
     """
     items = [_item(n, request) for n, request in enumerate(requests)]
-    decoded = await _call(call, _TOGETHER if len(requests) > 1 else _ALONE, {"items": items}, quota_first=quota_first)
+    statement = _TOGETHER if len(requests) > 1 else _ALONE
+    decoded = await _call(call, statement, requests, {"items": items}, quota_first=quota_first)
     return [decoded[n] for n in range(len(requests))]
 
 
@@ -108,16 +117,21 @@ async def place_picked(
         "mask": request.pick.mask,
         "reservation_retire_seconds": reservation_retire_seconds,
     }
-    return (await _call(call, _IN_WINDOW, {"item": item}))[0]
+    return (await _call(call, _IN_WINDOW, [request], {"item": item}))[0]
 
 
 async def _call(
-    call: FunctionCall, statement: str, given: Mapping[str, object], **parameters: object
+    call: FunctionCall,
+    statement: str,
+    requests: Sequence[PlacementRequest],
+    given: Mapping[str, object],
+    **parameters: object,
 ) -> dict[int, PlacementOutcome]:
     """Outcome by the item's number."""
     packed = {name: orjson.dumps(value).decode() for name, value in given.items()}
+    tenants = tenants_setting(request.create.tenant_id for request in requests)
     try:
-        outcomes = await call.value(statement, {**packed, **parameters})
+        outcomes = await call.value(statement, {**packed, **parameters, "tenants": tenants})
     except sqlalchemy.exc.DBAPIError as error:
         match decode(error):
             case RivalCommitted(quota=True):

@@ -181,7 +181,7 @@ async def _hold_alone(context: Context, catalogue: CatalogueCache, request: Hold
         try:
             require_bounds(hold, context.limits)
             if hold.template is not None:
-                await _require_ssh_keys(context, hold, hold.template)
+                await _require_ssh_keys(context.for_tenants(hold.tenant_id), hold, hold.template)
             return await _hold(context, hold, await resolve(catalogue, request.wanted))
         except Problem as refusal:
             return await remembered(context, hold.operation, refusal, hold.tenant_id)

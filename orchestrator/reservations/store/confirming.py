@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 
 from orchestrator.database.calls import FunctionCall
+from orchestrator.database.row_security import tenants_setting
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import InvalidState, OperationInProgress
@@ -25,10 +26,14 @@ from orchestrator.reservations.states import ReservationState
 from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.tenants.principals import Actor, ActorKind
 
-_CONFIRM = "select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)"
+# Each call names the tenants of its items for the policies (migrations/policies.sql), before the function runs.
+_CONFIRM = """
+select confirm_reservations(cast(%(items)s as jsonb), %(actor_kind)s, %(actor_id)s)
+from set_config('berth.tenants', %(tenants)s, true)
+"""
 _REFUSE_LATE = """
 select refuse_late_confirm(cast(%(item)s as jsonb), cast(%(refusals)s as jsonb))
-from set_config('berth.caller', %(caller)s, true)
+from set_config('berth.caller', %(caller)s, true) as caller cross join set_config('berth.tenants', %(tenants)s, true) as tenants
 """
 
 
@@ -74,8 +79,14 @@ async def confirm_all(call: FunctionCall, confirms: Sequence[Confirm]) -> list[C
         "items": orjson.dumps([confirm.item() for confirm in confirms]).decode(),
         "actor_kind": confirms[0].actor_kind.value,
         "actor_id": None if operator is None else operator.id,
+        "tenants": _tenants_of(confirms),
     }
     return [_decode(outcome) for outcome in await call.value(_CONFIRM, values)]
+
+
+def _tenants_of(confirms: Sequence[Confirm]) -> str:
+    """The tenants whose reservations are confirmed, and the scopes of the keys, which are an operator's for its confirm."""
+    return tenants_setting({id_ for confirm in confirms for id_ in (confirm.tenant_id, confirm.operation.scope)})
 
 
 async def refuse_late_confirm(call: FunctionCall, confirm: Confirm, retention_seconds: float) -> LateConfirmOutcome:
@@ -90,7 +101,7 @@ async def refuse_late_confirm(call: FunctionCall, confirm: Confirm, retention_se
     }
     refusals = {state.value: _too_late(state).document() for state in ReservationState}
     values = {"item": orjson.dumps(item).decode(), "refusals": orjson.dumps(refusals).decode()}
-    values["caller"] = confirm.operation.caller_json
+    values |= {"caller": confirm.operation.caller_json, "tenants": _tenants_of([confirm])}
     outcome = await call.value(_REFUSE_LATE, values)
     match outcome["outcome"]:
         case "refused":

@@ -17,6 +17,7 @@ import sqlalchemy.exc
 
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import Bound, BoundReached, ConstraintRefused, RivalCommitted
+from orchestrator.database.row_security import tenants_setting
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
@@ -39,14 +40,15 @@ from orchestrator.reservations.resource_names import NamedResources
 
 BOUNDS_OF_ONE = frozenset({"payload_bounded", "reservations_resources_check"})
 """Constraints that refuse a reservation whose resource names do not fit into its event."""
-_ALONE = "select hold_once(cast(%(item)s as jsonb))"
+# Each call names the tenants of its items for the policies (migrations/policies.sql), before the function runs.
+_ALONE = "select hold_once(cast(%(item)s as jsonb)) from set_config('berth.tenants', %(tenants)s, true)"
 # A batch reserves its keys one after another. Near the bound of a table, each insert waits for earlier inserts to commit: the
 # holder of the batch's next key may wait for a row that the batch has reserved, a deadlock. So near a bound each item goes
 # alone; a batch that starts this many rows below the bound cannot reach it.
 _FAR_ROWS = 20_000
 _TOGETHER = """
 with room as materialized (
-    select shorten_lock_timeout() as waits, least(
+    select shorten_lock_timeout() as waits, set_config('berth.tenants', %(tenants)s, true) as tenants, least(
         nullif(current_setting('berth.operations_max', true), '')::bigint - sum(number) filter (where kind = 'operations'),
         %(reservations_max)s - sum(number) filter (where kind = 'reservations'),
         %(holds_max)s - sum(number) filter (where kind = 'holds')) as left_rows
@@ -106,7 +108,7 @@ async def hold_once(call: FunctionCall, hold: Hold, target: HoldTarget, bounds: 
     Raises `ReservationTableFull`, `ExpirationIndexFull`, `Invalid` for more names than one reservation can list, and
     `TransactionConflict` if a concurrent transaction took the units or the key.
     """
-    return _decode(await _call(call, _ALONE, _item(hold, target, bounds), bounds))
+    return _decode(await _call(call, _ALONE, [hold], _item(hold, target, bounds), bounds))
 
 
 async def hold_together(
@@ -121,7 +123,7 @@ async def hold_together(
     """
     items = [_item(hold, target, bounds) for hold, target in holds]
     room = {"reservations_max": bounds.reservations_max, "holds_max": bounds.holds_max, "far_rows": _FAR_ROWS}
-    outcomes = await _call(call, _TOGETHER, items, bounds, **room)
+    outcomes = await _call(call, _TOGETHER, [hold for hold, _ in holds], items, bounds, **room)
     if outcomes is None:
         return [TryAgain()] * len(holds)
     return [_decode(outcome) for outcome in outcomes]
@@ -154,9 +156,12 @@ def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
             return refusal_of_tenant(word)
 
 
-async def _call(call: FunctionCall, statement: str, item: object, bounds: HoldBounds, **room: int) -> Any:
+async def _call(
+    call: FunctionCall, statement: str, holds: Sequence[Hold], item: object, bounds: HoldBounds, **room: int
+) -> Any:
+    tenants = tenants_setting(hold.tenant_id for hold in holds)
     try:
-        return await call.value(statement, {"item": orjson.dumps(item).decode(), **room})
+        return await call.value(statement, {"item": orjson.dumps(item).decode(), "tenants": tenants, **room})
     except sqlalchemy.exc.DBAPIError as error:
         match decode(error):
             case RivalCommitted(sqlstate):
