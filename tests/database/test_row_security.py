@@ -199,7 +199,7 @@ def test_the_page_lists_the_policies_and_repeating_changes_nothing(
     assert {table for table, name, command, *_ in found if name == "own_tenant" and command != "*"} == {
         "allocation_timeline"
     }
-    covered = PAGE.read_text().partition("## Tables with a policy")[2].partition("\n## ")[0]
+    covered = PAGE.read_text().partition("### Tables with a policy")[2].partition("\n###")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", covered, re.M)) == limited
     before = owner.execute(_CATALOGUE).fetchall()
     assert apply_privileges(owner)

@@ -202,7 +202,7 @@ def test_what_the_log_no_longer_tells_is_told_as_such(api: PublicApi, keys: Keys
         http = keys.caller.http
         assert isinstance(http, TestClient)
         assert http.portal is not None
-        http.portal.call(sweep_deleted_keys, services_of(keys).context)
+        http.portal.call(sweep_deleted_keys, services_of(keys).context.for_platform())
         assert api.database.execute(kept, (keys.caller.tenant_id,)).fetchone() == (0,)
         assert counted(api, keys) == (0, 0)
     finally:

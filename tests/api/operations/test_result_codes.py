@@ -63,7 +63,7 @@ def desk(url: str, directory: Path, **bounds: Any) -> Iterator[Desk]:
     with TestClient(public_listener(services), raise_server_exceptions=False) as http:
         assert http.portal is not None
         portal = http.portal
-        yield Desk(http, url, lambda: portal.call(retire_reservations, services.context, 10))
+        yield Desk(http, url, lambda: portal.call(retire_reservations, services.context.for_platform(), 10))
         portal.call(services.context.database.close)
 
 
