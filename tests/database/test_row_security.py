@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import psycopg
+import psycopg.conninfo
 import pytest
 from psycopg import errors, sql
 
 import migrations
 from migrations.privileges import apply_privileges
 from migrations.roles import Role
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.row_security import PLATFORM, tenants_setting
+from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Result
 from orchestrator.placement.store import placing
 from orchestrator.problems import Problem, Unforeseen
@@ -272,3 +275,58 @@ def test_a_list_whose_filter_was_removed_returns_only_the_callers_rows(
             return found
 
     assert asyncio.run(lists()) == [{HOOK}, {HOOK, OTHER}, set()]
+
+
+@asynccontextmanager
+async def counting_round_trips(url: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """The address of a relay to the server, and the senders, one entry for each change of direction."""
+    directions: list[str] = []
+    parameters = psycopg.conninfo.conninfo_to_dict(url)
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: str) -> None:
+        while data := await reader.read(65_536):
+            if directions[-1:] != [sender]:
+                directions.append(sender)
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection(parameters["host"], int(str(parameters["port"])))
+        await asyncio.gather(pump(reader, to_server, "client"), pump(from_server, writer, "server"))
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        yield url.replace(f":{parameters['port']}/", f":{port}/"), directions
+
+
+def test_naming_the_tenants_costs_no_round_trip(database_url: str) -> None:
+    async def act(database: Database, kind: str) -> None:
+        # Each statement runs so seldom that it is not prepared, which takes a separate round trip.
+        if kind == "call":
+            async with database.function_call(CallGroup.CREATES) as call:
+                assert await call.value("select %(one)s::integer", {"one": 1}) == 1
+        elif kind == "transaction":
+            async with database.transaction() as tx:
+                await tx.execute("select 1")
+                await tx.execute("select 2")
+        elif kind == "reading":
+            async with database.reading() as reading:
+                await reading.execute("select 3")
+        else:
+            async with database.read_one() as reading:
+                await reading.execute("select 4")
+
+    async def trips() -> dict[tuple[str, bool], int]:
+        found = {}
+        async with counting_round_trips(database_url) as (url, directions), working(url, pool_size=1) as (context, _):
+            for kind in ("call", "read_one", "reading", "transaction"):
+                for named in (False, True):
+                    database = context.database.for_tenants(UUID(TENANT)) if named else context.database
+                    await act(database, kind)  # connects
+                    directions.clear()
+                    await act(database, kind)
+                    found[kind, named] = directions.count("client")
+        return found
+
+    expected = {"call": 1, "read_one": 1, "reading": 3, "transaction": 4}
+    assert asyncio.run(trips()) == {(kind, named): count for kind, count in expected.items() for named in (False, True)}
