@@ -143,6 +143,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "version_not_reached": ("orchestrator/log/head.py", WAIT),
     "webhook_busy": ("orchestrator/webhooks/store/deliveries.py", "wait until deliveries are done"),
     "webhook_keys_full": ("orchestrator/webhooks/store/webhooks.py", "wait until an overlap is over"),
+    "audit_truncated": (
+        "orchestrator/audit/list_store.py",
+        "list from `first_sequence` on; the operator's archive has what was before",
+    ),
     "log_truncated": (
         "orchestrator/log/feed_endpoints.py, orchestrator/notifications/store.py",
         "read the state from the API, then continue from `first_version`",

@@ -17,6 +17,7 @@ begin
             ('archive_segments',            '',      '',      '',      '',      '',      '',      'si',    's'),
             ('archived_allocations',        '',      '',      '',      '',      '',      '',      'si',    's'),
             ('audit',                       's',     '',      '',      '',      '',      '',      'si',    's'),
+            ('audit_anchor',                's',     '',      '',      '',      '',      '',      's',     's'),
             ('audit_batches',               'siud',  'siud',  '',      '',      '',      '',      '',      's'),
             ('audit_chain',                 's',     '',      '',      '',      '',      '',      's',     's'),
             ('audit_head',                  '',      '',      '',      '',      '',      '',      's',     's'),
@@ -69,6 +70,7 @@ begin
             ('reservation_positions',       'x',     '',      '',      '',      '',      '',      's',     ''),
             ('unit_numbers',                'x',     '',      '',      '',      '',      '',      's',     ''),
             ('audit_advance',               'x',     '',      '',      'x',     '',      '',      '',      ''),
+            ('audit_forget',                '',      '',      '',      '',      '',      '',      'x',     ''),
             ('log_extend',                  'x',     '',      '',      '',      '',      'x',     '',      ''),
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      'x',     '')

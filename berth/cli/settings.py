@@ -38,6 +38,13 @@ class Settings(BaseSettings):
         le=36_500,
         description="how long ended allocations are kept before `berth archive run` deletes them; 0: for ever",
     )
+    audit_retention_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="how long rows of the audit are kept before `berth archive run` deletes them, longer than allocations; "
+        "0: for ever",
+    )
     sweep_grace_seconds: float = Field(
         10.0, ge=0, description="how far past a deadline a sweeper steps in: what `berth verify` judges by"
     )

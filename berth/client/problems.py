@@ -7,6 +7,7 @@ from typing import Any
 
 import berth.client.limit_errors
 import berth.client.log_errors
+import berth.client.retention_errors
 import berth.client.tenant_errors
 import berth.client.waiting_errors
 import berth.client.webhook_errors  # noqa: F401 - so that their names are among those below

@@ -1,13 +1,13 @@
 """Tables of the archive: sealed segments, and the allocations that were deleted because a segment contains them.
 
-`berth archive run` writes them (berth/cli/deployment/archive). Created by revision 0013; a test keeps both equal.
+`berth archive run` writes them (berth/cli/deployment/archive). Created by revisions 0013 and 0030; a test keeps both equal.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, Uuid
 
-from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+from orchestrator.database.metadata import METADATA, NOW, SHA256_DIGEST, TIMESTAMPTZ
 
 archive_segments = Table(
     "archive_segments",
@@ -17,6 +17,17 @@ archive_segments = Table(
     Column("destination", Text, nullable=False),
     Column("deleted", Integer, CheckConstraint("deleted >= 0"), nullable=False),
     Column("deleted_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("kind", Text, nullable=False, server_default="allocations"),
+    Column("audit_first", BigInteger),
+    Column("audit_last", BigInteger),
+    Column("audit_hash", SHA256_DIGEST),
+    CheckConstraint("kind in ('allocations', 'audit')", name="archive_segment_kind"),
+    CheckConstraint(
+        "case kind when 'audit' then audit_first > 0 and audit_last >= audit_first and audit_hash is not null"
+        " and deleted = audit_last - audit_first + 1"
+        " else audit_first is null and audit_last is null and audit_hash is null end is true",
+        name="archive_segment_of_audit",
+    ),
 )
 
 archived_allocations = Table(

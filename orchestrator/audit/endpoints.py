@@ -28,6 +28,7 @@ own_router = APIRouter(tags=["audit"], responses=PROBLEM_RESPONSES)
 async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCaller, parts: Parts) -> Response:
     """Audited actions with caller, object and outcome, oldest first; about one object if `subject` names it (`nodes/<id>`).
 
+    A list begins with the oldest row that is not in the archive alone; `after` or a cursor before it is 410 `audit_truncated`.
     With two or more filters a page may have fewer items than `limit`, or none, before the last one.
     """
     return await _page(parts, query, query.filter(query.tenant_id))
@@ -38,6 +39,7 @@ async def list_entries(query: Annotated[AuditQuery, Query()], caller: AdminCalle
 async def list_own(query: Annotated[OwnAuditQuery, Query()], caller: TenantCaller, parts: Parts) -> Response:
     """Audited actions of the tenant's principals, oldest first.
 
+    A list begins with the oldest row that is not in the archive alone; `after` or a cursor before it is 410 `audit_truncated`.
     With two or more filters a page may have fewer items than `limit`, or none, before the last one.
     """
     return await _page(parts, query, query.filter(caller.tenant_id))
@@ -47,8 +49,9 @@ async def _page(parts: Services, query: OwnAuditQuery, matching: Filter) -> Resp
     # The page contains what this process has done before the request, whether or not a worker runs.
     await parts.recorder.flush()
     await chain_audit(parts.context)
-    after, limit = numbered_page(query, "audit")
-    found = await list_audit(parts.context.database, matching, after=max(after, query.after or 0), limit=limit)
+    place, limit = numbered_page(query, "audit")
+    after = None if query.cursor is None and query.after is None else max(place, query.after or 0)
+    found = await list_audit(parts.context.database, matching, after=after, limit=limit)
     page = page_of(found.entries, query.limit, "audit", lambda entry: entry.sequence)
     if found.examined_to is not None:
         page["next_cursor"] = cursor_after("audit", found.examined_to)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, func, literal, literal_column, select, tuple_
 
+from orchestrator.audit.refusals import AuditTruncated
 from orchestrator.audit.tables import audit_chain
 from orchestrator.database.transactions import Reading
 
@@ -77,6 +78,22 @@ async def list_entries(reading: Reading, matching: Filter, *, after: int, limit:
         return Examined(entries, None)
     examined = await reading.execute(candidates.with_only_columns(_C.sequence).offset(EXAMINED_MAX - 1).limit(1))
     return Examined(entries, examined.scalar())
+
+
+_ANCHOR = "select sequence, encode(hash, 'hex') from audit_anchor where sequence > :after"
+
+
+async def require_kept(reading: Reading, after: int) -> None:
+    """Raise `AuditTruncated` if rows after this sequence have left the database. In the transaction that reads the rows."""
+    anchor = (await reading.execute(_ANCHOR, {"after": after})).first()
+    if anchor is not None:
+        sequence, digest = int(anchor[0]), str(anchor[1])
+        raise AuditTruncated(
+            f"rows after {after} are in the archive; the audit begins with row {sequence + 1}; list without `after` and `cursor`,"
+            f" or with after={sequence}",
+            first_sequence=sequence + 1,
+            hash_before=digest,
+        )
 
 
 _C = audit_chain.c

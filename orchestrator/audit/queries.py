@@ -7,7 +7,12 @@ from orchestrator.audit.list_store import Examined, Filter
 from orchestrator.database.transactions import Database
 
 
-async def list_audit(database: Database, matching: Filter, *, after: int, limit: int) -> Examined:
-    """Up to `limit` entries after this sequence, oldest first, among the next `EXAMINED_MAX` of the index."""
+async def list_audit(database: Database, matching: Filter, *, after: int | None, limit: int) -> Examined:
+    """Up to `limit` entries, oldest first, among the next `EXAMINED_MAX` of the index.
+
+    They begin after this sequence, or with the oldest that is kept. Raises `AuditTruncated` if rows after it are not.
+    """
     async with database.reading() as reading:
-        return await list_store.list_entries(reading, matching, after=after, limit=limit)
+        if after is not None:
+            await list_store.require_kept(reading, after)
+        return await list_store.list_entries(reading, matching, after=after or 0, limit=limit)

@@ -1,7 +1,7 @@
 """The tables of the audit: rows that wait, batches of queued rows, and the chain. The view `audit` shows both kinds of rows.
 
-Created by migrations/versions/r0016_audit_chain.py and r0019_audit_batches.py, which explain columns and indexes; a test keeps
-both equal.
+Created by migrations/versions/r0016_audit_chain.py, r0019_audit_batches.py and r0020_audit_retention.py, which explain columns
+and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -93,5 +93,13 @@ audit_head = Table(
     Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
     Column("sequence", BigInteger, nullable=False),
     Column("recorded_at", TIMESTAMPTZ, nullable=False),
+    Column("hash", SHA256_DIGEST, nullable=False),
+)
+
+audit_anchor = Table(
+    "audit_anchor",
+    METADATA,
+    Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
+    Column("sequence", BigInteger, nullable=False),
     Column("hash", SHA256_DIGEST, nullable=False),
 )

@@ -17,7 +17,8 @@ select x.allocation_id, l.what from archived_allocations x join (
 """
 MISCOUNTED = """
 select s.sequence, s.deleted, count(x.allocation_id) from archive_segments s
-left join archived_allocations x on x.segment = s.sequence group by s.sequence having count(x.allocation_id) <> s.deleted
+left join archived_allocations x on x.segment = s.sequence where s.kind = 'allocations'
+group by s.sequence having count(x.allocation_id) <> s.deleted
 """
 MISSING = """
 select s.sequence from archive_segments s

@@ -16,7 +16,14 @@ def test_an_operator_archives_checks_and_reads(database_url: str, tmp_path: Path
     old = age(database_url, old, 401)
     archive = str(tmp_path / "archive")
     done = berth("archive", "run", "--to", archive, "--output", "json", BERTH_DATABASE_URL=database_url)
-    assert json.loads(done.stdout) == {"segments": 1, "deleted": 1, "skipped": 0, "resumed": 0}, done.stderr
+    assert json.loads(done.stdout) == {
+        "segments": 1,
+        "deleted": 1,
+        "skipped": 0,
+        "resumed": 0,
+        "audit_rows": 0,
+        "audit_held_at": None,
+    }, done.stderr
     assert (left_of(database_url, old), left_of(database_url, young) != []) == ([], True)
     sound = berth("archive", "verify", archive)
     assert sound.stdout.startswith("1 manifests, 1 allocations, 0 of them"), sound.stderr

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,37 +9,14 @@ import pytest
 from berth.cli.deployment.archive.chains import find_allocation, judge
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.directory import Directory
-from berth.cli.deployment.archive.running import run_archive
+from berth.cli.deployment.archive.running import Retention, run_archive
 from migrations.roles import Role
 from tests.allocations.driving import rows_of
 from tests.archive.ended import age, archived_in, left_of, seeded_with, violations
-from tests.berth.commands import environment
+from tests.archive.killing import killed_run
 from tests.databases import as_role
-from tests.support.waiting import WAIT_SECONDS_MAX
-from tests.testbuild.killing import REACHED
 
 BEFORE_SEALED = {CrashPoint.BEFORE_SEGMENT, CrashPoint.AFTER_SEGMENT}
-ROOT = Path(__file__).parents[2]
-
-
-def killed_run(url: str, directory: Path, point: CrashPoint) -> None:
-    """Run the command and require that it dies at the point."""
-    settings = environment(BERTH_DATABASE_URL=url, BERTH_CRASH_AT=f"{point}:1", PYTHONPATH=os.fspath(ROOT))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.testbuild",
-        "berth.cli",
-        "archive",
-        "run",
-        "--to",
-        str(directory),
-        "--days",
-        "1",
-    ]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, cwd=ROOT)
-    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stderr)
-    assert REACHED.format(f"{point}:1") in done.stderr
 
 
 @pytest.mark.parametrize("point", list(CrashPoint))
@@ -55,13 +28,13 @@ def test_nothing_is_lost_when_the_command_is_killed(database_url: str, tmp_path:
         for one in ended
     }
     archive = Directory(tmp_path / "archive")
-    killed_run(database_url, tmp_path / "archive", point)
+    killed_run(database_url, str(tmp_path / "archive"), point)
     for one in ended:
         in_rows = left_of(database_url, one) != []
         sealed = find_allocation(archive, str(one)) is not None
         assert in_rows or sealed
         assert sealed == (point not in BEFORE_SEALED)
-    done = run_archive(as_role(database_url, Role.OPERATOR), archive, 1)
+    done = run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(1))
     assert done.resumed == (point in {CrashPoint.AFTER_MANIFEST, CrashPoint.BEFORE_DELETE_COMMIT})
     assert sorted(archived_in(database_url)) == sorted(ended)
     judged = judge(archive)

@@ -16,7 +16,7 @@ from berth.cli.deployment.archive.chains import find_allocation, judge
 from berth.cli.deployment.archive.directory import Directory
 from berth.cli.deployment.archive.problems import ArchiveProblem
 from berth.cli.deployment.archive.rows import lock_archive
-from berth.cli.deployment.archive.running import run_archive
+from berth.cli.deployment.archive.running import Retention, run_archive
 from migrations.roles import Role
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.operations.execution import Context
@@ -36,7 +36,7 @@ def test_an_ended_allocation_is_sealed_and_deleted_with_all_that_belongs_to_it(
     row = allocation_of(database_url, ended)
     charged = rows_of(database_url, "select allocation_id, amount_micro_units from ledger order by id")
     archive = Directory(tmp_path / "archive")
-    done = run_archive(as_role(database_url, Role.OPERATOR), archive, 0)
+    done = run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(0))
     assert (done.segments, done.deleted, done.skipped, done.resumed) == (1, 2, 0, 0)
     assert archived_in(database_url) == {ended: 1, other: 1}
     assert [left_of(database_url, one) for one in (ended, other)] == [[], []]
@@ -60,13 +60,13 @@ def test_an_ended_allocation_is_sealed_and_deleted_with_all_that_belongs_to_it(
 def test_the_segments_are_bounded_and_their_manifests_form_a_chain(database_url: str, tmp_path: Path) -> None:
     seeded, ended = seeded_with(database_url, 5)
     archive = Directory(tmp_path / "archive")
-    assert run_archive(as_role(database_url, Role.OPERATOR), archive, 0, allocations_max=2).segments == 3
+    assert run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(0), allocations_max=2).segments == 3
     more = end_allocations(database_url, seeded, 1)
-    assert run_archive(as_role(database_url, Role.OPERATOR), archive, 0).segments == 1
-    names = [name for name in archive.names() if name.endswith(".manifest.json")]
+    assert run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(0)).segments == 1
+    names = [name for name in archive.names() if name.startswith("manifests/")]
     manifests = [json.loads(archive.read(name)) for name in names]
     assert [manifest["sequence"] for manifest in manifests] == [1, 2, 3, 4]
-    assert [manifest["segments"][0]["allocations"] for manifest in manifests] == [2, 2, 1, 1]
+    assert [manifest["segments"][0]["lines"] for manifest in manifests] == [2, 2, 1, 1]
     assert manifests[0]["previous"] is None
     assert judge(archive).violations == []
     assert sorted(archived_in(database_url)) == sorted([*ended, *more])
@@ -79,7 +79,7 @@ def test_a_segment_ends_before_it_becomes_too_large(
 ) -> None:
     seeded_with(database_url, 3)
     monkeypatch.setattr(running, "SEGMENT_BYTES_MAX", 100)
-    done = run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0)
+    done = run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
     assert (done.segments, done.deleted) == (3, 3)
 
 
@@ -87,7 +87,7 @@ def test_what_is_younger_than_the_retention_stays(database_url: str, tmp_path: P
     _, (young, old, long_lived) = seeded_with(database_url, 3)
     young, old = age(database_url, young, 399), age(database_url, old, 401)
     long_lived = age(database_url, long_lived, 401, ended_days=399)
-    done = run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 400)
+    done = run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(400))
     assert done.deleted == 1
     assert left_of(database_url, old) == []
     assert left_of(database_url, young) == EVERYTHING
@@ -110,7 +110,9 @@ def test_an_allocation_with_something_open_stays(database_url: str, tmp_path: Pa
     with connect(database_url) as connection:
         connection.execute("alter table metering_intervals disable trigger all")
         connection.execute(PLANTS[plant].encode(), (ended,))
-    assert run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0).segments == 0
+    assert (
+        run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0)).segments == 0
+    )
     assert left_of(database_url, ended) == EVERYTHING
 
 
@@ -126,7 +128,9 @@ def test_a_failed_allocation_stays_until_its_cleanup_is_proven(database_url: str
 
     run_with(database_url, way)
     assert allocation_of(database_url, broken)["state"] == "failed"
-    assert run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0).segments == 0
+    assert (
+        run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0)).segments == 0
+    )
     assert left_of(database_url, broken) == EVERYTHING
 
 
@@ -149,10 +153,10 @@ def test_a_locked_or_changed_allocation_stays_and_comes_into_a_later_segment(dat
                         (changed,),
                     )
 
-        done = run_archive(as_role(database_url, Role.OPERATOR), Changing(tmp_path / "archive"), 0)
+        done = run_archive(as_role(database_url, Role.OPERATOR), Changing(tmp_path / "archive"), Retention(0))
     assert (done.deleted, done.skipped) == (1, 2)
     assert archived_in(database_url) == {free: 1}
-    again = run_archive(as_role(database_url, Role.OPERATOR), archive, 0)
+    again = run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(0))
     assert (again.deleted, again.skipped) == (2, 0)
     judged = judge(archive)
     assert (judged.allocations, judged.repeated, judged.violations) == (3, 2, [])
@@ -167,12 +171,12 @@ def test_a_second_run_at_once_is_refused(database_url: str, tmp_path: Path) -> N
     with psycopg.connect(database_url, autocommit=True) as other:
         assert lock_archive(other)
         with pytest.raises(ArchiveProblem, match="another `berth archive run`") as refused:
-            run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0)
+            run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
     assert refused.value.code == "archive_running"
     assert left_of(database_url, ended) == EVERYTHING
 
 
-@pytest.mark.parametrize("full_at", ["ndjson.gz", "manifest.json"])
+@pytest.mark.parametrize("full_at", ["ndjson.gz", "000001.json"])
 def test_a_full_disk_deletes_nothing(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: str
 ) -> None:
@@ -186,28 +190,28 @@ def test_a_full_disk_deletes_nothing(
 
     monkeypatch.setattr("berth.cli.deployment.archive.directory.os.fsync", full)
     with pytest.raises(ArchiveProblem, match="No space left on device; nothing was deleted"):
-        run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0)
+        run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
     assert left_of(database_url, ended) == EVERYTHING
     monkeypatch.undo()
     assert list((tmp_path / "archive").glob("*/.*")) == [], "no unfinished file"
-    assert run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), 0).deleted == 1
+    assert run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0)).deleted == 1
     assert judge(Directory(tmp_path / "archive")).violations == []
 
 
 def test_another_directory_continues_the_chain_and_a_foreign_one_is_refused(database_url: str, tmp_path: Path) -> None:
     seeded, _ = seeded_with(database_url, 1)
     first, second = Directory(tmp_path / "first"), Directory(tmp_path / "second")
-    run_archive(as_role(database_url, Role.OPERATOR), first, 0)
+    run_archive(as_role(database_url, Role.OPERATOR), first, Retention(0))
     end_allocations(database_url, seeded, 1)
-    run_archive(as_role(database_url, Role.OPERATOR), second, 0)
-    (manifest,) = [json.loads(second.read(name)) for name in second.names() if name.endswith(".manifest.json")]
+    run_archive(as_role(database_url, Role.OPERATOR), second, Retention(0))
+    (manifest,) = [json.loads(second.read(name)) for name in second.names() if name.startswith("manifests/")]
     assert manifest["sequence"] == 2
     assert judge(second).violations == []
     end_allocations(database_url, seeded, 1)
-    run_archive(as_role(database_url, Role.OPERATOR), second, 0)
+    run_archive(as_role(database_url, Role.OPERATOR), second, Retention(0))
     (ended,) = end_allocations(database_url, seeded, 1)
     with connect(database_url) as connection:
         connection.execute("update archive_segments set manifest_sha256 = repeat('0', 64) where sequence = 3")
     with pytest.raises(ArchiveProblem, match="does not continue the archive"):
-        run_archive(as_role(database_url, Role.OPERATOR), second, 0)
+        run_archive(as_role(database_url, Role.OPERATOR), second, Retention(0))
     assert left_of(database_url, ended) == EVERYTHING

@@ -18,7 +18,7 @@ from tests.databases import as_role
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "access" / "database-roles.md"
 LETTERS = {"SELECT": "s", "INSERT": "i", "UPDATE": "u", "DELETE": "d", "USAGE": "x", "EXECUTE": "x"}
-RUN_AS_OWNER = {"audit_advance", "log_accept_timeline", "log_extend", "log_truncate"}
+RUN_AS_OWNER = {"audit_advance", "audit_forget", "log_accept_timeline", "log_extend", "log_truncate"}
 
 _GRANTED = """
 select c.relname, a.grantee::regrole::text, a.privilege_type from pg_class c cross join lateral aclexplode(c.relacl) a
@@ -123,7 +123,7 @@ OF_NO_ROLE = (
     "create trigger planted before insert on nodes for each row execute function refuse_change()",
     "update ledger set tenant_id = tenant_id", "delete from ledger", "insert into audit_chain (sequence) values (1)",
     "update audit_chain set code = ''", "delete from audit_chain", "update audit_pending set code = ''",
-    "delete from audit_pending", "update audit_head set sequence = 0", "delete from log", "update log set payload = '{}'",
+    "update audit_anchor set sequence = 1", "delete from audit_pending", "update audit_head set sequence = 0", "delete from log", "update log set payload = '{}'",
     "select from log_from_0", "delete from log_from_0", "update alembic_version set version_num = ''",
     "delete from sql_functions", "update function_generation set generation = 1", "create role planted",
     "copy nodes to program 'cat'",
@@ -132,7 +132,7 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
     Role.PUBLIC_API: (
         "insert into node_certificates default values", "insert into node_tasks default values", "delete from allocations",
         "delete from nodes", "select from audit_head", "select log_truncate(1, 0)", "select log_accept_timeline(1, 0)",
-        "insert into audit (action) values ('')",
+        "insert into audit (action) values ('')", "select audit_forget(1)", "insert into archive_segments default values",
     ),
     Role.NODE_API: (
         "insert into allocations default values", "select secret_hash from api_keys", "select from operations",
@@ -149,7 +149,7 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
         "select from api_keys", "select from enrolment_tokens", "select keys from webhooks", "select from webhook_deliveries",
         "insert into nodes default values", "insert into node_certificates default values", "select from certificate_requests",
         "insert into tenants default values", "update kv_keys set value = ''", "insert into log default values",
-        "select log_extend(1)", "select log_accept_timeline(1, 0)", "delete from allocations",
+        "select log_extend(1)", "select log_accept_timeline(1, 0)", "delete from allocations", "select audit_forget(1)",
     ),
     Role.WEBHOOKS: (
         "select secret_hash from api_keys", "select from allocations", "select from node_tasks", "select from kv_keys",

@@ -67,8 +67,8 @@ MUTANTS: list[Mutant] = [
         "a list begins before the sequence that it follows",
         "audit",
         "orchestrator/audit/endpoints.py",
-        "after=max(after, query.after or 0)",
-        "after=after",
+        "max(place, query.after or 0)",
+        "place",
         (f"{LISTS}::test_a_list_begins_after_a_sequence",),
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row
-from tests.support.rows import LATER, NOW, OTHER, TENANT
+from tests.support.rows import HASH, LATER, NOW, OTHER, TENANT
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
 _TOP_UP = {
@@ -15,6 +15,7 @@ _WITHDRAWAL = {**_TOP_UP, "kind": "withdrawal", "reference": "why"}
 _DESTROYED = ORPHAN_STATES["destroyed"]
 _NAMES = tuple({"name": name} for name in ("", "-a", "a-", "A", "a_b", "x" * 64, "a\n"))
 _DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
+_OF_AUDIT = {"kind": "audit", "audit_first": 1, "audit_last": 2, "audit_hash": HASH, "deleted": 2}
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
 
 CHECKS = {
@@ -29,6 +30,20 @@ CHECKS = {
             {"access_role": "fleet"},
             {"role": "tenant", "tenant_id": TENANT, "access_role": "billing"},
         ),
+    ),
+    "archive_segment_kind": Check("archive_segments", ({"kind": "events"}, {"kind": ""})),
+    "archive_segment_of_audit": Check(
+        "archive_segments",
+        (
+            {"kind": "audit"},
+            {**_OF_AUDIT, "kind": "allocations"},
+            {**_OF_AUDIT, "audit_hash": None},
+            {**_OF_AUDIT, "audit_first": 3, "audit_last": 2, "deleted": 0},
+            {**_OF_AUDIT, "audit_first": 0},
+            {**_OF_AUDIT, "audit_last": None},
+            {**_OF_AUDIT, "deleted": 1},
+        ),
+        (_OF_AUDIT,),
     ),
     "archive_segments_deleted_check": least("archive_segments", "deleted", 0),
     "archive_segments_manifest_sha256_check": Check(
@@ -115,6 +130,7 @@ CHECKS = {
     "withdrawal_says_why": Check("ledger", ({**_WITHDRAWAL, "reference": None},), (_WITHDRAWAL,)),
     "log_first_one_check": only_row("log_first"),
     "log_first_version_check": least("log_first", "version", 1),
+    "audit_anchor_one_check": only_row("audit_anchor"),
     "audit_head_one_check": only_row("audit_head"),
     "log_head_one_check": only_row("log_head"),
     "log_stream_first_version_check": least("log_stream", "first_version", 1),

@@ -167,7 +167,8 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
 
 @exercises(
     "ledger_never_changes", "ledger_is_never_emptied", "sku_prices_never_change", "metering_intervals_stay",
-    "audit_chain_keeps", "audit_head_keeps", "audit_pending_keeps", "audit_pending_moves",
+    "audit_chain_keeps", "audit_chain_leaves", "audit_anchor_keeps", "audit_anchor_advances", "audit_head_keeps",
+    "audit_pending_keeps", "audit_pending_moves",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("table", "statement"),
@@ -181,6 +182,9 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
         ("audit_chain", "update audit_chain set action = 'changed'"),
         ("audit_chain", "delete from audit_chain"),
         ("audit_chain", "truncate audit_chain"),
+        ("audit_anchor", "update audit_anchor set sequence = 1"),
+        ("audit_anchor", "delete from audit_anchor"),
+        ("audit_anchor", "truncate audit_anchor"),
         ("audit_head", "delete from audit_head"),
         ("audit_head", "truncate audit_head"),
         ("audit_pending", "update audit_pending set action = 'changed'"),

@@ -65,6 +65,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocation_absences_pkey": ("allocation_absences", ("allocation_id",)),
     "archive_segments_pkey": ("archive_segments", ("sequence",)),
     "archived_allocations_pkey": ("archived_allocations", ("allocation_id",)),
+    "audit_anchor_pkey": ("audit_anchor", ("one",)),
     "audit_batches_pkey": ("audit_batches", ("recorder",)),
     "audit_chain_pkey": ("audit_chain", ("sequence",)),
     "audit_head_pkey": ("audit_head", ("one",)),

@@ -40,6 +40,7 @@ FIRST: dict[str, Row] = {
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
     "api_keys": {"id": number(10), "role": "admin", "name": "key", "prefix": "p", "secret_hash": HASH},
+    "audit_anchor": {"one": True, "sequence": 0, "hash": HASH},
     "audit_batches": {"recorder": number(40), "batch": 1},
     "audit_chain": {
         "sequence": 1, "recorded_at": NOW, "id": 1, "at": NOW, "principal_kind": "admin", "principal_id": "1", "action": "a",

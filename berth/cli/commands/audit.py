@@ -80,14 +80,14 @@ def _utc(at: datetime | None) -> datetime | None:
 def export(
     session: Session,
     after: Annotated[
-        int, typer.Option(min=0, help="begin after this sequence: metadata.sequence of the last line")
-    ] = 0,
+        int | None, typer.Option(min=0, help="begin after this sequence: metadata.sequence of the last line")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="wait for more at the end")] = False,
 ) -> None:
     """Print audited actions as OCSF API Activity (class 6003), one JSON object per line, oldest first.
 
     Lines are printed as pages arrive. After an interruption, `--after` with the `metadata.sequence` of the last whole line
-    resumes without a gap and without a repetition.
+    resumes without a gap and without a repetition. Without it the first line is the oldest row that is not archived.
     """
     from berth.client.audit.ocsf import ocsf_event
 
@@ -96,8 +96,8 @@ def export(
             typer.echo(json.dumps(ocsf_event(entry), separators=(",", ":"), ensure_ascii=False))
 
 
-def _entries(client: Client, after: int, *, follow: bool, own: bool) -> Iterator[AuditEntry]:
-    """All entries after a sequence, page by page; with `follow`, also those that are recorded later."""
+def _entries(client: Client, after: int | None, *, follow: bool, own: bool) -> Iterator[AuditEntry]:
+    """All entries, or those after a sequence, page by page; with `follow`, also those that are recorded later."""
     read = client.iterate_own_audit if own else client.iterate_audit
     while True:
         for entry in read(after=after, limit=PAGE):
@@ -120,9 +120,10 @@ def verify(
     """Recompute the chain of the audit from its rows (admin keys only). Exit code 1: it does not hold.
 
     Prints `head SEQUENCE:HASH`; store it outside of Berth. With `--from` and `--expect-hash`, or `--expect-head`, the next run
-    notices that rows up to there were cut off or written anew.
+    notices that rows up to there were cut off or written anew. If rows are archived, begin with the head that
+    `berth archive verify` prints.
     """
-    from berth.client.audit.chain import ChainBroken, verify_chain
+    from berth.client.audit.chain import ChainBroken, RowArchived, verify_chain
 
     if (start is None) != (expect_hash is None):
         raise Refused("--from and --expect-hash go together; give both or neither", code="usage", exit_code=USAGE)
@@ -131,14 +132,36 @@ def verify(
     if known is not None and expected is not None and expected.sequence < known.sequence:
         raise Refused("the row of --expect-head is before that of --from", code="usage", exit_code=USAGE)
     with session.client() as client:
+        anchor = _anchor(client)
         try:
             found = verify_chain(
-                lambda after: client.iterate_audit(after=after, limit=PAGE), known=known, expected=expected
+                lambda after: client.iterate_audit(after=after, limit=PAGE),
+                known=known,
+                expected=expected,
+                anchor=anchor,
             )
+        except RowArchived as archived:
+            raise Refused(
+                f"{archived}; `berth archive verify` verifies it and prints the row to begin with",
+                code="audit_truncated",
+            ) from archived
         except ChainBroken as broken:
             _show_broken(session, broken.sequence, str(broken))
             raise typer.Exit(FAILED) from broken
-    _show_verified(session, found)
+    _show_verified(session, found, anchor, believed=known is None or known.sequence < anchor.sequence)
+
+
+def _anchor(client: Client) -> KnownRow:
+    """The row that the server's chain continues, with the hash that the server says; sequence 0 if it has all rows."""
+    from berth.client import AuditTruncated
+    from berth.client.audit.chain import START, KnownRow
+
+    try:
+        client.list_audit(after=0, limit=1)
+    except AuditTruncated as truncated:
+        first, digest = int(truncated.extra["first_sequence"]), str(truncated.extra["hash_before"])
+        return KnownRow(first - 1, bytes.fromhex(digest))
+    return KnownRow(0, START)
 
 
 def _known_row(text: str, option: str) -> KnownRow:
@@ -157,12 +180,19 @@ def _show_broken(session: Session, sequence: int, sentence: str) -> None:
         session.errors.print(f"berth: {sentence}", style="red", markup=False, soft_wrap=True)
 
 
-def _show_verified(session: Session, found: VerifiedChain) -> None:
+def _show_verified(session: Session, found: VerifiedChain, anchor: KnownRow, *, believed: bool) -> None:
     head = found.head
     if session.json:
         content = {"checked": found.checked, "first": found.first, "last": head.sequence, "hash": head.hash.hex()}
-        session.console.print_json(data={"verified": True, **content})
+        session.console.print_json(data={"verified": True, **content, "archived_to": anchor.sequence})
         return
     rows = "no rows" if found.first is None else f"{found.checked} rows, {found.first} to {head.sequence}"
     session.console.print(f"the chain of the audit holds: {rows}", markup=False, soft_wrap=True)
     session.console.print(f"head {head.sequence}:{head.hash.hex()}", markup=False, soft_wrap=True)
+    if anchor.sequence and believed:
+        session.console.print(
+            f"rows up to {anchor.sequence} are archived, and the server says that their last hash is {anchor.hash.hex()};"
+            " `berth archive verify` must print it",
+            markup=False,
+            soft_wrap=True,
+        )

@@ -48,18 +48,35 @@ class VerifiedChain:
     head: KnownRow
 
 
+class RowArchived(Exception):
+    """A row that a caller knows is before the beginning of the chain: the archive has it, and the server has not."""
+
+    def __init__(self, sequence: int, anchor: int) -> None:
+        super().__init__(f"row {sequence} is in the archive, with all rows up to {anchor}")
+
+
 def verify_chain(
-    read: Callable[[int], Iterable[AuditEntry]], *, known: KnownRow | None = None, expected: KnownRow | None = None
+    read: Callable[[int], Iterable[AuditEntry]],
+    *,
+    known: KnownRow | None = None,
+    expected: KnownRow | None = None,
+    anchor: KnownRow = KnownRow(0, START),
 ) -> VerifiedChain:
     """Recompute the chain from `known` on, or from its start. Raises `ChainBroken` at the first row that does not hold.
 
     `read` returns all entries after a sequence, in order. `known` and `expected` must be in the chain with their hashes, so a
-    chain that was cut or rewritten does not hold, however consistent it is.
+    chain that was cut or rewritten does not hold, however consistent it is. `anchor` is the row that the chain continues; as
+    `known` or `expected` it must have the hash that they say. Raises `RowArchived` if one of them is before it.
     """
     awaited = {row.sequence: row.hash for row in (known, expected) if row is not None}
-    start = 0 if known is None else max(known.sequence - 1, 0)
-    entries = iter(read(max(start - 1, 0)))
-    head = KnownRow(start, START if start == 0 else _stored_hash(start, next(entries, None)))
+    if awaited and 0 < min(awaited) < anchor.sequence:
+        raise RowArchived(min(awaited), anchor.sequence)
+    start = anchor.sequence if known is None else max(known.sequence - 1, anchor.sequence)
+    if start == anchor.sequence:
+        head, entries = anchor, iter(read(start))
+    else:
+        entries = iter(read(start - 1))
+        head = KnownRow(start, _stored_hash(start, next(entries, None)))
     _require(head, awaited)
     checked = 0
     for entry in entries:
@@ -118,6 +135,8 @@ def json_text(value: object) -> str:
         return "[" + ", ".join(map(json_text, value)) + "]"
     if isinstance(value, float):
         return f"{Decimal(repr(value)):f}"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -1,15 +1,17 @@
-"""Reads an archive and judges it: the chain of manifests, the checksums of segments, and single allocations in them."""
+"""Reads an archive and judges it: the chain of manifests, the checksums of segments, the chain of the audit, single lines."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from berth.cli.deployment.archive.audit_rows import follow_chain
 from berth.cli.deployment.archive.directory import Destination
 from berth.cli.deployment.archive.manifests import (
+    Kind,
     Line,
     Manifest,
     Segment,
@@ -19,15 +21,21 @@ from berth.cli.deployment.archive.manifests import (
     unpack,
 )
 from berth.cli.deployment.archive.problems import ArchiveProblem
+from berth.client.audit.chain import KnownRow
 
 
 @dataclass
 class Judged:
-    """What a check of an archive found. `repeated`: allocations in several segments, because they were locked or changed."""
+    """What a check of an archive found. `repeated`: allocations in several segments, because they were locked or changed.
+
+    `audit_head`: sequence and hash of the newest row of the audit in it, whose chain was recomputed; None if it has none.
+    """
 
     manifests: int = 0
     allocations: int = 0
     repeated: int = 0
+    audit_rows: int = 0
+    audit_head: str | None = None
     unsealed: list[str] = field(default_factory=list)
     """Files that no manifest names: an interrupted run left them."""
     violations: list[str] = field(default_factory=list)
@@ -46,12 +54,30 @@ def read_segment(destination: Destination, segment: Segment) -> list[Line]:
     content = destination.read(segment.name)
     if digest_of(content) != segment.sha256:
         raise ArchiveProblem("archive_damaged", f"{segment.name} has another SHA-256 than its manifest says")
-    lines = list(unpack(segment.name, content))
-    if len(lines) != segment.allocations:
+    lines = list(unpack(segment, content))
+    if len(lines) != segment.lines:
         raise ArchiveProblem(
-            "archive_damaged", f"{segment.name} has {len(lines)} allocations; its manifest says {segment.allocations}"
+            "archive_damaged", f"{segment.name} has {len(lines)} lines; its manifest says {segment.lines}"
         )
     return lines
+
+
+def follow_segment(segment: Segment, lines: list[Line], before: KnownRow | None = None) -> KnownRow:
+    """Recompute the chain of the audit over a segment's rows; return its last row. Raises `ArchiveProblem`.
+
+    `before`: the last row of the segment before; None if that is in an earlier archive, so that the manifest is believed.
+    """
+    start = KnownRow(int(segment.first) - 1, bytes.fromhex(segment.hash_before or ""))
+    if before is not None and before != start:
+        raise ArchiveProblem(
+            "archive_damaged",
+            f"{segment.name} begins with audit row {segment.first}, and the segment before ends with row {before.sequence}:"
+            f"{before.hash.hex()}",
+        )
+    head = follow_chain(start, lines, segment.name)
+    if (str(head.sequence), head.hash.hex()) != (segment.last, segment.hash):
+        raise ArchiveProblem("archive_damaged", f"{segment.name} does not end with the row that its manifest names")
+    return head
 
 
 def judge(destination: Destination) -> Judged:
@@ -59,6 +85,7 @@ def judge(destination: Destination) -> Judged:
     judged, seen = Judged(), Counter[str]()
     named: set[str] = set()
     before: tuple[Manifest, str] | None = None
+    head: KnownRow | None = None
     for manifest, digest in stored_manifests(destination):
         judged.manifests += 1
         named |= {manifest.name, *(segment.name for segment in manifest.segments)}
@@ -66,9 +93,15 @@ def judge(destination: Destination) -> Judged:
         before = manifest, digest
         for segment in manifest.segments:
             try:
-                seen.update(line.allocation_id for line in read_segment(destination, segment))
+                lines = read_segment(destination, segment)
+                if segment.kind is Kind.AUDIT:
+                    judged.audit_rows += len(lines)
+                    head = follow_segment(segment, lines, head)
+                else:
+                    seen.update(line.key for line in lines)
             except ArchiveProblem as problem:
                 judged.violations.append(str(problem))
+    judged.audit_head = None if head is None else f"{head.sequence}:{head.hash.hex()}"
     judged.allocations, judged.repeated = len(seen), sum(count > 1 for count in seen.values())
     judged.unsealed = [name for name in destination.names() if name not in named]
     return judged
@@ -87,11 +120,22 @@ def _breaks(before: tuple[Manifest, str] | None, manifest: Manifest) -> Iterator
 
 def find_allocation(destination: Destination, allocation_id: str) -> dict[str, Any] | None:
     """Return the newest rows of an allocation in the archive; None if there are none. Raises `ArchiveProblem`."""
+    return _find(destination, Kind.ALLOCATIONS, allocation_id, lambda s: s.first <= allocation_id <= s.last)
+
+
+def find_audit_row(destination: Destination, sequence: int) -> dict[str, Any] | None:
+    """Return a row of the audit in the archive; None if it is not there. Raises `ArchiveProblem`."""
+    return _find(destination, Kind.AUDIT, str(sequence), lambda s: int(s.first) <= sequence <= int(s.last))
+
+
+def _find(
+    destination: Destination, kind: Kind, key: str, may_contain: Callable[[Segment], bool]
+) -> dict[str, Any] | None:
     found = None
     for manifest, _ in stored_manifests(destination):
         for segment in manifest.segments:
-            if segment.first <= allocation_id <= segment.last:
+            if segment.kind is kind and may_contain(segment):
                 for line in read_segment(destination, segment):
-                    if line.allocation_id == allocation_id:
+                    if line.key == key:
                         found = json.loads(line.text)
     return found

@@ -16,8 +16,11 @@ from berth.cli.session import Session, command
 
 if TYPE_CHECKING:
     from berth.cli.deployment.archive.directory import Destination
+    from berth.cli.deployment.archive.running import Retention
 
-app = typer.Typer(no_args_is_help=True, help="Archive ended allocations before they are deleted.")
+app = typer.Typer(
+    no_args_is_help=True, help="Archive ended allocations and old rows of the audit before they are deleted."
+)
 ArchiveArgument = Annotated[str, typer.Argument(help="directory of the archive")]
 
 
@@ -28,37 +31,67 @@ def run(
     days: Annotated[
         int | None, typer.Option(min=1, help="archive what ended that many days ago [env: BERTH_RETENTION_DAYS]")
     ] = None,
+    audit_days: Annotated[
+        int | None,
+        typer.Option(min=0, help="archive rows of the audit that old; 0: none [env: BERTH_AUDIT_RETENTION_DAYS]"),
+    ] = None,
 ) -> None:
-    """Archive and delete allocations past their retention. Safe to repeat and to interrupt."""
+    """Archive and delete allocations, and rows of the audit, past their retention. Safe to repeat and to interrupt."""
     # psycopg, for this command alone: start-up stays light for all others.
     from berth.cli.deployment.archive.running import run_archive
 
-    kept_days = session.settings.retention_days if days is None else days
-    if kept_days == 0:
-        raise Refused(
-            "BERTH_RETENTION_DAYS is 0, which keeps everything; nothing was archived", code="retention_unlimited"
-        )
+    retention = _retention(session, days, audit_days)
     with _named(), session.errors.status("archiving") as status:
         done = run_archive(
             session.database_url(),
             _destination(to),
-            kept_days,
-            show=lambda so_far: status.update(f"{so_far.deleted} allocations in {so_far.segments} segments"),
+            retention,
+            show=lambda so_far: status.update(
+                f"{so_far.deleted} allocations and {so_far.audit_rows} rows of the audit in {so_far.segments} segments"
+            ),
         )
     if session.json:
         session.console.print_json(data=asdict(done))
         return
     session.console.print(
-        f"{done.deleted} allocations archived and deleted, in {done.segments} segments; {done.skipped} left for a later run; "
-        f"{done.resumed} segments of an interrupted run finished",
+        f"{done.deleted} allocations and {done.audit_rows} rows of the audit archived and deleted, in {done.segments} segments; "
+        f"{done.skipped} allocations left for a later run; {done.resumed} segments of an interrupted run finished",
         markup=False,
         soft_wrap=True,
     )
+    if done.audit_held_at is not None:
+        session.console.print(
+            f"row {done.audit_held_at} of the audit stays, with all behind it: it proves the cleanup of an allocation that is not"
+            " archived yet",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _retention(session: Session, days: int | None, audit_days: int | None) -> Retention:
+    """What the options or else the settings say. Raises `Refused` if nothing would leave, or the audit before allocations."""
+    # As above.
+    from berth.cli.deployment.archive.audit_rows import DAYS_MIN
+    from berth.cli.deployment.archive.running import Retention
+
+    kept = session.settings.retention_days if days is None else days
+    if kept == 0:
+        raise Refused(
+            "BERTH_RETENTION_DAYS is 0, which keeps everything; nothing was archived", code="retention_unlimited"
+        )
+    audit = session.settings.audit_retention_days if audit_days is None else audit_days
+    if 0 < audit <= kept or 0 < audit < DAYS_MIN:
+        raise Refused(
+            f"BERTH_AUDIT_RETENTION_DAYS is {audit}; it must be at least {DAYS_MIN} and more than the {kept} days of allocations,"
+            " or 0, which keeps the audit for ever; nothing was archived",
+            code="audit_retention_too_short",
+        )
+    return Retention(kept, audit)
 
 
 @command(app, "verify")
 def verify(session: Session, archive: ArchiveArgument) -> None:
-    """Check the chain of manifests and every checksum. Only reads. Exit code 1: the archive is damaged."""
+    """Check the chain of manifests, every checksum, and the chain of the audit. Only reads. Exit code 1: it is damaged."""
     # Only the archive's own modules load psycopg; start-up stays light for all others.
     from berth.cli.deployment.archive.chains import judge
 
@@ -70,9 +103,12 @@ def verify(session: Session, archive: ArchiveArgument) -> None:
             raise typer.Exit(1)
         return
     session.console.print(
-        f"{judged.manifests} manifests, {judged.allocations} allocations, {judged.repeated} of them in several segments",
+        f"{judged.manifests} manifests, {judged.allocations} allocations, {judged.repeated} of them in several segments, "
+        f"{judged.audit_rows} rows of the audit",
         markup=False,
     )
+    if judged.audit_head is not None:
+        session.console.print(f"head of the archived audit {judged.audit_head}", markup=False, soft_wrap=True)
     for name in judged.unsealed:
         session.console.print(
             f"{name} belongs to no manifest; an interrupted run left it", markup=False, soft_wrap=True
@@ -87,16 +123,22 @@ def verify(session: Session, archive: ArchiveArgument) -> None:
 def show(
     session: Session,
     archive: ArchiveArgument,
-    allocation: Annotated[UUID, typer.Option(help="id of the allocation")],
+    allocation: Annotated[UUID | None, typer.Option(help="id of the allocation")] = None,
+    audit_row: Annotated[int | None, typer.Option(min=1, help="sequence of the row of the audit")] = None,
 ) -> None:
-    """Print everything that the archive contains of an allocation, as JSON."""
+    """Print everything that the archive contains of an allocation, or a row of the audit, as JSON."""
     # As above.
-    from berth.cli.deployment.archive.chains import find_allocation
+    from berth.cli.deployment.archive.chains import find_allocation, find_audit_row
 
     with _named():
-        found = find_allocation(_destination(archive), str(allocation))
+        if allocation is not None and audit_row is None:
+            found, what = find_allocation(_destination(archive), str(allocation)), f"allocation {allocation}"
+        elif audit_row is not None and allocation is None:
+            found, what = find_audit_row(_destination(archive), audit_row), f"row {audit_row} of the audit"
+        else:
+            raise Refused("give --allocation or --audit-row", code="usage", exit_code=USAGE)
     if found is None:
-        raise Refused(f"the archive {archive} contains no allocation {allocation}", code="not_found")
+        raise Refused(f"the archive {archive} contains no {what}", code="not_found")
     session.console.print_json(data=found)
 
 

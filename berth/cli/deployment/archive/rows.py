@@ -14,7 +14,7 @@ from uuid import UUID
 import psycopg
 
 from berth.cli.deployment.archive.crash_points import CrashPoint
-from berth.cli.deployment.archive.manifests import Line
+from berth.cli.deployment.archive.manifests import Line, Segment
 from berth.process.crash_points import reach
 
 Connection = psycopg.Connection[Any]
@@ -75,11 +75,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, whose rows may be deleted: the digest of each line by allocation."""
+    """A sealed segment, whose rows may be deleted. `digests`: of allocations, the digest of each line by id."""
 
     sequence: int
     manifest_sha256: str
     destination: str
+    segment: Segment
     digests: Mapping[UUID, str]
 
 

@@ -1,4 +1,4 @@
-"""`berth archive run`: seals segments of ended allocations and deletes their rows after that.
+"""`berth archive run`: seals segments of ended allocations, and of old rows of the audit, and deletes their rows after that.
 
 For each segment: write it, write its manifest, delete its rows in one transaction that also records the segment. A kill
 loses nothing: a segment without a manifest is no part of the archive, and the next run finishes a manifest that the database
@@ -13,10 +13,17 @@ from uuid import UUID
 
 import psycopg
 
-from berth.cli.deployment.archive.chains import read_segment, stored_manifests
+from berth.cli.deployment.archive.audit_rows import (
+    delete_sealed_rows,
+    find_rows,
+    follow_chain,
+    is_of_database,
+    read_audit_lines,
+)
+from berth.cli.deployment.archive.chains import follow_segment, read_segment, stored_manifests
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.directory import Destination
-from berth.cli.deployment.archive.manifests import Manifest, describe, digest_of, pack
+from berth.cli.deployment.archive.manifests import Kind, Line, Manifest, describe, digest_of, pack
 from berth.cli.deployment.archive.problems import ArchiveProblem
 from berth.cli.deployment.archive.rows import (
     Connection,
@@ -34,40 +41,53 @@ from berth.process.crash_points import reach
 
 ALLOCATIONS_MAX = 1_000
 """Of a segment, and so of a deletion: a transaction holds the rows of as many allocations."""
+AUDIT_ROWS_MAX = 10_000
+"""Of a segment, and so of a deletion."""
 SEGMENT_BYTES_MAX = 32 * 2**20
 """Of a segment before compression, unless one allocation alone is larger."""
 _LOWEST = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """After how many days allocations, and rows of the audit, leave; `audit_days` 0: never."""
+
+    days: int
+    audit_days: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run did. `skipped`: sealed, but locked or changed meanwhile; a later segment contains them again."""
+    """What a run did. `skipped`: sealed, but locked or changed meanwhile; a later segment contains them again.
+
+    `audit_held_at`: a row of the audit that is due and stays, with all behind it: it proves the cleanup of an allocation that
+    the database still has.
+    """
 
     segments: int = 0
     deleted: int = 0
     skipped: int = 0
     resumed: int = 0
+    audit_rows: int = 0
+    audit_held_at: int | None = None
 
-    def and_segment(self, deleted: int, skipped: int, *, resumed: bool = False) -> Archived:
+    def and_segment(self, sealed: Sealed, deleted: int, *, resumed: bool = False) -> Archived:
         """With one more segment."""
-        return replace(
-            self,
-            segments=self.segments + 1,
-            deleted=self.deleted + deleted,
-            skipped=self.skipped + skipped,
-            resumed=self.resumed + resumed,
-        )
+        done = replace(self, segments=self.segments + 1, resumed=self.resumed + resumed)
+        if sealed.segment.kind is Kind.AUDIT:
+            return replace(done, audit_rows=done.audit_rows + deleted)
+        return replace(done, deleted=done.deleted + deleted, skipped=done.skipped + len(sealed.digests) - deleted)
 
 
 def run_archive(
     database_url: str,
     destination: Destination,
-    days: int,
+    retention: Retention,
     *,
     allocations_max: int = ALLOCATIONS_MAX,
     show: Callable[[Archived], None] = lambda _: None,
 ) -> Archived:
-    """Archive and delete everything that ended more than `days` days ago. Raises `ArchiveProblem`, `psycopg.Error`.
+    """Archive and delete what is past its retention. Raises `ArchiveProblem`, `psycopg.Error`.
 
     One run at a time: a second one raises `ArchiveProblem` at once.
     """
@@ -76,61 +96,98 @@ def run_archive(
             raise ArchiveProblem(
                 "archive_running", "another `berth archive run` works on this database; wait for its end"
             )
-        done, head = _resume(connection, destination)
-        show(done)
-        after = _LOWEST
-        while found := find_allocations(connection, after, days, allocations_max):
-            sealed, after = _seal(connection, destination, head, found, days)
-            deleted = delete_sealed(connection, sealed)
-            head = Head(sealed.sequence, sealed.manifest_sha256)
-            done = done.and_segment(deleted, len(sealed.digests) - deleted)
-            show(done)
-    return done
+        run = _Run(connection, destination, retention, read_head(connection), show)
+        run.resume()
+        run.archive_allocations(allocations_max)
+        run.archive_audit()
+    return run.done
 
 
-def _resume(connection: Connection, destination: Destination) -> tuple[Archived, Head]:
-    """Delete the rows of manifests that the database does not know. Raises `ArchiveProblem` if they do not continue it."""
-    head, done = read_head(connection), Archived()
-    for manifest, digest in stored_manifests(destination, head.sequence):
-        if manifest.sequence == head.sequence:
-            if digest != head.manifest_sha256:
-                raise _foreign(destination, manifest)
-            continue
-        if manifest.sequence != head.sequence + 1 or manifest.previous != head.manifest_sha256:
-            raise _foreign(destination, manifest)
-        digests: dict[UUID, str] = {}
-        for segment in manifest.segments:
-            digests |= {UUID(line.allocation_id): line.sha256 for line in read_segment(destination, segment)}
-        if count_known(connection, list(digests)) == 0:
-            raise _foreign(destination, manifest)
-        deleted = delete_sealed(connection, Sealed(manifest.sequence, digest, destination.name, digests))
-        head = Head(manifest.sequence, digest)
-        done = done.and_segment(deleted, len(digests) - deleted, resumed=True)
-    return done, head
+class _Run:
+    """One run, which holds the lock of the archive: the newest segment, and what was done so far."""
 
+    def __init__(
+        self,
+        connection: Connection,
+        destination: Destination,
+        retention: Retention,
+        head: Head,
+        show: Callable[[Archived], None],
+    ) -> None:
+        self._connection, self._destination, self._retention = connection, destination, retention
+        self._head, self._show = head, show
+        self.done = Archived()
 
-def _foreign(destination: Destination, manifest: Manifest) -> ArchiveProblem:
-    return ArchiveProblem(
-        "archive_not_continued",
-        f"{manifest.name} in {destination.name} does not continue the archive of this database; name the directory of its "
-        "last run, or an empty one",
-    )
+    def resume(self) -> None:
+        """Delete the rows of manifests that the database does not know. Raises `ArchiveProblem` if they do not continue it."""
+        for manifest, digest in stored_manifests(self._destination, self._head.sequence):
+            if manifest.sequence == self._head.sequence:
+                if digest != self._head.manifest_sha256:
+                    raise self._foreign(manifest)
+                continue
+            if manifest.sequence != self._head.sequence + 1 or manifest.previous != self._head.manifest_sha256:
+                raise self._foreign(manifest)
+            # A run writes one segment for each manifest.
+            (segment,) = manifest.segments
+            lines = read_segment(self._destination, segment)
+            audit = segment.kind is Kind.AUDIT
+            digests = {} if audit else {UUID(line.key): line.sha256 for line in lines}
+            sealed = Sealed(manifest.sequence, digest, self._destination.name, segment, digests)
+            if audit:
+                if not is_of_database(self._connection, sealed):
+                    raise self._foreign(manifest)
+                follow_segment(segment, lines)
+            elif count_known(self._connection, list(digests)) == 0:
+                raise self._foreign(manifest)
+            self._delete(sealed, resumed=True)
+        self._show(self.done)
 
+    def archive_allocations(self, allocations_max: int) -> None:
+        """Archive and delete the allocations that ended before the retention."""
+        after, days = _LOWEST, self._retention.days
+        while found := find_allocations(self._connection, after, days, allocations_max):
+            reach(CrashPoint.BEFORE_SEGMENT)
+            lines = read_lines(self._connection, found, SEGMENT_BYTES_MAX)
+            self._delete(self._seal(lines, Kind.ALLOCATIONS, days))
+            after = UUID(lines[-1].key)
 
-def _seal(
-    connection: Connection, destination: Destination, head: Head, found: list[UUID], days: int
-) -> tuple[Sealed, UUID]:
-    """Write a segment and its manifest; return what is sealed, and the last allocation in it."""
-    reach(CrashPoint.BEFORE_SEGMENT)
-    sequence = head.sequence + 1
-    lines = read_lines(connection, found, SEGMENT_BYTES_MAX)
-    moment, revision = read_moment(connection)
-    content = pack(lines)
-    segment = describe(sequence, moment[:10], lines, content)
-    destination.write(segment.name, content)
-    reach(CrashPoint.AFTER_SEGMENT)
-    manifest = Manifest(sequence, head.manifest_sha256, moment, revision, days, [segment])
-    destination.write(manifest.name, manifest.content())
-    reach(CrashPoint.AFTER_MANIFEST)
-    digests = {UUID(line.allocation_id): line.sha256 for line in lines}
-    return Sealed(sequence, digest_of(manifest.content()), destination.name, digests), UUID(segment.last)
+    def archive_audit(self) -> None:
+        """Archive and delete the rows of the audit that were recorded before their retention, but never the newest."""
+        days = self._retention.audit_days
+        while days:
+            due = find_rows(self._connection, days)
+            self.done = replace(self.done, audit_held_at=due.held_at)
+            if due.last <= due.anchor.sequence:
+                return
+            reach(CrashPoint.BEFORE_SEGMENT)
+            lines = read_audit_lines(self._connection, due, AUDIT_ROWS_MAX, SEGMENT_BYTES_MAX)
+            last = follow_chain(due.anchor, lines, "the database")
+            self._delete(self._seal(lines, Kind.AUDIT, days, (due.anchor.hash.hex(), last.hash.hex())))
+
+    def _seal(self, lines: list[Line], kind: Kind, days: int, hashes: tuple[str, str] | None = None) -> Sealed:
+        """Write a segment and its manifest; return what is sealed."""
+        sequence = self._head.sequence + 1
+        moment, revision = read_moment(self._connection)
+        content = pack(lines)
+        segment = describe(sequence, moment[:10], lines, content, kind, hashes)
+        self._destination.write(segment.name, content)
+        reach(CrashPoint.AFTER_SEGMENT)
+        manifest = Manifest(sequence, self._head.manifest_sha256, moment, revision, days, [segment])
+        self._destination.write(manifest.name, manifest.content())
+        reach(CrashPoint.AFTER_MANIFEST)
+        digests = {UUID(line.key): line.sha256 for line in lines} if kind is Kind.ALLOCATIONS else {}
+        return Sealed(sequence, digest_of(manifest.content()), self._destination.name, segment, digests)
+
+    def _delete(self, sealed: Sealed, *, resumed: bool = False) -> None:
+        delete = delete_sealed_rows if sealed.segment.kind is Kind.AUDIT else delete_sealed
+        deleted = delete(self._connection, sealed)
+        self._head = Head(sealed.sequence, sealed.manifest_sha256)
+        self.done = self.done.and_segment(sealed, deleted, resumed=resumed)
+        self._show(self.done)
+
+    def _foreign(self, manifest: Manifest) -> ArchiveProblem:
+        return ArchiveProblem(
+            "archive_not_continued",
+            f"{manifest.name} in {self._destination.name} does not continue the archive of this database; name the archive of"
+            " its last run, or an empty one",
+        )

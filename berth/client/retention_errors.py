@@ -1,0 +1,11 @@
+"""What a request is refused with for what has left the database after its retention."""
+
+from __future__ import annotations
+
+from berth.client.errors import BerthError
+
+
+class AuditTruncated(BerthError):
+    """Rows after the given sequence are in the archive alone; `extra` holds `first_sequence` and the `hash_before` it."""
+
+    codes = ("audit_truncated",)
