@@ -80,19 +80,19 @@ async def list_entries(reading: Reading, matching: Filter, *, after: int, limit:
     return Examined(entries, examined.scalar())
 
 
-_ANCHOR = "select sequence, encode(hash, 'hex') from audit_anchor where sequence > :after"
+_ANCHOR = "select sequence, encode(hash, 'hex') as hash from audit_anchor where sequence > :after"
 
 
 async def require_kept(reading: Reading, after: int) -> None:
     """Raise `AuditTruncated` if rows after this sequence have left the database. In the transaction that reads the rows."""
-    anchor = (await reading.execute(_ANCHOR, {"after": after})).first()
+    anchor = (await reading.execute(_ANCHOR, {"after": after})).mappings().first()
     if anchor is not None:
-        sequence, digest = int(anchor[0]), str(anchor[1])
+        sequence = int(anchor["sequence"])
         raise AuditTruncated(
             f"rows after {after} are in the archive; the audit begins with row {sequence + 1}; list without `after` and `cursor`,"
             f" or with after={sequence}",
             first_sequence=sequence + 1,
-            hash_before=digest,
+            hash_before=anchor["hash"],
         )
 
 

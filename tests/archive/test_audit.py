@@ -189,9 +189,11 @@ def test_there_is_one_way_out_and_it_is_narrow(database_url: str, owner: psycopg
         tamper(owner, "delete from audit_chain where sequence = 4")
         owner.execute("select seal(1, 1, 7, 7)")
         left = 11
-    with psycopg.connect(as_role(database_url, Role.OPERATOR), autocommit=True) as operator:
-        with pytest.raises(psycopg.DatabaseError, match=refusal):
-            operator.execute(statement.encode())
+    with (
+        psycopg.connect(as_role(database_url, Role.OPERATOR), autocommit=True) as operator,
+        pytest.raises(psycopg.DatabaseError, match=refusal),
+    ):
+        operator.execute(statement.encode())
     assert len(sequences(owner)) == left
     assert anchor_of(owner)[0] == 0
 
