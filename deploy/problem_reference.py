@@ -143,6 +143,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "version_not_reached": ("orchestrator/log/head.py", WAIT),
     "webhook_busy": ("orchestrator/webhooks/store/deliveries.py", "wait until deliveries are done"),
     "webhook_keys_full": ("orchestrator/webhooks/store/webhooks.py", "wait until an overlap is over"),
+    "archived": (
+        "orchestrator/allocations/store/missing.py",
+        "ask the operator: `berth archive show` reads it; its usage and charges are still in the API",
+    ),
     "audit_truncated": (
         "orchestrator/audit/list_store.py",
         "list from `first_sequence` on; the operator's archive has what was before",

@@ -125,7 +125,7 @@ from berth.client.reservation_models import (
     Reservation,
     Resource,
 )
-from berth.client.retention_errors import AuditTruncated
+from berth.client.retention_errors import Archived, AuditTruncated
 from berth.client.sync_client import Client
 from berth.client.tenant_errors import LastAdminKey, QuotaExceeded, TenantDeleted, TenantInUse
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
@@ -144,6 +144,7 @@ __all__ = [
     "Allocation",
     "AlreadyExists",
     "ApiKey",
+    "Archived",
     "AsyncClient",
     "AuditEntry",
     "AuditPrincipal",

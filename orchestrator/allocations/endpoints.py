@@ -173,9 +173,12 @@ async def list_own(query: Annotated[AllocationQuery, Query()], caller: Caller, p
 @router.get("/{allocation_id}", response_model=Allocation)
 @requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
 async def find(allocation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts) -> Response:
-    """One allocation."""
+    """One allocation. One of the tenant's that was archived is 410 `archived`."""
     tenant_id = scoped_tenant(caller, query.tenant_id)
-    return json_response(await allocations.find_allocation(parts.context.database, allocation_id, tenant_id))
+    found = await allocations.find_allocation(
+        parts.context.database, allocation_id, tenant_id, for_operator=caller.tenant_id is None
+    )
+    return json_response(found)
 
 
 @router.get("/{allocation_id}/timeline", response_model=Page[TimelineEntry])
@@ -187,7 +190,14 @@ async def list_timeline(
     kind = f"timeline of {allocation_id}"
     after, limit = numbered_page(query, kind)
     tenant_id = scoped_tenant(caller, query.tenant_id)
-    found = await allocations.list_timeline(parts.context.database, allocation_id, tenant_id, after=after, limit=limit)
+    found = await allocations.list_timeline(
+        parts.context.database,
+        allocation_id,
+        tenant_id,
+        after=after,
+        limit=limit,
+        for_operator=caller.tenant_id is None,
+    )
     page = page_of(found, query.limit, kind, lambda item: item.place)
     return json_response({**page, "items": [item.document for item in page["items"]]})
 

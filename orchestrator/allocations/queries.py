@@ -12,10 +12,10 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import due
 from orchestrator.allocations.store import rows as allocation_rows
 from orchestrator.allocations.store.due import Overdue, Waiter
+from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
-from orchestrator.problems import NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,15 @@ class ListItem:
     document: dict[str, Any]
 
 
-async def find_allocation(database: Database, allocation_id: UUID, tenant_id: UUID | None) -> dict[str, Any]:
-    """One allocation of the tenant, or of any tenant if None. Raises `NotFound`."""
+async def find_allocation(
+    database: Database, allocation_id: UUID, tenant_id: UUID | None, *, for_operator: bool = False
+) -> dict[str, Any]:
+    """One allocation of the tenant, or of any tenant if None. Raises `NotFound`, `Archived`."""
     async with database.read_one() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
     if row is None:
-        raise NotFound(f"there is no allocation {allocation_id}")
+        async with database.read_one() as reading:
+            raise await missing_allocation(reading, allocation_id, tenant_id, for_operator=for_operator)
     return allocation_body(row)
 
 
@@ -53,12 +56,18 @@ async def list_allocations(
 
 
 async def list_timeline(
-    database: Database, allocation_id: UUID, tenant_id: UUID | None, *, after: int, limit: int
+    database: Database,
+    allocation_id: UUID,
+    tenant_id: UUID | None,
+    *,
+    after: int,
+    limit: int,
+    for_operator: bool = False,
 ) -> Sequence[ListItem]:
-    """Up to `limit` timeline entries after this id, oldest first. Raises `NotFound`."""
+    """Up to `limit` timeline entries after this id, oldest first. Raises `NotFound`, `Archived`."""
     async with database.reading() as reading:
         if await allocation_rows.read_allocation(reading, allocation_id, tenant_id) is None:
-            raise NotFound(f"there is no allocation {allocation_id}")
+            raise await missing_allocation(reading, allocation_id, tenant_id, for_operator=for_operator)
         rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
     return [ListItem(row.id, timeline_entry(row)) for row in rows]
 

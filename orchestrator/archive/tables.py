@@ -1,6 +1,6 @@
 """Tables of the archive: sealed segments, and the allocations that were deleted because a segment contains them.
 
-`berth archive run` writes them (berth/cli/deployment/archive). Created by revisions 0013 and 0030; a test keeps both equal.
+`berth archive run` writes them (berth/cli/deployment/archive). Created by revisions 0013, 0020 and 0021; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ archive_segments = Table(
     Column("audit_first", BigInteger),
     Column("audit_last", BigInteger),
     Column("audit_hash", SHA256_DIGEST),
+    Column("name", Text),
     CheckConstraint("kind in ('allocations', 'audit')", name="archive_segment_kind"),
     CheckConstraint(
         "case kind when 'audit' then audit_first > 0 and audit_last >= audit_first and audit_hash is not null"
@@ -35,5 +36,6 @@ archived_allocations = Table(
     METADATA,
     Column("allocation_id", Uuid, primary_key=True),
     Column("segment", BigInteger, ForeignKey("archive_segments.sequence"), nullable=False),
+    Column("tenant_id", Uuid),
     Index("archived_allocations_by_segment", "segment"),
 )

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks": ("operations",),
     "placement": ("catalogue", "operations", "tenants"),
     "reservations": ("audit", "catalogue", "log", "operations", "placement", "tenants"),
-    "allocations": ("audit", "catalogue", "log", "operations", "placement", "reservations", "tasks"),
+    "allocations": ("archive", "audit", "catalogue", "log", "operations", "placement", "reservations", "tasks"),
     "nodes": ("allocations", "audit", "catalogue", "log", "operations", "tasks"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),

@@ -39,6 +39,10 @@ def test_an_ended_allocation_is_sealed_and_deleted_with_all_that_belongs_to_it(
     done = run_archive(as_role(database_url, Role.OPERATOR), archive, Retention(0))
     assert (done.segments, done.deleted, done.skipped, done.resumed) == (1, 2, 0, 0)
     assert archived_in(database_url) == {ended: 1, other: 1}
+    tenants = rows_of(database_url, "select distinct tenant_id from archived_allocations")
+    assert tenants == [(seeded.tenant_id,)]
+    (segment,) = [name for name in archive.names() if name.endswith(".ndjson.gz")]
+    assert rows_of(database_url, "select name from archive_segments") == [(segment,)]
     assert [left_of(database_url, one) for one in (ended, other)] == [[], []]
     assert left_of(database_url, live) == ["allocations", "claims", "allocation_timeline"]
     assert rows_of(database_url, "select allocation_id, amount_micro_units from ledger order by id") == charged

@@ -97,4 +97,20 @@ MUTANTS: list[Mutant] = [
         ")",
         ("tests/archive/test_audit.py",),
     ),
+    Mutant(
+        "an archived allocation is shown to another tenant",
+        "archive",
+        "orchestrator/archive/store.py",
+        "or x.tenant_id = :tenant_id)",
+        "or true)",
+        ("tests/api/allocations/test_archived.py",),
+    ),
+    Mutant(
+        "a tenant sees where the archive is",
+        "archive",
+        "orchestrator/allocations/store/missing.py",
+        "if for_operator else {}",
+        "if found else {}",
+        ("tests/api/allocations/test_archived.py",),
+    ),
 ]

@@ -9,6 +9,7 @@ from uuid import UUID
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
+from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.store.timeline import note
@@ -21,7 +22,7 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import InvalidState, NotFound
+from orchestrator.problems import InvalidState
 from orchestrator.tasks.store.tasks import supersede_live_tasks
 from orchestrator.tenants.principals import Actor
 from orchestrator.times import rfc3339
@@ -34,14 +35,14 @@ async def force_release(
 ) -> Answer:
     """Return 202 with the allocation, now releasing (a failed one stays failed), and begin its cleanup anew.
 
-    A new fence and a new event start a new workflow with all attempts. Refusals: `NotFound`; `InvalidState` for a final
-    allocation whose units are free.
+    A new fence and a new event start a new workflow with all attempts. Refusals: `NotFound`; `Archived`; `InvalidState` for
+    a final allocation whose units are free.
     """
 
     async def effect(tx: Transaction) -> Done:
         subject = await lock_allocation(tx, allocation_id)
         if subject is None:
-            raise NotFound(f"there is no allocation {allocation_id}")
+            raise await missing_allocation(tx, allocation_id, None, for_operator=True)
         if subject.state in FINAL_STATES and subject.claim_closed:
             raise InvalidState(
                 f"the allocation is {subject.state} and its units are free; there is nothing to release",
@@ -101,13 +102,13 @@ async def force_cleanup(
 
     The caller has checked the statement. A releasing or release_failed allocation becomes `released` through releasing, in
     this transaction; a failed one stays failed. A new fence supersedes live tasks; metered time does not change. Refusals:
-    `NotFound`; `InvalidState` if a workload may rightly run, or the units are free already.
+    `NotFound`; `Archived`; `InvalidState` if a workload may rightly run, or the units are free already.
     """
 
     async def effect(tx: Transaction) -> Done:
         subject = await lock_allocation(tx, allocation_id)
         if subject is None:
-            raise NotFound(f"there is no allocation {allocation_id}")
+            raise await missing_allocation(tx, allocation_id, None, for_operator=True)
         _require_stuck(subject)
         fence = await draw_fence(tx, subject.claim_id)
         await supersede_live_tasks(tx, subject.id)

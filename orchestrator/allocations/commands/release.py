@@ -6,13 +6,14 @@ from uuid import UUID
 
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
+from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import InvalidState, NotFound
+from orchestrator.problems import InvalidState
 from orchestrator.tenants.principals import Actor, ActorKind
 
 ACCEPTED = 202
@@ -29,13 +30,13 @@ async def release_allocation(
     """Return 202 with the allocation, now releasing (released, if it still waited for its units). A repetition changes nothing.
 
     Metered time ends here, and a running task is superseded. Refusals, stored with the key: `NotFound` for an unknown
-    allocation or another tenant's (`tenant_id` None means any tenant), `InvalidState` for a failed one.
+    allocation or another tenant's (`tenant_id` None means any tenant), `Archived`, `InvalidState` for a failed one.
     """
 
     async def effect(tx: Transaction) -> Done:
         subject = await lock_allocation(tx, allocation_id, tenant_id)
         if subject is None:
-            raise NotFound(f"there is no allocation {allocation_id}")
+            raise await missing_allocation(tx, allocation_id, tenant_id)
         if subject.state is AllocationState.FAILED:
             raise InvalidState("the allocation has failed; it cannot be released", state=subject.state)
         if subject.state not in (AllocationState.RELEASING, AllocationState.RELEASED):

@@ -20,6 +20,7 @@ from orchestrator.allocations.store.changing import (
     lock_overdue_rivals,
     succeed_claim,
 )
+from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.subject import Subject
@@ -29,7 +30,7 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, Limits, run_once
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import InvalidState, NotFound, Problem
+from orchestrator.problems import InvalidState, Problem
 from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 
@@ -57,7 +58,7 @@ async def update_allocation(
     """Return 200 with the allocation. Equal values change nothing and emit no event.
 
     Another end closes the claim and inserts its successor under a new fence; the tasks of the allocation stay valid, and its
-    metering goes on. Refusals, stored with the key: `NotFound` for an unknown allocation or another tenant's;
+    metering goes on. Refusals, stored with the key: `NotFound` for an unknown allocation or another tenant's; `Archived`;
     `InvalidState` for a released or failed one, and for another end of one that is being released or past its end;
     `WindowInvalid`; for a later end `ResourceBusy`, `Forbidden` and `BalanceDepleted`.
     """
@@ -68,7 +69,7 @@ async def update_allocation(
             rivals = await lock_overdue_rivals(tx, allocation_id, tenant_id, changes.end)
         subject = await lock_allocation(tx, allocation_id, tenant_id)
         if subject is None:
-            raise NotFound(f"there is no allocation {allocation_id}")
+            raise await missing_allocation(tx, allocation_id, tenant_id)
         if subject.state in FINAL_STATES:
             raise InvalidState(f"the allocation is {subject.state}; its record is final", state=subject.state)
         succeeded = await _change_end(tx, subject, changes.end, rivals, context.limits)

@@ -46,8 +46,8 @@ from audit_chain where sequence > %(after)s and sequence <= %(last)s order by se
 """
 _HASH = "select encode(hash, 'hex') from audit_chain where sequence = %s"
 _RECORD = """
-insert into archive_segments (sequence, kind, manifest_sha256, destination, deleted, audit_first, audit_last, audit_hash)
-values (%(sequence)s, 'audit', %(manifest)s, %(destination)s, %(last)s - %(first)s + 1, %(first)s, %(last)s,
+insert into archive_segments (sequence, kind, manifest_sha256, destination, name, deleted, audit_first, audit_last, audit_hash)
+values (%(sequence)s, 'audit', %(manifest)s, %(destination)s, %(name)s, %(last)s - %(first)s + 1, %(first)s, %(last)s,
         decode(%(hash)s, 'hex'))
 """
 _FORGET = "select audit_forget(%s)"
@@ -139,6 +139,7 @@ def delete_sealed_rows(connection: Connection, sealed: Sealed) -> int:
     segment = sealed.segment
     values: dict[str, Any] = {
         "sequence": sealed.sequence, "manifest": sealed.manifest_sha256, "destination": sealed.destination,
+        "name": segment.name,
         "first": int(segment.first), "last": int(segment.last), "hash": segment.hash,
     }  # fmt: skip
     with connection.transaction():

@@ -56,8 +56,13 @@ _DELETE = (
     "delete from claims where owner_id = any (%s) and owner_kind = 'allocation'",
     "delete from allocations where id = any (%s)",
 )
-_RECORD = "insert into archive_segments (sequence, manifest_sha256, destination, deleted) values (%s, %s, %s, %s)"
-_REMEMBER = "insert into archived_allocations (allocation_id, segment) select unnest(%s::uuid[]), %s"
+_RECORD = (
+    "insert into archive_segments (sequence, manifest_sha256, destination, deleted, name) values (%s, %s, %s, %s, %s)"
+)
+_REMEMBER = """
+insert into archived_allocations (allocation_id, segment, tenant_id)
+select id, %(segment)s, tenant_id from allocations where id = any (%(ids)s)
+"""
 _AUDIT = """
 insert into audit (principal_kind, principal_id, action, subject, detail)
 values ('system', 'berth archive run', 'allocations.archive', 'archive/' || %(sequence)s,
@@ -139,8 +144,9 @@ def delete_sealed(connection: Connection, sealed: Sealed) -> int:
         locked = [row[0] for row in connection.execute(_LOCK_ROWS, (list(sealed.digests),)).fetchall()]
         now = connection.execute(_LINES, (locked,)).fetchall()
         same = [found for found, text in now if Line(str(found), text).sha256 == sealed.digests[found]]
-        connection.execute(_RECORD, (sealed.sequence, sealed.manifest_sha256, sealed.destination, len(same)))
-        connection.execute(_REMEMBER, (same, sealed.sequence))
+        record = (sealed.sequence, sealed.manifest_sha256, sealed.destination, len(same), sealed.segment.name)
+        connection.execute(_RECORD, record)
+        connection.execute(_REMEMBER, {"segment": sealed.sequence, "ids": same})
         for statement in _DELETE:
             connection.execute(statement, (same,))
         values = {"sequence": sealed.sequence, "manifest": sealed.manifest_sha256, "deleted": len(same)}
