@@ -21,7 +21,7 @@ class ArchivedAllocation:
 
 # An allocation of an earlier Berth's archive has no tenant, and is no tenant's.
 _READ = """
-select s.deleted_at, s.sequence, s.name, s.destination
+select s.deleted_at as archived_at, s.sequence as segment, s.name, s.destination
 from archived_allocations x join archive_segments s on s.sequence = x.segment
 where x.allocation_id = :id and (cast(:tenant_id as uuid) is null or x.tenant_id = :tenant_id)
 """
@@ -30,4 +30,4 @@ where x.allocation_id = :id and (cast(:tenant_id as uuid) is null or x.tenant_id
 async def read_archived(reading: Reading, allocation_id: UUID, tenant_id: UUID | None) -> ArchivedAllocation | None:
     """An archived allocation of the tenant, or of any tenant if `tenant_id` is None; None if there is none."""
     row = (await reading.execute(_READ, {"id": allocation_id, "tenant_id": tenant_id})).first()
-    return None if row is None else ArchivedAllocation(*row)
+    return None if row is None else ArchivedAllocation(**row._mapping)

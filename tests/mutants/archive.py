@@ -113,4 +113,20 @@ MUTANTS: list[Mutant] = [
         "if found else {}",
         ("tests/api/allocations/test_archived.py",),
     ),
+    Mutant(
+        "a run without its lock replaces the manifest of the next one",
+        "archive",
+        "berth/cli/deployment/archive/directory.py",
+        "os.link(aside, path)",
+        "aside.rename(path)",
+        ("tests/archive/test_overtaken.py",),
+    ),
+    Mutant(
+        "a run whose session ended seals",
+        "archive",
+        RUNNING,
+        "        require_session(self._connection)\n",
+        "",
+        ("tests/archive/test_overtaken.py",),
+    ),
 ]

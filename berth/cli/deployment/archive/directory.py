@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,11 @@ class Destination(Protocol):
         """The content. Raises `ArchiveProblem`."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Store it durably, read it back and compare. Raises `ArchiveProblem`, after which nothing relies on it."""
+        """Store it durably under a new name, read it back and compare. Raises `ArchiveProblem`; nothing relies on it then.
+
+        A name is written once: other content under it stays, and the write is refused. The same content is no problem: an
+        earlier try of this write, or an interrupted run, has stored it.
+        """
 
 
 class Directory:
@@ -53,11 +58,11 @@ class Directory:
             ) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Write aside, sync, rename, sync the directories, and read it back."""
+        """Write aside, sync, link to the name unless it exists, sync the directories, and read it back."""
         path = self._path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, content)
+            _create(path, content)
             for directory in (path.parent, self._path):
                 _sync(directory)
             stored = path.read_bytes()
@@ -66,10 +71,20 @@ class Directory:
                 "archive_not_written", f"{path} cannot be written: {error.strerror}; nothing was deleted for it"
             ) from error
         if stored != content:
-            raise ArchiveProblem("archive_not_written", f"{path} does not contain what was written; check the disk")
+            raise written_before(str(path))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def written_before(name: str) -> ArchiveProblem:
+    """The refusal of a write to a name that has other content."""
+    return ArchiveProblem(
+        "archive_overtaken",
+        f"{name} exists with other content: another run wrote it, or the storage is damaged; nothing was deleted for this write;"
+        " run `berth archive run` again",
+    )
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Create the file whole, unless it exists. A rename would replace what another run has written."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with aside.open("xb") as file:
@@ -77,10 +92,10 @@ def _replace(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.rename(path)
-    except BaseException:
+        with suppress(FileExistsError):
+            os.link(aside, path)
+    finally:
         aside.unlink(missing_ok=True)
-        raise
 
 
 def _sync(directory: Path) -> None:

@@ -95,6 +95,11 @@ def lock_archive(connection: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
+def require_session(connection: Connection) -> None:
+    """Raise `psycopg.OperationalError` if the session has ended, and with it the lock of the archive."""
+    connection.execute("select")
+
+
 def read_head(connection: Connection) -> Head:
     """The newest segment that the database knows."""
     newest = "select sequence, manifest_sha256 from archive_segments order by sequence desc limit 1"

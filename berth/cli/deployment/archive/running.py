@@ -36,6 +36,7 @@ from berth.cli.deployment.archive.rows import (
     read_head,
     read_lines,
     read_moment,
+    require_session,
 )
 from berth.process.crash_points import reach
 
@@ -172,6 +173,8 @@ class _Run:
         segment = describe(sequence, moment[:10], lines, content, kind, hashes)
         self._destination.write(segment.name, content)
         reach(CrashPoint.AFTER_SEGMENT)
+        # A run whose session ended, and its lock with it, must not seal: another one may work by now.
+        require_session(self._connection)
         manifest = Manifest(sequence, self._head.manifest_sha256, moment, revision, days, [segment])
         self._destination.write(manifest.name, manifest.content())
         reach(CrashPoint.AFTER_MANIFEST)
