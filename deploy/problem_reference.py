@@ -63,6 +63,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "use a key of the right role; suspended or deleted: ask the operator",
     ),
     "role_required": ("orchestrator/tenants/required_roles.py", "use a key or token with one of `roles_required`"),
+    "second_operator_required": (
+        "orchestrator/approvals/rules.py",
+        "have another operator decide; the requester may withdraw the request",
+    ),
     "not_found": ("queries and stores of each noun", "check the id and the tenant"),
     "reservation_not_found": ("orchestrator/reservations/store/rows.py", "check the id and the tenant"),
     "resource_not_found": (
@@ -89,6 +93,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "image_in_use": (
         "orchestrator/catalogue/image_store.py",
         "retire the image, end what `users` counts, then send a new key",
+    ),
+    "approval_pending": (
+        "orchestrator/approvals/store.py",
+        "have `approval_id` approved or rejected, or withdraw it",
     ),
     "tenant_deleted": (
         "orchestrator/tenants/store/tenants.py, orchestrator/operations/store/tenancy.py",
@@ -199,6 +207,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "leader_unaccepted": (
         "require_accepted_leader; orchestrator/log/feed_endpoints.py",
         "an operator runs `berth events rebuild --accept-timeline`",
+    ),
+    "approval_table_full": (
+        "orchestrator/approvals/store.py",
+        "approve, reject or withdraw waiting requests; retry later",
     ),
     "operation_table_full": ("count_operations", WAIT),
     "outcome_unknown": (

@@ -14,6 +14,7 @@ begin
             ('allocation_timeline',         'si',    'si',    '',      'si',    '',      '',      'sd',    's'),
             ('allocations',                 'siu',   'su',    '',      'siu',   '',      '',      'sud',   'c'),
             ('api_keys',                    'siud',  '',      '',      '',      '',      '',      'si',    'c'),
+            ('approvals',                   'siu',  '',      '',      'sud',   '',      '',      's',     'c'),
             ('archive_segments',            's',     '',      '',      '',      '',      '',      'si',    's'),
             ('archived_allocations',        's',     '',      '',      '',      '',      '',      'si',    's'),
             ('audit',                       's',     '',      '',      '',      '',      '',      'si',    's'),
@@ -75,7 +76,7 @@ begin
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
-            ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('dead_letters', array['excerpt']),
+            ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('dead_letters', array['excerpt']),
             ('enrolment_tokens', array['token_hash']), ('kv_keys', array['value']), ('log', array['payload']),
             ('node_tasks', array['envelope']), ('operations', array['body']), ('outbox', array['payload']),
             ('reservations', array['template']), ('webhook_deliveries', array['response_excerpt']),

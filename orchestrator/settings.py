@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl
+from orchestrator.approvals.settings import ApprovalSettings
 from orchestrator.http.oidc.addresses import is_trustworthy_url
 from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
@@ -19,7 +20,7 @@ from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(PrincipalSettings):
+class Settings(PrincipalSettings, ApprovalSettings):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

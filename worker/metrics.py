@@ -47,6 +47,12 @@ for why in (
     "workflow_closed", "signal_lost", "task_expired",
 ):  # fmt: skip
     RESCUED.labels(why)
+APPROVALS_WAITING = Gauge("berth_approvals_waiting", "Requests that wait for a second operator, by action", ["action"])
+OLDEST_APPROVAL_SECONDS = Gauge(
+    "berth_approval_oldest_seconds",
+    "How long the oldest request has waited for a second operator, by action",
+    ["action"],
+)
 ORPHANS = Gauge("berth_node_orphans", "Orphans on nodes, by state", ["state"])
 ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this process found")
 ALLOCATIONS_MISSING = Gauge(

@@ -118,6 +118,9 @@ class Settings(BaseSettings):
     release_graceful_seconds: float = Field(
         10.0, ge=0, le=3_600, description="how long a guest may take to stop before it is destroyed"
     )
+    approval_retention_seconds: float = Field(
+        7_776_000.0, ge=0, le=3_153_600_000, description="how long an approval that has ended can be read"
+    )
     reservation_retention_seconds: float = Field(
         604_800.0, ge=0, le=3_153_600_000, description="how long an ended reservation can be read"
     )

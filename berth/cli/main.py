@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from berth.cli.access import approvals
 from berth.cli.commands import (
     allocations,
     audit,
@@ -60,6 +61,7 @@ command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
 app.add_typer(catalogue.skus, name="sku")

@@ -15,6 +15,15 @@ from berth.client.access_errors import (
     TooManyCertificates,
     TooManyFailures,
 )
+from berth.client.approvals import (
+    Approval,
+    ApprovalPending,
+    ApprovalPerson,
+    ApprovalRequested,
+    ApprovalTableFull,
+    RequestedApproval,
+    SecondOperatorRequired,
+)
 from berth.client.async_client import AsyncClient
 from berth.client.calls.api_keys import RotatedApiKey
 from berth.client.calls.balances import Balance, Payment
@@ -144,6 +153,11 @@ __all__ = [
     "Allocation",
     "AlreadyExists",
     "ApiKey",
+    "Approval",
+    "ApprovalPending",
+    "ApprovalPerson",
+    "ApprovalRequested",
+    "ApprovalTableFull",
     "Archived",
     "AsyncClient",
     "AuditEntry",
@@ -215,6 +229,7 @@ __all__ = [
     "Region",
     "Replayed",
     "RequestTimeout",
+    "RequestedApproval",
     "Reservation",
     "ReservationNotFound",
     "ReservationRetired",
@@ -229,6 +244,7 @@ __all__ = [
     "RetentionPolicy",
     "RoleRequired",
     "RotatedApiKey",
+    "SecondOperatorRequired",
     "SecretNotShownAgain",
     "Sku",
     "SkuUnavailable",

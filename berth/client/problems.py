@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import berth.client.approvals
 import berth.client.limit_errors
 import berth.client.log_errors
 import berth.client.retention_errors

@@ -16,6 +16,7 @@ from berth.client.calls import (
     administration,
     allocations,
     api_keys,
+    approvals,
     balances,
     catalogue,
     keyvalue,
@@ -352,6 +353,12 @@ class Client:
     uncordon_node = _now(administration.uncordon_node)
     drain_node = _now(administration.drain_node)
     revoke_node_certificates = _now(administration.revoke_node_certificates)
+    list_approvals = _now(approvals.list_approvals)
+    iterate_approvals = _each(approvals.list_approvals)
+    get_approval = _now(approvals.get_approval)
+    approve_request = _now(approvals.approve_request)
+    reject_request = _now(approvals.reject_request)
+    withdraw_request = _now(approvals.withdraw_request)
     list_orphans = _now(orphans.list_orphans)
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)

@@ -31,6 +31,8 @@ from orchestrator.allocations.schemas import (
     TimelineQuery,
     label_of,
 )
+from orchestrator.approvals.endpoints import REQUESTED, request_second
+from orchestrator.approvals.states import ApprovalAction
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller, Caller, TenantCaller
 from orchestrator.http.fields import Nothing
@@ -249,10 +251,13 @@ async def release_by_force(allocation_id: UUID, body: ForceRelease, write: Admin
     return answer_response(await write.traced("POST /api/v1/admin/allocations/{id}/force-release", releasing))
 
 
-@admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation)
+@admin_router.post("/{allocation_id}/force-cleanup", response_model=Allocation, responses=REQUESTED)
 @requires(tenant=NO_TENANT, operator=FLEET)
 async def clean_up_by_force(allocation_id: UUID, body: ForceCleanup, write: AdminWrite) -> Response:
     """Free the units by an operator's statement that nothing remains on them; audited."""
+    if write.parts.settings.four_eyes:
+        asked = {"reason": body.reason, "runtime_verified_absent": True}
+        return await request_second(write, body, ApprovalAction.FORCE_CLEANUP, allocation_id, asked)
     return answer_response(
         await force_cleanup(write.context, write.operation(body), write.actor, allocation_id, body.reason)
     )

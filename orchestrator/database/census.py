@@ -17,7 +17,8 @@ class Census:
 
     `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, without retired
     nodes; `oldest_wait_seconds` is about deadlines that have not passed yet as well. `tasks` maps a live task's state to how
-    many there are and how long the oldest has been in it; `claims_waiting` counts ended rights by what their units wait for.
+    many there are and how long the oldest has been in it; `claims_waiting` counts ended rights by what their units wait for;
+    `approvals_waiting` requests that wait for a second operator by action, and how long the oldest has waited.
     """
 
     allocations: dict[str, int]
@@ -26,6 +27,7 @@ class Census:
     gpus: dict[tuple[str, str, str], dict[SlotState, int]]
     tasks: dict[str, tuple[int, float]]
     claims_waiting: dict[str, int]
+    approvals_waiting: dict[str, tuple[int, float]]
 
 
 _ALLOCATIONS = """
@@ -43,6 +45,10 @@ select waits_for, count(*) as found from (
     union all
     select waits_for from claims where closed_at is null and resource_id is not null
 ) open where waits_for is not null group by waits_for
+"""
+_APPROVALS = """
+select action, count(*) as found, extract(epoch from clock_timestamp() - min(waits_since)) as oldest
+from approvals where state = 'pending' group by action
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
 # One pass over the fleet; claims are read only where they are few and indexed.
@@ -88,6 +94,7 @@ async def read_census(reading: Reading) -> Census:
         nodes={(row.state, row.online): row.found for row in await reading.execute(_NODES)},
         tasks={row.state: (row.found, float(row.oldest)) for row in await reading.execute(_TASKS)},
         claims_waiting={row.waits_for: row.found for row in await reading.execute(_CLAIMS_WAITING)},
+        approvals_waiting={row.action: (row.found, float(row.oldest)) for row in await reading.execute(_APPROVALS)},
         gpus={(row.region, row.gpu_model, row.shape): _by_state(row) for row in await reading.execute(_GPUS)},
     )
 

@@ -10,6 +10,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from orchestrator.allocations import endpoints as allocations
+from orchestrator.approvals import endpoints as approvals
 from orchestrator.audit import endpoints as audit
 from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
@@ -57,6 +58,7 @@ PUBLIC = {
         resources.admin_router,
         orphan_endpoints.router,
         allocations.admin_router,
+        approvals.router,
         audit.router,
         admin_log.dead_letters,
         admin_log.consumers,

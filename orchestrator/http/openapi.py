@@ -104,6 +104,7 @@ _TAGS: Final = {
     "admin: resources": "Registered resources",
     "admin: allocations": "All tenants' allocations, force-release and force-cleanup",
     "audit": "The record of the tenant's actions",
+    "admin: approvals": "Requests that a second operator approves (four eyes)",
     "admin: audit": "The record of all actions",
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",

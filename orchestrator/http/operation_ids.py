@@ -39,8 +39,9 @@ _NAMED = {
 """Paths whose last part is not the name of a collection."""
 _ACTIONS = frozenset(
     {
-        "adopt", "cancel", "confirm", "cordon", "destroy", "discard", "drain", "force-cleanup", "force-release", "forget",
-        "in-service", "out-of-service", "release", "replay", "retire", "retry", "rotate", "test", "uncordon",
+        "adopt", "approve", "cancel", "confirm", "cordon", "destroy", "discard", "drain", "force-cleanup", "force-release",
+        "forget", "in-service", "out-of-service", "reject", "release", "replay", "retire", "retry", "rotate", "test", "uncordon",
+        "withdraw",
     }
 )  # fmt: skip
 

@@ -95,6 +95,11 @@ _BALANCE: Mapping[str, Schema] = {
     "judged_at": TIME,
 }  # fmt: skip
 
+_APPROVAL: Mapping[str, Schema] = {
+    "approval_id": ID, "action": TEXT, "subject": TEXT, "requested_by": OBJECT, "decided_by": nullable(OBJECT),
+    "reason": nullable(TEXT), "waits_until": nullable(TIME),
+}  # fmt: skip
+
 _T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
@@ -236,6 +241,15 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
             "subscriptions": WHOLE, "policies": WHOLE,
         },
     ),
+    EventType.APPROVAL_REQUESTED: EventKind(
+        _O, "an operator requested an action that a second operator must approve; nothing was done yet", _APPROVAL
+    ),
+    EventType.APPROVAL_APPROVED: EventKind(
+        _O, "a second operator approved a request, and its action was done in the same transaction", _APPROVAL
+    ),
+    EventType.APPROVAL_REJECTED: EventKind(_O, "a second operator rejected a request", _APPROVAL),
+    EventType.APPROVAL_WITHDRAWN: EventKind(_O, "the requester withdrew a request", _APPROVAL),
+    EventType.APPROVAL_EXPIRED: EventKind(_O, "a request was not approved before its deadline", _APPROVAL),
     EventType.KEY_BREAK_GLASS_USED: EventKind(
         _O, "a break-glass key was used; at most one event per key and minute, committed before the request is served",
         {

@@ -8,6 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from orchestrator.approvals.endpoints import REQUESTED, key_bounds_of, request_second, request_second_with_key
+from orchestrator.approvals.states import ApprovalAction
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller, TenantCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -16,7 +18,7 @@ from orchestrator.http.paging import Page, PageQuery, identified_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite, TenantWrite, Write, unsealed_response
 from orchestrator.tenants import queries as tenants
-from orchestrator.tenants.commands.api_keys import KeyBounds, create_api_key, revoke_api_key, rotate_api_key
+from orchestrator.tenants.commands.api_keys import create_api_key, revoke_api_key, rotate_api_key
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import (
     EVERY_OPERATOR,
@@ -41,11 +43,14 @@ router = APIRouter(prefix="/api-keys", tags=["admin: API keys"], responses=PROBL
 own_router = APIRouter(prefix="/api-keys", tags=["api keys"], responses=PROBLEM_RESPONSES)
 
 
-@router.post("", status_code=201, response_model=NewApiKey)
+@router.post("", status_code=201, response_model=NewApiKey, responses=REQUESTED)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def create(body: CreateApiKey, write: AdminWrite) -> Response:
     """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
     role = TenantRole.ADMIN if body.role == "tenant" else body.role
+    if write.parts.settings.four_eyes and body.tenant_id is None:
+        shown = body.model_dump(mode="json", include={"name", "expires_at", "owner", "break_glass"})
+        return await request_second_with_key(write, body, ApprovalAction.CREATE_KEY, None, {**shown, "role": str(role)})
     return await _create(
         write, body, KeyWanted(body.name, role, body.tenant_id, body.expires_at, body.owner, body.break_glass)
     )
@@ -60,17 +65,24 @@ async def list_all(query: Annotated[ApiKeyQuery, Query()], caller: AdminCaller, 
     return json_response(page_of(found, query.limit, "api-keys", lambda key: key.id))
 
 
-@router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey)
+@router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey, responses=REQUESTED)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def rotate(key_id: UUID, write: AdminWrite, body: RotateApiKey | None = None) -> Response:
     """Make a key of the same name, role and owner in place of this one, which stays valid during the overlap."""
-    return await _rotate(write, key_id, body or RotateApiKey())
+    asked = body or RotateApiKey()
+    if await _needs_second(write, key_id):
+        return await request_second_with_key(
+            write, asked, ApprovalAction.ROTATE_KEY, key_id, asked.model_dump(mode="json")
+        )
+    return await _rotate(write, key_id, asked)
 
 
-@router.delete("/{key_id}", status_code=204)
+@router.delete("/{key_id}", status_code=204, responses=REQUESTED)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def revoke(key_id: UUID, write: AdminWrite) -> Response:
     """Refuse a key from now on."""
+    if await _needs_second(write, key_id):
+        return await request_second(write, None, ApprovalAction.REVOKE_KEY, key_id, {})
     return await _revoke(write, key_id)
 
 
@@ -107,14 +119,14 @@ async def revoke_own(key_id: UUID, write: TenantWrite) -> Response:
     return await _revoke(write, key_id)
 
 
-def _bounds_of(write: Write) -> KeyBounds:
-    settings = write.parts.settings
-    return KeyBounds(settings.api_key_lifetime_seconds_max, settings.tenant_api_keys_max)
+async def _needs_second(write: Write, key_id: UUID) -> bool:
+    """Whether a second operator must approve changes of this key: with four eyes, of an operator's."""
+    return write.parts.settings.four_eyes and await tenants.is_operators_key(write.context.database, key_id)
 
 
 async def _create(write: Write, body: CreateApiKey | CreateOwnApiKey, wanted: KeyWanted) -> Response:
     answer = await create_api_key(
-        write.context, write.operation(body), write.caller, write.sealer(), wanted, _bounds_of(write)
+        write.context, write.operation(body), write.caller, write.sealer(), wanted, key_bounds_of(write.parts)
     )
     return unsealed_response(write, answer, "key")
 
@@ -126,7 +138,7 @@ async def _rotate(write: Write, key_id: UUID, body: RotateApiKey) -> Response:
         write.caller,
         write.sealer(),
         key_id,
-        _bounds_of(write),
+        key_bounds_of(write.parts),
         overlap_seconds=body.overlap_seconds,
         expires_at=body.expires_at,
     )

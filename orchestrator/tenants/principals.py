@@ -32,7 +32,8 @@ class Principal:
 
     `id` is that of its API key, or of its token's subject; `role` is a `TenantRole` or an `OperatorRole`.
     `ends_at`: its API key expires then, by this process's monotonic clock; None: it does not expire.
-    `break_glass`: its API key is for emergencies, and its uses are events.
+    `break_glass`: its API key is for emergencies, and its uses are events. `owner`: the owner of its API key, or the subject of
+    its token, by which two principals are the same person; None: unknown.
     """
 
     role: str
@@ -40,6 +41,7 @@ class Principal:
     tenant_id: UUID | None
     ends_at: float | None = None
     break_glass: bool = False
+    owner: str | None = None
 
     @property
     def actor(self) -> Actor:

@@ -49,6 +49,12 @@ async def list_api_keys(database: Database, *, tenant_id: UUID | None, after: UU
         return await api_keys.list_api_keys(reading, tenant_id, after, limit)
 
 
+async def is_operators_key(database: Database, key_id: UUID) -> bool:
+    """Whether there is such a key, and it is an operator's."""
+    async with database.reading() as reading:
+        return await api_keys.is_operators_key(reading, key_id)
+
+
 async def find_ssh_key(database: Database, tenant_id: UUID, key_id: UUID) -> SshKey:
     """One key of the tenant's. Raises `NotFound`."""
     async with database.reading() as reading:

@@ -35,6 +35,11 @@ where case when state in ('hold', 'confirmed')
                 or (state = 'confirmed' and waits_until is null and ends_at is not null)
            else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
 """
+APPROVALS_INCOMPLETE = """
+select id, state, coalesce(waits_for, 'nothing') from approvals
+where case when state = 'pending' then waits_for is null or waits_since is null or waits_until is null
+           else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
+"""
 # A deadline that never comes is none: no rescuer would ever look.
 ENDLESS = """
 select what, state, waits_since::text, waits_until::text from (
@@ -42,6 +47,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'claim ' || id, 'of ' || owner_kind, waits_since, waits_until from claims
     union all select 'orphan ' || id, state, waits_since, waits_until from node_orphans
     union all select 'reservation ' || id, state, waits_since, waits_until from reservations
+    union all select 'approval ' || id, state, waits_since, waits_until from approvals
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
 ) waiting where not isfinite(waits_until)
 """
@@ -59,6 +65,8 @@ with waiting as (
     union all
     select 'reservation ' || id, state, waits_for, waits_until from reservations where waits_until is not null
     union all
+    select 'approval ' || id, state, waits_for, waits_until from approvals where waits_until is not null
+    union all
     select 'task ' || t.id, t.state, 'node', t.expires_at from node_tasks t where t.state in ('queued', 'dispatched')
 )
 select what, state, waits_for, extract(epoch from clock_timestamp() - waits_until)::integer from waiting
@@ -72,10 +80,12 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from allocations where state not in ('released', 'failed')")
     verdict.count(connection, "select count(*) from claims where closed_at is null and waits_for is not null")
     verdict.count(connection, "select count(*) from reservations where state in ('hold', 'confirmed')")
+    verdict.count(connection, "select count(*) from approvals where state = 'pending'")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, RESERVATIONS_INCOMPLETE, "reservation {0} is {1} and waits for {2}: that is incomplete")
+    verdict.scan(connection, APPROVALS_INCOMPLETE, "approval {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, ENDLESS, "{0} ({1}) waits since {2} until {3}: that is no deadline")
     verdict.scan(
         connection,

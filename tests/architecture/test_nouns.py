@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "placement": ("catalogue", "operations", "tenants"),
     "reservations": ("audit", "catalogue", "log", "operations", "placement", "tenants"),
     "allocations": ("archive", "audit", "catalogue", "log", "operations", "placement", "reservations", "tasks"),
+    "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "nodes": ("allocations", "audit", "catalogue", "log", "operations", "tasks"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),

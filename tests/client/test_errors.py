@@ -16,6 +16,7 @@ from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceBusy
 
 OWN = {
+    "approval_requested",
     "insecure_address",
     "log_gap",
     "event_stubbed",

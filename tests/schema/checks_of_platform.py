@@ -18,6 +18,11 @@ _DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
 _OF_AUDIT = {"kind": "audit", "audit_first": 1, "audit_last": 2, "audit_hash": HASH, "deleted": 2}
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
 
+_PERSON = {"decided_by": OTHER, "decided_role": "admin", "decided_break_glass": False}
+_EXPIRED = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
+_REJECTED = {**_EXPIRED, **_PERSON, "state": "rejected"}
+_APPROVED = {**_REJECTED, "state": "approved", "result": "{}"}
+
 CHECKS = {
     "api_key_access_role_fits": Check(
         "api_keys",
@@ -30,6 +35,41 @@ CHECKS = {
             {"access_role": "fleet"},
             {"role": "tenant", "tenant_id": TENANT, "access_role": "billing"},
         ),
+    ),
+    "approvals_action_check": Check(
+        "approvals",
+        ({"action": "unknown"},),
+        (
+            {}, {"action": "api_key.create", "subject_id": None}, {"action": "api_key.revoke"}, {"action": "api_key.rotate"},
+        ),
+    ),
+    "approvals_secret_hash_check": digest("approvals", "secret_hash"),
+    "approvals_state_check": Check(
+        "approvals", ({**_EXPIRED, "state": "unknown"},),
+        ({}, _APPROVED, _REJECTED, {**_REJECTED, "state": "withdrawn"}, _EXPIRED),
+    ),
+    "approval_waits_while_pending": Check(
+        "approvals",
+        (
+            {"waits_for": None}, {"waits_since": None}, {"waits_until": None}, {"ended_at": NOW},
+            {**_EXPIRED, "ended_at": None}, {**_EXPIRED, "waits_for": "approval"}, {**_EXPIRED, "waits_until": LATER},
+        ),
+        ({}, _EXPIRED),
+    ),
+    "approval_has_object": Check(
+        "approvals", ({"subject_id": None}, {"action": "api_key.create"}), ({"action": "api_key.create", "subject_id": None},)
+    ),
+    "approval_decision_is_whole": Check(
+        "approvals", ({**_REJECTED, "decided_role": None}, {**_REJECTED, "decided_break_glass": None}), (_REJECTED,)
+    ),
+    "approval_is_decided": Check(
+        "approvals", (_PERSON, {**_EXPIRED, **_PERSON}, {**_EXPIRED, "state": "rejected"}), (_REJECTED,)
+    ),
+    "approval_has_result": Check(
+        "approvals", ({"result": "{}"}, {**_APPROVED, "result": None}, {**_REJECTED, "result": "{}"}), (_APPROVED,)
+    ),
+    "approval_secret_ends": Check(
+        "approvals", ({**_EXPIRED, "secret_hash": b"\x01" * 32},), ({"secret_hash": b"\x01" * 32},)
     ),
     "archive_segment_kind": Check("archive_segments", ({"kind": "events"}, {"kind": ""})),
     "archive_segment_of_audit": Check(

@@ -17,6 +17,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocations_pkey": ("allocations", ("id",)),
     "creation_runs_once": ("allocations", ("tenant_id", "operation_key")),
     "api_key_hash_unique": ("api_keys", ("secret_hash",)),
+    "approvals_pkey": ("approvals", ("id",)),
+    "one_pending_approval": ("approvals", ("action", "subject_id")),
     "api_keys_pkey": ("api_keys", ("id",)),
     "certificate_requests_pkey": ("certificate_requests", ("id",)),
     "one_request_for_a_link": ("certificate_requests", ("node_id", "node_epoch", "predecessor")),
@@ -113,12 +115,14 @@ ROWS: dict[str, tuple[Row, Row]] = {
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
 }
 
+_NOT_WAITING: Row = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
 # Outside the predicate of a partial index: the changes to the first and to the second row, which then pass side by side.
 OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
     "timeline_transition_once": [
         ({}, {"id": 2, "kind": "note", "to_state": None}), ({}, {"id": 2, "kind": "progress", "to_state": None}),
     ],
     "one_orphan": [(ORPHAN_STATES["destroyed"], {"id": OTHER})],
+    "one_pending_approval": [(_NOT_WAITING, {"id": OTHER})],
     "one_live_task": [(TASK_STATES[state], {"id": OTHER}) for state in ("completed", "failed", "expired", "superseded")],
     "one_live_task_of_orphan": [
         ({**ORPHANS_TASK, **TASK_STATES[state]}, {**ORPHANS_TASK, "id": OTHER})

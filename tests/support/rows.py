@@ -85,6 +85,10 @@ FIRST: dict[str, Row] = {
         "allocation_id": ALLOCATION, "tenant_id": TENANT, "sku": "h100.slice", "gpus": 1, "price_version": 1,
         "price_micro_per_gpu_second": 1, "active_at": NOW, "opened_version": 1,
     },
+    "approvals": {
+        "id": number(18), "action": "allocation.force_cleanup", "subject_id": ALLOCATION, "requested_by": OTHER,
+        "requested_role": "admin", "requested_break_glass": False, "waits_until": LATER,
+    },
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
     },
@@ -140,6 +144,7 @@ SECOND: dict[str, Row] = {
     "allocation_timeline": {"id": 2, "allocation_id": OTHER, "row_version": 2},
     "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
+    "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.waits import Wait
+from orchestrator.approvals.states import ApprovalAction
 from orchestrator.database.census import take_census
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.states import LIVE_TASK_STATES
-from worker.metrics import ALLOCATIONS, CLAIMS_WAITING, GPUS, NODES, OLDEST_TASK_SECONDS, OLDEST_WAIT_SECONDS, TASKS
+from worker.metrics import (
+    ALLOCATIONS,
+    APPROVALS_WAITING,
+    CLAIMS_WAITING,
+    GPUS,
+    NODES,
+    OLDEST_APPROVAL_SECONDS,
+    OLDEST_TASK_SECONDS,
+    OLDEST_WAIT_SECONDS,
+    TASKS,
+)
 
 LIVE_STATES = [state.value for state in AllocationState if state not in FINAL_STATES]
 
@@ -24,6 +35,10 @@ async def set_census_gauges(context: Context) -> None:
         OLDEST_TASK_SECONDS.labels(state.value).set(oldest_seconds)
     for wait in Wait:
         CLAIMS_WAITING.labels(wait.value).set(census.claims_waiting.get(wait.value, 0))
+    for action in ApprovalAction:
+        count, oldest_seconds = census.approvals_waiting.get(action.value, (0, 0.0))
+        APPROVALS_WAITING.labels(action.value).set(count)
+        OLDEST_APPROVAL_SECONDS.labels(action.value).set(oldest_seconds)
     NODES.clear()
     for (state, online), count in census.nodes.items():
         NODES.labels(state, str(online).lower()).set(count)

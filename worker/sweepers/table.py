@@ -10,6 +10,7 @@ from orchestrator.operations.execution import Context
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.settings import Settings
 from worker.sweepers.allocation_ends import announce_ends, release_ended
+from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
@@ -109,6 +110,10 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         Sweeper(
             "retired_reservations", every, partial(sweep_retired_reservations, context, batch),
             "ended reservations past their retention",
+        ),
+        Sweeper(
+            "approvals", every, partial(sweep_approvals, context, settings.approval_retention_seconds, batch),
+            "requests that no second operator approved in time, and ended ones past their retention",
         ),
         Sweeper("operations", every, partial(sweep_operations, context), "operation records past their retention"),
         Sweeper(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from berth.cli.access.approvals import approval_shown
 from berth.cli.commands import ssh_login
 from berth.cli.commands.waiting import wait_with_progress
 from berth.cli.endings import USAGE, Refused
@@ -302,5 +303,5 @@ def force_cleanup(
             code="usage",
             exit_code=USAGE,
         )
-    with session.client() as client:
+    with session.client() as client, approval_shown(session):
         show_one(session, client.force_cleanup(allocation_id, runtime_verified_absent=True, reason=reason), ROWS)

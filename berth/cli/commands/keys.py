@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from berth.cli.access.approvals import approval_shown
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
@@ -69,7 +70,7 @@ def create_key(
     if tenant is not None:
         _require(chosen, ROLES_OF_TENANTS)
         _require_no(break_glass)
-    with session.client() as client:
+    with session.client() as client, approval_shown(session):
         if tenant is None and _is_tenants(client):
             _require(chosen, ROLES_OF_TENANTS)
             _require_no(break_glass)
@@ -112,7 +113,7 @@ def rotate_key(
 ) -> None:
     """Make a key of the same name, role and owner in place of this one. It is shown once."""
     end = moment(expires_at, "--expires-at")
-    with session.client() as client:
+    with session.client() as client, approval_shown(session):
         rotate = client.rotate_own_api_key if _is_tenants(client) else client.rotate_api_key
         made = rotate(key_id, overlap_seconds=overlap_seconds, expires_at=end)
         show_one(session, made, [*NEW_KEY, ("old key ends", lambda k: k.replaced_expires_at)])
@@ -121,15 +122,15 @@ def rotate_key(
 @command(app, "revoke")
 def revoke_key(session: Session, key_id: Annotated[UUID, typer.Argument(help="the key's id")]) -> None:
     """Refuse a key from now on."""
-    with session.client() as client:
+    with session.client() as client, approval_shown(session):
         if _is_tenants(client):
             client.revoke_own_api_key(key_id)
         else:
             client.revoke_api_key(key_id)
-    if session.json:
-        session.console.print_json(data={"id": str(key_id), "revoked": True})
-    else:
-        session.console.print(f"{key_id} is revoked")
+        if session.json:
+            session.console.print_json(data={"id": str(key_id), "revoked": True})
+        else:
+            session.console.print(f"{key_id} is revoked")
 
 
 def _is_tenants(client: Client) -> bool:

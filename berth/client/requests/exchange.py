@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
+from berth.client.approvals import ApprovalRequested, RequestedApproval
 from berth.client.calls.call import Call
 from berth.client.errors import Invalid, UnreadableAnswer
 from berth.client.problems import error_from_problem
@@ -27,6 +28,7 @@ Result = TypeVar("Result")
 REQUEST_SECONDS = 30.0
 RETRY_SECONDS = 15.0
 RETENTION_SECONDS = 86_400.0
+ACCEPTED = 202
 
 
 @dataclass
@@ -143,7 +145,9 @@ def read_answer(call: Call[Result], response: httpx.Response) -> Result:
 
 
 def validated(call: Call[Result], content: bytes, status: int | None) -> Result:
-    """The body of a success as the call's result. Raises `UnreadableAnswer`."""
+    """The body of a success as the call's result. Raises `UnreadableAnswer`; `ApprovalRequested` if nothing was done yet."""
+    if status == ACCEPTED and call.writes:
+        _require_no_approval(content)
     try:
         return call.answer.validate_json(content or b"null")
     except ValidationError as error:
@@ -153,6 +157,17 @@ def validated(call: Call[Result], content: bytes, status: int | None) -> Result:
             status=status,
             outcome="unknown" if call.writes else "not_done",
         ) from error
+
+
+def _require_no_approval(content: bytes) -> None:
+    """Raise `ApprovalRequested` if the response shows a request that a second operator must approve."""
+    try:
+        document = json.loads(content or b"null")
+        requested = RequestedApproval.model_validate(document) if "approval_id" in document else None
+    except (ValueError, TypeError):
+        return  # another response, or one that cannot be read, as its own validation says
+    if requested is not None:
+        raise ApprovalRequested(requested)
 
 
 def _problem(response: httpx.Response) -> Mapping[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
-from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
-from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right, start_waiting
+from orchestrator.allocations.store.advance import lock_allocation
+from orchestrator.allocations.store.claims import end_right
 from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
+from orchestrator.allocations.store.stated_cleanup import Statement, clean_up, require_stuck
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_for
 from orchestrator.allocations.subject import Subject
@@ -91,10 +90,6 @@ async def _begin_anew(
     await append_event(tx, event)
 
 
-NOTE = "force_cleanup"
-_WORD_TAKEN = frozenset({AllocationState.RELEASING, AllocationState.RELEASE_FAILED, AllocationState.FAILED})
-
-
 async def force_cleanup(
     context: Context, operation: Operation, actor: Actor, allocation_id: UUID, reason: str
 ) -> Answer:
@@ -109,73 +104,11 @@ async def force_cleanup(
         subject = await lock_allocation(tx, allocation_id)
         if subject is None:
             raise await missing_allocation(tx, allocation_id, None, for_operator=True)
-        _require_stuck(subject)
-        fence = await draw_fence(tx, subject.claim_id)
-        await supersede_live_tasks(tx, subject.id)
-        await close_claim(tx, subject)
-        await note(tx, subject.id, actor, NOTE, reason, fence)
-        detail = {"reason": reason, "runtime_verified_absent": True, "from_state": subject.state, "fence": fence}
-        await audit.record(tx, actor, "allocation.force_cleanup", subject.name, detail, operation.request_id)
-        if subject.state is not AllocationState.FAILED:
-            await _release(context, tx, subject, operation, actor, fence, reason)
-        await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
+        require_stuck(subject)
+        wait_seconds = context.limits.requested_seconds_max
+        await clean_up(tx, subject, actor, Statement(reason, wait_seconds, operation.key, operation.request_id))
         row = await read_allocation(tx, allocation_id, None)
         assert row is not None, "a locked allocation can be read"
         return Done(200, allocation_body(row), allocation_id)
 
     return await run_once(context, operation, effect, None)
-
-
-def _require_stuck(subject: Subject) -> None:
-    if subject.state not in _WORD_TAKEN and subject.state not in FINAL_STATES:
-        raise InvalidState(
-            f"the allocation is {subject.state}, so its workload may run; force-release it first",
-            state=subject.state,
-        )
-    if subject.claim_closed:
-        raise InvalidState(
-            f"the allocation is {subject.state} and its units are free; there is nothing to clean up",
-            state=subject.state,
-        )
-
-
-async def _release(
-    context: Context, tx: Transaction, subject: Subject, operation: Operation, actor: Actor, fence: int, reason: str
-) -> None:
-    if subject.state is AllocationState.RELEASE_FAILED:
-        # Through releasing, as every release; the workflow that this event starts finds nothing to do.
-        begun = Change(
-            AllocationState.RELEASING,
-            fence,
-            EventType.RELEASING_REQUESTED,
-            {"reason": reason, "actor_kind": actor.kind},
-            waits_for=Wait.WORKER,
-            wait_seconds=context.limits.requested_seconds_max,
-            operation_key=operation.key,
-            request_id=operation.request_id,
-        )
-        subject = replace(
-            subject, state=AllocationState.RELEASING, row_version=await advance_if(tx, subject, begun, actor)
-        )
-    word = {"by": "admin", "principal": actor.id, "runtime_verified_absent": True, "reason": reason}
-    # The items that only a node can prove stay false: an operator inspected the units, no node wiped them.
-    result: dict[str, Any] = {
-        "released": True, "hard_stopped": False, "wiped": False, "leases_released": False, "evidence": word,
-    }  # fmt: skip
-    payload = {
-        "by": "admin",
-        "hard_stopped": False,
-        "evidence": {"runtime_verified_absent": True, "reason": reason},
-        "active_at": rfc3339(subject.active_at),
-        "releasing_at": rfc3339(subject.releasing_at),
-    }
-    done = Change(
-        AllocationState.RELEASED,
-        fence,
-        EventType.RELEASING_COMPLETED,
-        payload,
-        release_result=result,
-        operation_key=operation.key,
-        request_id=operation.request_id,
-    )
-    await advance_if(tx, subject, done, actor)

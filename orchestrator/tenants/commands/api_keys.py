@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-import string
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,37 +14,15 @@ from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.problems import Invalid
+from orchestrator.tenants.key_secrets import Secret
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.store import api_keys, key_changes, tenants
-from orchestrator.tenants.store.api_keys import ApiKey, KeyWanted
+from orchestrator.tenants.store.api_keys import ApiKey, KeyBounds, KeyWanted
+from orchestrator.tenants.store.key_changes import Rotation, rotate_key
 
-PREFIX_LENGTH = 8
-SECRET_BYTES = 32
-PREFIX_LETTERS = string.ascii_lowercase + string.digits
 OVERLAP_OF_ITSELF_SECONDS_MIN = 60
 """A key that rotates itself is valid for this long at least, so that a lost response can be asked for again."""
 _NOT_OF_NEW_KEYS = ("revoked_at", "last_used_at", "replaced_by")
-
-
-@dataclass(frozen=True, slots=True)
-class KeyBounds:
-    """Bounds of new keys. `lifetime_seconds_max` 0: no bound; `keys_max`: the default of a tenant's quota of live keys."""
-
-    lifetime_seconds_max: int
-    keys_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """The text of a new key, drawn at random."""
-
-    prefix: str = field(default_factory=lambda: "".join(secrets.choice(PREFIX_LETTERS) for _ in range(PREFIX_LENGTH)))
-    random: str = field(default_factory=lambda: secrets.token_urlsafe(SECRET_BYTES), repr=False)
-
-    @property
-    def key(self) -> str:
-        """The whole key, as a client sends it."""
-        return f"berth_{self.prefix}_{self.random}"
 
 
 async def create_api_key(
@@ -66,7 +41,7 @@ async def create_api_key(
         expires_at = await api_keys.read_expiry(tx, wanted.expires_at, bounds.lifetime_seconds_max)
         if tenant_id is not None:
             await key_changes.require_room(tx, tenant_id, bounds.keys_max)
-        made = await _insert(tx, wanted, secret, expires_at)
+        made = await api_keys.insert_api_key(tx, wanted, secret.stored, expires_at)
         asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": secret.prefix}
         detail = {**asked, "expires_at": made.expires_at, "owner": made.owner, "break_glass": made.break_glass}
         await audit.record(tx, caller.actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
@@ -99,18 +74,8 @@ async def rotate_api_key(
         )
 
     async def effect(tx: Transaction) -> Done:
-        tenant_id = await key_changes.read_key_tenant(tx, scope, key_id)
-        await keep_tenant(tx, tenant_id)
-        if tenant_id is not None:
-            without = None if overlap_seconds else key_id
-            await key_changes.require_room(tx, tenant_id, bounds.keys_max, without=without)
-        old = await key_changes.lock_for_rotation(tx, scope, key_id)
-        latest = await api_keys.read_expiry(tx, expires_at, bounds.lifetime_seconds_max)
-        ends = latest if expires_at is not None else min(filter(None, (latest, old.renewed)), default=None)
-        made = await _insert(
-            tx, KeyWanted(old.name, old.role, tenant_id, ends, old.owner, old.break_glass), secret, ends
-        )
-        replaced = await key_changes.replace_key(tx, scope, key_id, successor=made.id, overlap_seconds=overlap_seconds)
+        wanted = Rotation(overlap_seconds, expires_at, secret.stored)
+        made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds)
         detail = {
             "replaced_by": made.id,
             "prefix": secret.prefix,
@@ -141,11 +106,6 @@ async def revoke_api_key(context: Context, operation: Operation, caller: Princip
         return Done(204, None, key_id)
 
     return await run_once(context, operation, effect, caller.tenant_id)
-
-
-async def _insert(tx: Transaction, wanted: KeyWanted, secret: Secret, expires_at: datetime | None) -> ApiKey:
-    digest = hashlib.sha256(secret.key.encode()).digest()
-    return await api_keys.insert_api_key(tx, wanted, expires_at=expires_at, prefix=secret.prefix, secret_hash=digest)
 
 
 def _shown_once(made: ApiKey, secret: Secret, sealer: Sealer) -> dict[str, Any]:

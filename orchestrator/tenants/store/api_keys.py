@@ -13,6 +13,7 @@ from sqlalchemy import select
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import Invalid, NotFound
+from orchestrator.tenants.key_secrets import StoredSecret
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.tables import api_keys
 
@@ -27,6 +28,14 @@ class KeyWanted:
     expires_at: datetime | None
     owner: str | None
     break_glass: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Bounds of new keys. `lifetime_seconds_max` 0: no bound; `keys_max`: the default of a tenant's quota of live keys."""
+
+    lifetime_seconds_max: int
+    keys_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,12 @@ async def read_expiry(tx: Transaction, expires_at: datetime | None, lifetime_sec
 
 
 async def insert_api_key(
-    tx: Transaction, wanted: KeyWanted, *, expires_at: datetime | None, prefix: str, secret_hash: bytes
+    tx: Transaction, wanted: KeyWanted, secret: StoredSecret, expires_at: datetime | None
 ) -> ApiKey:
     """A new, live key; `expires_at` is what `read_expiry` has returned."""
     values = {
         "name": wanted.name, "role": wanted.role, "tenant_id": wanted.tenant_id, "owner": wanted.owner,
-        "prefix": prefix, "secret_hash": secret_hash, "expires_at": expires_at, "break_glass": wanted.break_glass,
+        "prefix": secret.prefix, "secret_hash": secret.sha256, "expires_at": expires_at, "break_glass": wanted.break_glass,
     }  # fmt: skip
     row = (await tx.execute(_INSERT, values)).one()
     return ApiKey(**row._mapping)
@@ -111,7 +120,8 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
 
 _FIND = """
 select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id,
-                                          extract(epoch from k.expires_at - clock_timestamp()), k.break_glass)), '[]'::json)
+                                          extract(epoch from k.expires_at - clock_timestamp()), k.break_glass, k.owner)),
+                '[]'::json)
 from api_keys k left join tenants t on t.id = k.tenant_id
 where k.secret_hash = any(%(digests)s) and k.revoked_at is null
   and (k.expires_at is null or k.expires_at > clock_timestamp()) and (k.tenant_id is null or t.state = 'active')
@@ -130,8 +140,9 @@ async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[
             None if tenant_id is None else UUID(tenant_id),
             None if seconds is None else asked_at + float(seconds),
             break_glass,
+            owner,
         )
-        for digest, role, id_, tenant_id, seconds, break_glass in rows
+        for digest, role, id_, tenant_id, seconds, break_glass, owner in rows
     }
 
 
@@ -191,6 +202,15 @@ async def seconds_to_next_use(tx: Transaction, key_id: UUID, interval_seconds: f
     """Seconds until the next use of the key is an event; 0 or less: at once."""
     left = (await tx.execute(_MARKED_FOR, {"id": key_id, "interval": interval_seconds})).scalar_one_or_none()
     return 0.0 if left is None else float(left)
+
+
+_IS_OPERATORS = "select exists(select from api_keys where id = :id and tenant_id is null)"
+
+
+async def is_operators_key(reading: Reading, key_id: UUID) -> bool:
+    """Whether there is such a key, and it is an operator's."""
+    found: bool = (await reading.execute(_IS_OPERATORS, {"id": key_id})).scalar_one()
+    return found
 
 
 async def is_tenant_active(reading: Reading, tenant_id: UUID) -> bool:

@@ -10,12 +10,23 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Transaction
-from orchestrator.operations.store.tenancy import require_quota
+from orchestrator.operations.store.tenancy import keep_tenant, require_quota
 from orchestrator.problems import InvalidState, NotFound, Quota
+from orchestrator.tenants.key_secrets import StoredSecret
 from orchestrator.tenants.refusals import LastAdminKey
+from orchestrator.tenants.store.api_keys import ApiKey, KeyBounds, KeyWanted, insert_api_key, read_expiry
 
 ENDED_KEPT_MAX = 1_000
 """Revoked and expired keys of a tenant that stay listed, the newest ones; the audit has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How long the old key stays valid, when the new one ends (None: as the old one), and what is stored of its text."""
+
+    overlap_seconds: int
+    expires_at: datetime | None
+    secret: StoredSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +114,25 @@ async def lock_for_rotation(tx: Transaction, scope: UUID | None, key_id: UUID) -
     return Rotated(row.name, row.role, row.tenant_id, row.owner, row.break_glass, row.renewed)
 
 
-async def replace_key(
-    tx: Transaction, scope: UUID | None, key_id: UUID, *, successor: UUID, overlap_seconds: int
-) -> datetime:
-    """Let a locked key end after the overlap, or at its expiry if that is earlier; return when it ends."""
-    values = {"id": key_id, "scope": scope, "successor": successor, "overlap": overlap_seconds}
-    ends: datetime = (await tx.execute(_REPLACE, values)).scalar_one()
-    return ends
+async def rotate_key(
+    tx: Transaction, scope: UUID | None, key_id: UUID, wanted: Rotation, bounds: KeyBounds
+) -> tuple[ApiKey, datetime]:
+    """Make a key of the same name, role and owner; return it, and when the old one ends: after the overlap or at its expiry.
+
+    Raises `NotFound`, also for a key outside the scope, `InvalidState` if the key is not live, `QuotaExceeded`, `Invalid`.
+    """
+    tenant_id = await read_key_tenant(tx, scope, key_id)
+    await keep_tenant(tx, tenant_id)
+    if tenant_id is not None:
+        await require_room(tx, tenant_id, bounds.keys_max, without=None if wanted.overlap_seconds else key_id)
+    old = await lock_for_rotation(tx, scope, key_id)
+    latest = await read_expiry(tx, wanted.expires_at, bounds.lifetime_seconds_max)
+    ends = latest if wanted.expires_at is not None else min(filter(None, (latest, old.renewed)), default=None)
+    successor = KeyWanted(old.name, old.role, tenant_id, ends, old.owner, old.break_glass)
+    made = await insert_api_key(tx, successor, wanted.secret, ends)
+    values = {"id": key_id, "scope": scope, "successor": made.id, "overlap": wanted.overlap_seconds}
+    replaced: datetime = (await tx.execute(_REPLACE, values)).scalar_one()
+    return made, replaced
 
 
 async def revoke_own_key(tx: Transaction, tenant_id: UUID, key_id: UUID) -> None:

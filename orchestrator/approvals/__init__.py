@@ -1,0 +1,1 @@
+"""Four eyes: requests of an operator that take effect when a second operator approves them."""
