@@ -201,7 +201,12 @@ def _bearer_tokens(settings: Settings) -> BearerTokens | None:
         keys,
         TokenRules(settings.oidc_issuer, settings.oidc_audience, settings.oidc_leeway_seconds),
         ClaimRules(
-            settings.oidc_issuer, settings.oidc_tenant_claim, settings.oidc_role_claim, settings.oidc_admin_role
+            settings.oidc_issuer,
+            settings.oidc_tenant_claim,
+            settings.oidc_role_claim,
+            settings.oidc_operators(),
+            settings.oidc_roles,
+            settings.oidc_default_role,
         ),
         settings.credential_cache_seconds,
     )

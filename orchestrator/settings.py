@@ -6,12 +6,12 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl
 from orchestrator.approvals.settings import ApprovalSettings
-from orchestrator.http.oidc.addresses import is_trustworthy_url
+from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
 from orchestrator.notifications.store import SubscriptionRetention
@@ -20,7 +20,7 @@ from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(PrincipalSettings, ApprovalSettings):
+class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
@@ -161,46 +161,6 @@ class Settings(PrincipalSettings, ApprovalSettings):
         le=3_153_600_000,
         description="longest life of a new API key: a later `expires_at` is refused, a missing one becomes this; 0: no bound",
     )
-    oidc_issuer: str | None = Field(
-        None, description="exact `iss` of the tokens that are taken, an https:// address; default: API keys only"
-    )
-    oidc_audience: str | None = Field(
-        None, min_length=1, validate_default=True, description="what a token's `aud` must hold; needed with an issuer"
-    )
-    oidc_jwks_url: str | None = Field(
-        None, description="https:// address of the issuer's key set; default: as its discovery document says"
-    )
-    oidc_ca_certificate_file: Path | None = Field(
-        None, description="PEM certificates that the issuer's TLS is held against; default: the public ones"
-    )
-    oidc_tenant_claim: str = Field(
-        "berth_tenant", min_length=1, description="claim that holds a tenant's id: its name, or a JSON pointer `/a/b`"
-    )
-    oidc_role_claim: str = Field(
-        "berth_role",
-        min_length=1,
-        description="claim that holds a role or a list of roles: its name, or a JSON pointer",
-    )
-    oidc_admin_role: str | None = Field(
-        None, min_length=1, description="role that makes a token an operator's; default: no token is"
-    )
-    oidc_leeway_seconds: float = Field(30.0, ge=0, le=300, description="how far the issuer's clock may be off")
-    oidc_cache_seconds: float = Field(
-        300.0,
-        gt=0,
-        le=86_400,
-        description="how often the issuer's keys are fetched again; a withdrawn key stays valid so long",
-    )
-    oidc_refetch_seconds: float = Field(
-        10.0, gt=0, le=3_600, description="least time between fetches, when tokens name unknown keys or fetching fails"
-    )
-    oidc_stale_seconds_max: float = Field(
-        3_600.0, gt=0, le=604_800, description="how long the last keys serve while the issuer cannot be reached"
-    )
-    oidc_timeout_seconds: float = Field(
-        3.0, gt=0, le=30, description="longest fetch of the issuer's keys, and so longest wait of a request for it"
-    )
-    oidc_document_bytes_max: int = Field(262_144, ge=1024, description="largest document taken from the issuer")
     catalogue_cache_seconds: float = Field(
         1.0, ge=0, description="how long SKUs, images and pools are read from memory"
     )
@@ -316,20 +276,6 @@ class Settings(PrincipalSettings, ApprovalSettings):
         for network in networks:
             ip_network(network)
         return networks
-
-    @field_validator("oidc_issuer", "oidc_jwks_url")
-    @classmethod
-    def _require_trustworthy(cls, url: str | None) -> str | None:
-        if url is not None and not is_trustworthy_url(url):
-            raise ValueError("must be https://, or http:// on a loopback address")
-        return url
-
-    @field_validator("oidc_audience")
-    @classmethod
-    def _require_audience(cls, audience: str | None, info: ValidationInfo) -> str | None:
-        if audience is None and info.data.get("oidc_issuer") is not None:
-            raise ValueError("an issuer's tokens are for many; name the audience that is this deployment")
-        return audience
 
     def feed_limits(self) -> FeedLimits:
         """The bounds that the feed obeys."""

@@ -51,7 +51,8 @@ insert into audit_pending (at, principal_kind, principal_id, role, tenant_id, so
                            operation_key, request_id, detail)
 select cast(c ->> 'at' as timestamptz), c ->> 'kind', c ->> 'id', c ->> 'role', cast(c ->> 'tenant' as uuid),
        c ->> 'source', c ->> 'agent', c ->> 'action', c ->> 'subject', cast(c ->> 'status' as smallint), c ->> 'code',
-       c ->> 'operation_key', c ->> 'request', coalesce(c -> 'detail', '{}')
+       c ->> 'operation_key', c ->> 'request',
+       coalesce(c -> 'detail', '{}') || case when c ? 'user' then jsonb_build_object('user', c -> 'user') else '{}' end
 from batch cross join jsonb_array_elements(cast(:rows as jsonb)) with ordinality as given(c, n) order by n
 """
 
@@ -59,7 +60,8 @@ from batch cross join jsonb_array_elements(cast(:rows as jsonb)) with ordinality
 async def record_requests(tx: Transaction, rows: Sequence[Mapping[str, Any]], recorder: UUID, batch: int) -> None:
     """Record requests that no operation records, in this order, with one statement.
 
-    A row has the members of `audited_caller`, `at` (ISO 8601), `status`, `code` and, if there is one, `operation_key`.
+    A row has the members of `audited_caller` (`user` becomes part of the detail),
+    `at` (ISO 8601), `status`, `code` and, if there is one, `operation_key`.
     Records nothing if the recorder has stored this batch already: numbers ascend, and a batch is repeated with its number
     while its outcome is unknown. Waits for an earlier transaction with the batch, as for any lock.
     """

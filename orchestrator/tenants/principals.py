@@ -33,7 +33,7 @@ class Principal:
     `id` is that of its API key, or of its token's subject; `role` is a `TenantRole` or an `OperatorRole`.
     `ends_at`: its API key expires then, by this process's monotonic clock; None: it does not expire.
     `break_glass`: its API key is for emergencies, and its uses are events. `owner`: the owner of its API key, or the subject of
-    its token, by which two principals are the same person; None: unknown.
+    its token, by which two principals are the same person; None: unknown. `subject`: of its token; None: an API key's.
     """
 
     role: str
@@ -42,6 +42,7 @@ class Principal:
     ends_at: float | None = None
     break_glass: bool = False
     owner: str | None = None
+    subject: str | None = None
 
     @property
     def actor(self) -> Actor:

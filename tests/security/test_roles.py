@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import socket
 import uuid
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from fastapi import APIRouter
 from fastapi.routing import iter_route_contexts
@@ -18,28 +16,13 @@ from berth.local.servers import LocalPostgres
 from orchestrator.edge.routes import PUBLIC_ROUTES, require_declared_roles
 from tests.api.calling import Caller, fresh, insert_admin_key, new_tenant, problem, refusal
 from tests.api.processes import public_process
+from tests.api.role_matrix import COLUMNS, differences, matrix
 from tests.databases import copied_database
 from tests.deploy.deployment import DEPLOY, ROOT
 from tests.support.public_api import PublicApi, admin, api
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 __all__ = ["admin", "api"]
-FUTURE = 2**62
-TENANT_ROLES = ("viewer", "member", "admin", "billing")
-OPERATOR_ROLES = ("viewer", "support", "fleet", "finance", "admin")
-COLUMNS = [*(("tenant", role) for role in TENANT_ROLES), *(("operator", role) for role in OPERATOR_ROLES)]
-ROW = re.compile(r"\| (GET|POST|PUT|PATCH|DELETE|WS) `([^`]+)` \|(.+)\|")
-
-
-def matrix() -> list[tuple[str, str, dict[tuple[str, str], str]]]:
-    """Method, path and cells of each row of the reference page."""
-    found = []
-    for line in (ROOT / "docs" / "reference" / "access" / "roles.md").read_text().splitlines():
-        if row := ROW.fullmatch(line):
-            cells = [cell.strip() for cell in row[3].split("|")]
-            assert len(cells) == len(COLUMNS), line
-            found.append((row[1], row[2], dict(zip(COLUMNS, cells, strict=True))))
-    return found
 
 
 def key_of(admin: Caller, tenant_id: str | None, role: str) -> Caller:
@@ -48,42 +31,10 @@ def key_of(admin: Caller, tenant_id: str | None, role: str) -> Caller:
     return Caller(admin.http, admin.make("/admin/api-keys", body)["key"], tenant_id)
 
 
-def ask(caller: Caller, method: str, path: str) -> httpx.Response:
-    """One request to the route; streams are asked for a version that is not there, so that they end."""
-    filled = re.sub(r"\{[^}]+\}", str(uuid.uuid4()), path)
-    headers = {"authorization": f"Bearer {caller.key}"}
-    if method == "WS":
-        assert isinstance(caller.http, TestClient)
-        with (
-            pytest.raises(WebSocketDenialResponse) as denied,
-            caller.http.websocket_connect(f"{filled}?after={FUTURE}", headers=headers),
-        ):
-            raise AssertionError("the version does not exist")
-        return denied.value
-    query = {"after": FUTURE} if path == "/v1/subscribe" else {}
-    body: dict[str, str] | None = None if method == "GET" else {}
-    return caller.http.request(method, filled, json=body, headers=headers, params=query)
-
-
 @pytest.mark.parametrize(("kind", "role"), COLUMNS)
 def test_every_route_with_this_role_is_as_the_matrix_says(admin: Caller, kind: str, role: str) -> None:
     caller = key_of(admin, new_tenant(admin).tenant_id if kind == "tenant" else None, role)
-    rows = matrix()
-    assert len(rows) > 80
-    wrong = []
-    for method, path, cells in rows:
-        answer = ask(caller, method, path)
-        code = answer.json()["code"] if answer.status_code >= 400 else None
-        if cells[kind, role] == "403":
-            is_right = (answer.status_code, code) == (403, "role_required")
-        elif cells[kind, role] == "-":
-            is_right = (answer.status_code, code) == (403, "forbidden")
-        else:
-            unnamed = code == "forbidden" and "?tenant_id=" in answer.json()["detail"]
-            is_right = (answer.status_code not in (401, 403, 405) and code != "internal") or unnamed
-        if not is_right:
-            wrong.append((method, path, cells[kind, role], answer.status_code, code))
-    assert wrong == []
+    assert differences(caller, kind, role) == []
 
 
 def test_the_page_is_generated_and_has_every_route() -> None:

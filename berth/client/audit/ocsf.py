@@ -64,6 +64,7 @@ def _user(entry: AuditEntry) -> dict[str, Any]:
     principal: AuditPrincipal = entry.principal
     return {
         "uid": principal.id, "type": principal.kind, "type_id": _USERS.get(principal.kind, _OTHER_USER),
+        "name": user if isinstance(user := entry.detail.get("user"), str) else None,
         "groups": [{"name": principal.role}] if principal.role else None,
         "org": {"uid": str(entry.tenant_id)} if entry.tenant_id else None,
     }  # fmt: skip

@@ -19,7 +19,7 @@ USER_AGENT_LENGTH_MAX: Final = 200
 def audited_caller(
     scope: MutableMapping[str, Any], principal: Principal, audited: Audited | None = None
 ) -> dict[str, Any]:
-    """The members of an audit row that a request determines, from its ASGI scope and authenticated caller.
+    """The members of an audit row that a request determines, from its ASGI scope and authenticated caller; `user` for its detail.
 
     `audited`: the action, where method and path do not determine it.
     """
@@ -34,6 +34,8 @@ def audited_caller(
     }
     if principal.tenant_id is not None:
         caller["tenant"] = str(principal.tenant_id)
+    if principal.subject is not None:
+        caller["user"] = principal.subject
     source = source_of(scope)
     if source is not None:
         caller["source"] = source

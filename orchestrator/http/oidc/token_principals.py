@@ -1,4 +1,4 @@
-"""The principal of a verified token: a tenant by its id in one claim, or an operator by a role in another.
+"""The principal of a verified token: a tenant by its id in one claim, an operator by a role in another, and its role.
 
 The principal's id is a UUIDv5 (RFC 9562) of issuer and subject, so it is the same under every token of one subject: in the
 audit, on timelines, and as the scope of an operator's operation keys (DESIGN §6).
@@ -7,20 +7,28 @@ audit, on timelines, and as the scope of an operator's operation keys (DESIGN §
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from orchestrator.http.oidc.token_refusals import TokenInvalid
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.roles import OperatorRole, TenantRole
 
+Role = TypeVar("Role", OperatorRole, TenantRole)
 SUBJECT_LENGTH_MAX: Final = 255  # OpenID Connect Core §2
+NO_ROLE: Final = "none"
+"""The role of a tenant's token that names no known role: every route refuses it with `role_required`."""
+_ASCENDING: Final = (TenantRole.BILLING, TenantRole.VIEWER, TenantRole.MEMBER, TenantRole.ADMIN)
+"""Each role of a tenant may do what those before it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """Where a token names its tenant and its roles; `admin_role` is the role of operators, None if no token is one.
+    """Where a token names its tenant and its roles, and what the values mean.
+
+    `operator_roles`: those that make a token an operator's; none if it is empty. `tenant_roles`: those of tenants' tokens, and
+    `default_role` for a token without one of them (None: refused by each route); empty: every tenant's token is an admin's.
 
     A place is a claim's name, or a JSON pointer (RFC 6901) into the claims, which begins with a slash.
     """
@@ -28,7 +36,9 @@ class ClaimRules:
     issuer: str
     tenant_claim: str
     role_claim: str
-    admin_role: str | None
+    operator_roles: Mapping[str, OperatorRole] = field(default_factory=dict)
+    tenant_roles: Mapping[str, TenantRole] = field(default_factory=dict)
+    default_role: TenantRole | None = None
 
 
 def principal_id(issuer: str, subject: str) -> uuid.UUID:
@@ -37,19 +47,49 @@ def principal_id(issuer: str, subject: str) -> uuid.UUID:
 
 
 def principal_of(claims: Mapping[str, Any], rules: ClaimRules) -> Principal:
-    """The principal of verified claims. Raises `TokenInvalid` where they name none, or a tenant and an operator at once."""
+    """The principal of verified claims. Raises `TokenInvalid` where they name none, or a tenant and an operator at once.
+
+    Of several roles of a tenant the one that may most counts; several of operators without `admin` are refused.
+    """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= SUBJECT_LENGTH_MAX:
         raise TokenInvalid(f"`sub` must be 1 to {SUBJECT_LENGTH_MAX} printable characters")
-    tenant = _found(claims, rules.tenant_claim)
-    is_admin = rules.admin_role is not None and rules.admin_role in _roles(_found(claims, rules.role_claim))
-    if is_admin and tenant is not None:
+    tenant, named = _found(claims, rules.tenant_claim), _roles(_found(claims, rules.role_claim))
+    operator = set(_known(named, rules.operator_roles))
+    if operator and tenant is not None:
         raise TokenInvalid("the token names a tenant and an operator's role; it must be one of them")
-    if is_admin:
-        return Principal(OperatorRole.ADMIN, principal_id(rules.issuer, subject), None)
+    own_id = principal_id(rules.issuer, subject)
+    if operator:
+        return Principal(_operator_role(operator), own_id, None, owner=subject, subject=subject)
     if tenant is None:
         raise TokenInvalid("the token names neither a tenant nor an operator's role")
-    return Principal(TenantRole.ADMIN, principal_id(rules.issuer, subject), _tenant_id(tenant, rules.tenant_claim))
+    tenant_id = _tenant_id(tenant, rules.tenant_claim)
+    return Principal(_tenant_role(named, rules), own_id, tenant_id, owner=subject, subject=subject)
+
+
+def _operator_role(found: set[OperatorRole]) -> OperatorRole:
+    """The role of an operator: `admin`, or the only one beside `viewer`, which every role includes."""
+    if OperatorRole.ADMIN in found:
+        return OperatorRole.ADMIN
+    above = found - {OperatorRole.VIEWER} or found
+    if len(above) > 1:
+        named = ", ".join(sorted(above))
+        raise TokenInvalid(
+            f"the token names several roles of an operator ({named}); it must be one, or one that means admin"
+        )
+    return above.pop()
+
+
+def _tenant_role(named: list[object], rules: ClaimRules) -> str:
+    if not rules.tenant_roles:
+        return TenantRole.ADMIN
+    found = max(_known(named, rules.tenant_roles), key=_ASCENDING.index, default=rules.default_role)
+    return NO_ROLE if found is None else found
+
+
+def _known(named: list[object], roles: Mapping[str, Role]) -> Iterable[Role]:
+    """The roles that these values of the claim stand for."""
+    return (roles[name] for name in named if isinstance(name, str) and name in roles)
 
 
 def _tenant_id(value: object, place: str) -> uuid.UUID:

@@ -15,6 +15,7 @@ from orchestrator.http.oidc.token_principals import ClaimRules, principal_of
 from orchestrator.http.oidc.token_refusals import TokenInvalid, TokenRefused
 from orchestrator.http.oidc.tokens import TokenRules, read_header, verify_token
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.roles import OperatorRole
 from tests.api.tenants.issuer import ALGORITHMS, encoded, new_signing_key, public_jwk, signed
 
 ISSUER = "https://issuer.example"
@@ -40,7 +41,7 @@ def principal(token: str, keys: KeySet = KEY_SET) -> Principal:
     if key is None:
         raise TokenInvalid("unknown key")
     claims = verify_token(token, key, TokenRules(ISSUER, "berth", 30))
-    return principal_of(claims, ClaimRules(ISSUER, "tenant", "role", "admin"))
+    return principal_of(claims, ClaimRules(ISSUER, "tenant", "role", {"admin": OperatorRole.ADMIN}))
 
 
 def taken(token: str) -> bool:

@@ -1,4 +1,4 @@
-"""The public application with four eyes, and operators with keys of their own."""
+"""The public application with four eyes, and operators with separate keys."""
 
 from __future__ import annotations
 

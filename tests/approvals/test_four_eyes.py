@@ -9,8 +9,15 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import Caller, at_once, fresh, new_tenant, problem, refusal
+from tests.approvals.operators import (
+    STATEMENT,
+    Operator,
+    forget_operators,
+    four_eyes_api,
+    new_operator,
+    stuck_allocation,
+)
 from tests.databases import copied_database
-from tests.support.four_eyes import STATEMENT, Operator, forget_operators, four_eyes_api, new_operator, stuck_allocation
 from tests.support.public_api import PublicApi
 
 EVENTS = """
@@ -164,7 +171,7 @@ def test_two_approvals_at_once_execute_once(api: PublicApi, ann: Operator, ben: 
         approval_id = requested(ann, allocation)["approval_id"]
         answers = at_once(
             *[lambda one=one, approval_id=approval_id: one.decide("approve", approval_id) for one in (ben, cleo)]
-        )  # type: ignore[misc]
+        )
         assert sorted(answer.status_code for answer in answers) == [200, 409]
         late = next(answer for answer in answers if answer.status_code == 409)
         assert problem(late, 409, "invalid_state")["state"] == "approved"
@@ -196,7 +203,7 @@ def test_one_request_waits_for_each_object_and_action(api: PublicApi, ann: Opera
 def test_requests_at_once_for_one_object_leave_one_that_waits(api: PublicApi, ann: Operator, ben: Operator) -> None:
     allocation = stuck_allocation(api)
     path = f"/admin/allocations/{allocation}/force-cleanup"
-    asking = [lambda one=one: one.caller.call("POST", path, STATEMENT) for one in (ann, ben)]  # type: ignore[misc]
+    asking = [lambda one=one: one.caller.call("POST", path, STATEMENT) for one in (ann, ben)]
     answers = at_once(*asking * 3)
     assert sorted(answer.status_code for answer in answers) == [202, *[409] * 5]
 
@@ -276,7 +283,7 @@ def test_tenants_neither_see_nor_decide(api: PublicApi, ann: Operator) -> None:
     for method, path in (
         ("GET", ""), ("GET", f"/{approval_id}"), ("POST", f"/{approval_id}/approve"), ("POST", f"/{approval_id}/withdraw"),
     ):  # fmt: skip
-        problem(tenant.call(method, f"/admin/approvals{path}"), 403, "forbidden")
+        assert problem(tenant.call(method, f"/admin/approvals{path}"), 403, "forbidden")["outcome"] == "not_done"
 
 
 def test_unknown_approvals_and_states(api: PublicApi, ben: Operator) -> None:
@@ -284,7 +291,7 @@ def test_unknown_approvals_and_states(api: PublicApi, ben: Operator) -> None:
     for verb, body in (("approve", None), ("reject", {"reason": "no"}), ("withdraw", None)):
         problem(ben.decide(verb, missing, body), 404, "not_found")
     problem(api.admin.call("GET", f"/admin/approvals/{missing}"), 404, "not_found")
-    problem(api.admin.call("GET", "/admin/approvals", state="unknown"), 422, "invalid")
+    assert problem(api.admin.call("GET", "/admin/approvals", state="unknown"), 422, "invalid")["outcome"] == "not_done"
 
 
 class TestBreakGlass:
@@ -332,7 +339,7 @@ class TestBreakGlass:
         try:
             only, own = new_operator(api, "ann"), new_operator(api, "ann", break_glass=True)
             approval_id = requested(only, stuck_allocation_of(only, api))["approval_id"]
-            problem(own.decide("approve", approval_id), 403, "second_operator_required")
+            assert problem(own.decide("approve", approval_id), 403, "second_operator_required")["outcome"] == "not_done"
         finally:
             api.database.execute("update api_keys set revoked_at = null where name = 'first'")
 

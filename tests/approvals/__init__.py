@@ -1,0 +1,1 @@
+"""Four eyes: requests of operators and their approval by a second one."""
