@@ -291,7 +291,7 @@ async def counting_round_trips(url: str) -> AsyncIterator[tuple[str, list[str]]]
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection(parameters["host"], int(str(parameters["port"])))
+        from_server, to_server = await asyncio.open_connection(str(parameters["host"]), int(str(parameters["port"])))
         await asyncio.gather(pump(reader, to_server, "client"), pump(from_server, writer, "server"))
 
     async with await asyncio.start_server(serve, "127.0.0.1") as server:
