@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts, Source
+from orchestrator.edge.handshakes import HandshakeTurns, wait_for_hello, wait_readable
 from orchestrator.edge.proxy_protocol import HeaderRefused, read_source
 from orchestrator.edge.sources import TrustedProxies, canonical
 from orchestrator.edge.tls import ReloadedContext
@@ -23,8 +24,12 @@ from orchestrator.http import metrics
 log = structlog.get_logger("orchestrator.api")
 HANDSHAKE_SECONDS_MAX = 5.0
 """For the PROXY header, and for the TLS handshake after it."""
+LAST_SECONDS = 0.1
+"""Least time of a handshake that has begun."""
 PAUSE_SECONDS = 0.1
 """Between attempts to accept while there are no file descriptors."""
+ACCEPTED_AT_ONCE_MAX = 256
+"""Connections that are accepted in one turn of the event loop: the kernel's queue is in order of arrival, not of source."""
 
 
 class AcceptingServer(uvicorn.Server):
@@ -42,6 +47,7 @@ class AcceptingServer(uvicorn.Server):
         self._counts = counts
         self._tls = tls
         self._header_from = header_from
+        self._turns = HandshakeTurns()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: socket.socket | None = None
 
@@ -57,6 +63,7 @@ class AcceptingServer(uvicorn.Server):
         """Accept no more, and end what has not begun; then as uvicorn does."""
         for task in self._tasks:
             task.cancel()
+        self._turns.close()
         if self._listening is not None:
             self._listening.close()
         await super().shutdown(sockets)
@@ -67,15 +74,18 @@ class AcceptingServer(uvicorn.Server):
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
+            await wait_readable(listening)
             try:
-                connection, address = await loop.sock_accept(listening)
+                for _ in range(ACCEPTED_AT_ONCE_MAX):
+                    connection, address = listening.accept()
+                    connection.setblocking(False)
+                    self._run(self._admit(connection, (address[0], address[1])))
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                pass
             except OSError as error:
                 log.warning("cannot accept connections", why=str(error))
                 await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            self._run(self._admit(connection, (address[0], address[1])))
 
     async def _admit(self, connection: socket.socket, client: Source) -> None:
         """Count a connection, and hand it over when its header and its handshake are done."""
@@ -131,6 +141,7 @@ class AcceptingServer(uvicorn.Server):
 
     async def _hand_over(self, connection: socket.socket, accepted: Accepted) -> None:
         config = self.config
+        loop = asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
             made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
@@ -138,13 +149,15 @@ class AcceptingServer(uvicorn.Server):
             )
             return made
 
-        loop = asyncio.get_running_loop()
         if self._tls is None:
             await loop.connect_accepted_socket(protocol, connection)
-        else:
-            await loop.connect_accepted_socket(
-                protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
-            )
+            return
+        deadline = loop.time() + HANDSHAKE_SECONDS_MAX
+        async with asyncio.timeout_at(deadline):
+            await wait_for_hello(connection)
+            await self._turns.wait(accepted.client[0])
+        seconds = max(deadline - loop.time(), LAST_SECONDS)
+        await loop.connect_accepted_socket(protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=seconds)
 
 
 class _Refused(Exception):

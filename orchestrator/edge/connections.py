@@ -16,6 +16,7 @@ Here each state of a connection has a deadline and a bound; beyond it the connec
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts
+from orchestrator.edge.ended_transport import ENDED
 from orchestrator.edge.sources import canonical
 from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
 from orchestrator.problems import HeadTooLarge, Malformed, Overloaded, Problem
@@ -54,10 +56,11 @@ def too_large_head() -> Problem:
     return HeadTooLarge(f"request line and headers may have {HEAD_BYTES_MAX} bytes and {FIELDS_MAX} fields")
 
 
-def _end_if_unread(cycle: RequestResponseCycle) -> None:
+def _end_if_unread(cycle: weakref.ref[RequestResponseCycle]) -> None:
     """Let the connection end with the response that is about to start, if the request's body is not here by now."""
-    if cycle.more_body:
-        cycle.keep_alive = False
+    found = cycle()
+    if found is not None and found.more_body:
+        found.keep_alive = False
 
 
 class _ResponseTransport:
@@ -66,13 +69,19 @@ class _ResponseTransport:
     __slots__ = ("_protocol", "is_closing", "write")
 
     def __init__(self, protocol: BoundedHttpProtocol) -> None:
-        self._protocol = protocol
+        self._protocol: BoundedHttpProtocol | None = protocol
         self.write = protocol.transport.write
         self.is_closing = protocol.transport.is_closing
 
     def close(self) -> None:
         """End the connection after the response."""
-        self._protocol.end_after_response()
+        if self._protocol is not None:
+            self._protocol.end_after_response()
+
+    def forget(self) -> None:
+        """The connection has ended."""
+        self._protocol = None
+        self.write, self.is_closing = ENDED.write, ENDED.is_closing
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -116,12 +125,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is due any more."""
+        """Nothing is due any more, and nothing of the connection is kept (orchestrator/edge/ended_transport.py)."""
         self._forget_timers()
         if self._uncount is not None:
             self._uncount()
             self._uncount = None
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._forget_connection()
+
+    def abort(self) -> None:
+        """End the connection at once; closing waits for a peer that does not read."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece of data. What ends neither a head nor a piece of a body may only have `HEAD_BYTES_MAX` bytes."""
@@ -142,9 +157,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._expect_head()  # what arrived is no request yet, and stopped the timer of an idle connection
 
     def on_message_begin(self) -> None:
-        """Another request's head is due. `abort` ends the connection; closing waits for a peer that does not read."""
+        """Another request's head is due. Its state's `abort` ends the connection."""
         super().on_message_begin()
-        self.scope["state"]["abort"] = self.transport.abort
+        self.scope["state"]["abort"] = self.abort
         self._head_done, self._head_bytes = False, 0
         if self._timer is None:
             self._expect_head()
@@ -173,7 +188,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not before:
             self.cycle.transport = self._response_transport
-            self.scope["state"]["end_if_unread"] = partial(_end_if_unread, self.cycle)
+            self.scope["state"]["end_if_unread"] = partial(_end_if_unread, weakref.ref(self.cycle))
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -239,6 +254,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         uncount, self._uncount = self._uncount, None
         self.app_state = {**self.app_state, "uncount": uncount or (lambda: None), "client": self.client}
         super().handle_websocket_upgrade()
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self._response_transport.forget()
+        self._response_transport = self.transport = self.flow._transport = ENDED
+        self.cycle = self.scope = self.parser = None  # type: ignore[assignment]
+        self.pipeline.clear()
 
     def _count_head(self, count: int) -> None:
         self._head_bytes += count

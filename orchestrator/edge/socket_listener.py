@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+
+from orchestrator.edge.ended_transport import ENDED
 
 FRAGMENTS_MAX = 16
 """Frames that one message may come in. The bound on a message's bytes does not count empty ones."""
@@ -27,17 +30,25 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._control_frames_max = control_frames_max
         self._second, self._control_frames = 0, 0
+        self._flush_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """The application reaches the connection by `abort` in its scope's state."""
-        self.app_state = {**self.app_state, "abort": transport.abort}
+        self.app_state = {**self.app_state, "abort": self.abort}
         super().connection_made(transport)
         self.client = self.app_state["client"]  # not the transport's: the connection may have come through a proxy
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection counts no longer."""
+        """The connection counts no longer, and nothing of it is kept (orchestrator/edge/ended_transport.py)."""
         self.app_state["uncount"]()
         super().connection_lost(exc)
+        self.transport = ENDED
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Reject with 400 if the first chunk is not a complete upgrade request."""
@@ -95,4 +106,5 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def on_task_complete(self, task: Any) -> None:
         """Close the connection, whatever the client does."""
         super().on_task_complete(task)
-        self.loop.call_later(FLUSH_SECONDS_MAX, self.transport.abort)
+        if self.transport is not ENDED:
+            self._flush_timer = self.loop.call_later(FLUSH_SECONDS_MAX, self.abort)
