@@ -92,6 +92,10 @@ class TooManyFailures(Problem):
     status, code, title = 429, "too_many_failures", "Too many failures"
     retry_after_seconds = 1
 
+    def headers(self) -> dict[str, str]:
+        """Retry-After, and the end of the connection."""
+        return {**super().headers(), "connection": "close"}
+
 
 class Forbidden(Problem):
     """A known principal asks for what its role does not allow."""

@@ -67,21 +67,25 @@ class Credentials:
         """
         digest = hashlib.sha256(bearer.encode()).digest()
         try:
-            if bearer:
-                self._failed.require_allowed(source, digest)
+            counted = bool(bearer) and await self._failed.begin(source, digest)
         except TooManyFailures:
             FAILED_ATTEMPTS.labels(result="refused").inc()
             raise
+        is_wrong = False
         try:
             principal = await self._principal_of(database.for_platform(), bearer, digest)
             if principal.break_glass and self._break_glass is not None:
                 await self._break_glass.require_event(principal, source)
         except Problem as problem:
-            if problem.status == UNAUTHENTICATED and bearer:
+            is_wrong = problem.status == UNAUTHENTICATED
+            if is_wrong and bearer:
                 FAILED_ATTEMPTS.labels(result="looked_up").inc()
-                self._failed.note_failure(source)
             raise
-        self._failed.note_success(digest)
+        else:
+            self._failed.note_success(digest)
+        finally:
+            if counted and source is not None:
+                self._failed.end(source, is_wrong=is_wrong)
         return principal
 
     async def _principal_of(self, database: Database, bearer: str, digest: bytes) -> Principal:

@@ -13,6 +13,7 @@ from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import failed_attempts
 from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.problems import TooManyFailures
+from tests.support.waiting import let_others_run
 
 PROXY, CALLER = "10.0.0.1", "203.0.113.7"
 GOOD, BAD = b"good", b"bad"
@@ -134,36 +135,65 @@ def test_anything_else_is_no_proxy_header(header: bytes) -> None:
         read(header)
 
 
+def look_up(failed: FailedAttempts, source: str | None, digest: bytes, *, is_wrong: bool) -> None:
+    """A credential of a source that is looked up, and is wrong or not."""
+    if asyncio.run(failed.begin(source, digest)):
+        assert source is not None
+        failed.end(source, is_wrong=is_wrong)
+
+
 def test_failures_slow_down_their_own_source_only() -> None:
     failed = FailedAttempts(3, 0.001)
+    look_up(failed, CALLER, BAD, is_wrong=False)
     for _ in range(3):
-        failed.require_allowed(CALLER, BAD)
-        failed.note_failure(CALLER)
-    with pytest.raises(TooManyFailures):
-        failed.require_allowed(CALLER, BAD)
-    failed.require_allowed("203.0.113.8", BAD)
-    failed.require_allowed(None, BAD)
+        look_up(failed, CALLER, BAD, is_wrong=True)
+    with pytest.raises(TooManyFailures) as refused:
+        look_up(failed, CALLER, BAD, is_wrong=True)
+    assert refused.value.headers()["connection"] == "close"
+    look_up(failed, "203.0.113.8", BAD, is_wrong=True)
+    look_up(failed, None, BAD, is_wrong=True)
     failed.note_success(GOOD)
-    failed.require_allowed(CALLER, GOOD)
+    look_up(failed, CALLER, GOOD, is_wrong=False)
+
+
+def test_no_more_are_looked_up_at_once_than_may_be_wrong() -> None:
+    """Of 50 credentials at once 3 are looked up; when those are wrong, the others are refused without a lookup."""
+
+    async def scene() -> None:
+        failed = FailedAttempts(3, 0.001)
+        asking = [asyncio.create_task(failed.begin(CALLER, b"%d" % number)) for number in range(50)]
+        await let_others_run(5)
+        assert [task.done() for task in asking] == [True] * 3 + [False] * 47
+        asking[10].cancel()
+        failed.end(CALLER, is_wrong=False)
+        await let_others_run(5)
+        assert sum(task.done() for task in asking) == 5, "one more is looked up, and one was cancelled"
+        for _ in range(3):
+            failed.end(CALLER, is_wrong=True)
+        found = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(one) for one in found].count(TooManyFailures) == 45
+        assert not failed.waiting, "no entry is kept for a source without lookups"
+
+    asyncio.run(scene())
 
 
 def test_a_source_may_fail_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("orchestrator.http.failed_attempts.time.monotonic", lambda: now[0])
     failed = FailedAttempts(1, 2.0)
-    failed.note_failure(CALLER)
+    look_up(failed, CALLER, BAD, is_wrong=True)
     with pytest.raises(TooManyFailures):
-        failed.require_allowed(CALLER, BAD)
+        look_up(failed, CALLER, BAD, is_wrong=True)
     now[0] = 0.5
-    failed.require_allowed(CALLER, BAD)
+    look_up(failed, CALLER, BAD, is_wrong=True)
 
 
 def test_the_addresses_of_one_network_are_one_source() -> None:
     failed = FailedAttempts(1, 0.001)
-    failed.note_failure("2001:db8::1")
+    look_up(failed, "2001:db8::1", BAD, is_wrong=True)
     with pytest.raises(TooManyFailures):
-        failed.require_allowed("2001:db8::ffff", BAD)
-    failed.require_allowed("2001:db8:0:1::1", BAD)
+        look_up(failed, "2001:db8::ffff", BAD, is_wrong=True)
+    look_up(failed, "2001:db8:0:1::1", BAD, is_wrong=True)
 
 
 def test_the_table_of_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,10 +201,10 @@ def test_the_table_of_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(failed_attempts, "GOOD_MAX", 2)
     failed = FailedAttempts(1, 0.001)
     for number in range(3):
-        failed.note_failure(f"203.0.113.{number}")
+        look_up(failed, f"203.0.113.{number}", BAD, is_wrong=True)
         failed.note_success(b"%d" % number)
-    failed.require_allowed("203.0.113.0", BAD)
+    look_up(failed, "203.0.113.0", BAD, is_wrong=False)
     for number in (1, 2):
         with pytest.raises(TooManyFailures):
-            failed.require_allowed(f"203.0.113.{number}", b"0")
-        failed.require_allowed(f"203.0.113.{number}", b"%d" % number)
+            look_up(failed, f"203.0.113.{number}", b"0", is_wrong=True)
+        look_up(failed, f"203.0.113.{number}", b"%d" % number, is_wrong=False)
