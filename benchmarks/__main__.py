@@ -15,6 +15,7 @@ MODULES = {
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
     "refusals": "benchmarks.refusals",
+    "hostile": "benchmarks.attacks.hostile",
     "holds": "benchmarks.holds",
     "windows": "benchmarks.reservations.windows",
     "contended": "benchmarks.reservations.contended",

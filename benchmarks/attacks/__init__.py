@@ -1,0 +1,1 @@
+"""Attacks: hostile clients, and the figures of what others notice of them."""
