@@ -7,9 +7,9 @@ journaled and reported as `task_refused`, so that the server does not wait for i
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from node_agent.clock import ServerClock
 from node_agent.journal_state import JournalState
+from node_agent.key_set import KeySet, TaskKey
 from node_agent.protocol import (
     Credentials,
     EnvelopeRejected,
@@ -37,20 +38,26 @@ NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Trust:
-    """The node's identity and the trusted signing keys, from the newest credentials."""
+    """The node's identity from the newest credentials, and the keys of the key set: no other source names a signing key."""
 
     node_id: UUID
     node_epoch: int
-    keys: dict[str, Ed25519PublicKey]
+    keys: Mapping[str, Ed25519PublicKey]
+    limits: Mapping[str, TaskKey] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, credentials: Credentials) -> Trust:
-        """Raises ValueError on a malformed key: credentials come over an authenticated channel, so that is a defect."""
-        keys = {
-            key.key_id: Ed25519PublicKey.from_public_bytes(base64.b64decode(key.public_key, validate=True))
-            for key in credentials.verifying_keys
-        }
-        return cls(credentials.node_id, credentials.node_epoch, keys)
+    def of(cls, credentials: Credentials, key_set: KeySet) -> Trust:
+        """The trust of a node that uses this key set."""
+        limits = {key.key_id: key for key in key_set.task_keys}
+        keys = {name: key.key() for name, key in limits.items()}
+        return cls(credentials.node_id, credentials.node_epoch, keys, limits)
+
+    def is_in_time(self, key_id: str, now: datetime) -> bool:
+        """Whether a key of the set is valid at this time of the server."""
+        key = self.limits.get(key_id)
+        if key is None:
+            return True
+        return (key.not_before is None or key.not_before <= now) and (key.not_after is None or now < key.not_after)
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ def admit(
         body = open_envelope(handed.envelope, trust.keys)
     except EnvelopeRejected as rejected:
         return Untrusted(rejected.reason)
+    if not trust.is_in_time(body.key_id, clock.now()):
+        return Untrusted("key_not_valid_now")
     if body.task_id != handed.task_id:
         return Untrusted("wrong_task_id")
     if body.node_id != trust.node_id:

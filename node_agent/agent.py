@@ -30,6 +30,7 @@ from node_agent.enrolment import Enrolment
 from node_agent.executor import Executor
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
+from node_agent.key_sets import KeySets
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import CannotStart
 from node_agent.protocol import (
@@ -66,7 +67,9 @@ class Agent:
         self._driver = choose_driver(settings)
         store = IdentityStore(settings.agent_state_dir)
         self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
-        self._enrolment = Enrolment(settings, store, self._clock, self._connection)
+        self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, self._metrics)
+        self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection)
+        self._key_set_wanted = False
         self._stopping = asyncio.Event()
         self._refusals_in_a_row = 0
         self._executor: Executor | None = None
@@ -108,7 +111,7 @@ class Agent:
         reporter = Reporter(self._connection, self._journal, self._metrics)
         async with asyncio.TaskGroup() as group:
             executor = Executor(
-                group, Trust.of(self._enrolment.identity.credentials), self._journal, self._clock,
+                group, self._trust(), self._journal, self._clock,
                 Effects(self._driver, self._metrics), reporter, self._connection, self._metrics,
                 self._settings.agent_tasks_max,
             )  # fmt: skip
@@ -126,6 +129,7 @@ class Agent:
         while True:
             try:
                 answer = await self._heartbeat()
+                await self._enrolment.require_key_set()
             except CredentialsRefused as refused:
                 self._refusals_in_a_row += 1
                 if self._refusals_in_a_row >= REFUSALS_MAX:
@@ -184,21 +188,25 @@ class Agent:
             if useless is not None:
                 await self._enrolment.enrol_again(useless)
                 self._refusals_in_a_row = 0
-            elif self._enrolment.seconds_until_renewal() <= 0 or executor.keys_wanted.is_set():
+            elif self._enrolment.seconds_until_renewal() <= 0 or executor.keys_wanted.is_set() or self._key_set_wanted:
                 try:
                     if self._enrolment.seconds_until_renewal() <= 0:
                         await self._enrolment.renew()
                     else:
-                        await self._enrolment.fetch_verifying_keys()
+                        await self._enrolment.fetch_key_set()
                 except (Unreachable, CredentialsRefused, RequestRefused) as error:
                     self._note(error, "renewal")
                     await asyncio.sleep(min(backoff.next_seconds(), max(0.1, self._enrolment.seconds_left() / 4)))
                     continue
                 executor.keys_wanted.clear()
+                self._key_set_wanted = False
             backoff.reset()
-            executor.take_trust(Trust.of(self._enrolment.identity.credentials))
+            executor.take_trust(self._trust())
             pause = min(self._enrolment.seconds_until_renewal(), IDENTITY_CHECK_SECONDS)
             await asyncio.sleep(max(RENEWAL_PAUSE_SECONDS, pause))
+
+    def _trust(self) -> Trust:
+        return Trust.of(self._enrolment.identity.credentials, self._enrolment.key_set)
 
     def _why_identity_is_useless(self) -> str | None:
         if self._enrolment.expired():
@@ -231,9 +239,12 @@ class Agent:
             allocations=inventory.allocations[:HELD_ALLOCATIONS_MAX],
             inventory=self._complete(inventory, gathered_after),
             journal_entries=self._journal.entries,
+            key_set_serial=self._key_sets.serial,
+            key_set_refusal=self._key_sets.refusal,
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
         self._heartbeat_answered_at = answer.server_time
+        self._key_set_wanted = self._key_sets.is_wanted(answer.key_set_serial)
         self._refusals_in_a_row = 0
         return answer
 

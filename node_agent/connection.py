@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from node_agent.protocol import Credentials, EnrolRequest
 
 CONNECT_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 15.0
+ANSWER_BYTES_MAX = 32 * 2**20
+"""More than the tasks of a full node, each with the largest user data."""
 CONNECTIONS_MAX = 16
 KEEP_ALIVE_SECONDS = 60.0
 
@@ -53,12 +56,11 @@ class RequestRefused(Exception):
         self.status = status
 
 
-def tls_context(identity: StoredIdentity, store: IdentityStore) -> ssl.SSLContext:
-    """TLS that shows our certificate and trusts the enrolled CA alone, not the system's. Raises ssl.SSLError,
-    OSError."""
+def tls_context(identity: StoredIdentity, store: IdentityStore, cas: Sequence[str]) -> ssl.SSLContext:
+    """TLS that shows our certificate and trusts these CAs alone, not the system's. Raises ssl.SSLError, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(cadata=identity.credentials.ca_pem)
+    context.load_verify_locations(cadata="\n".join(cas))
     context.load_cert_chain(store.write_client_pem(identity))
     return context
 
@@ -78,8 +80,8 @@ class NodeConnection:
         self._in_flight: Counter[httpx.AsyncHTTPTransport] = Counter()
         self.url = node_api_url or ""
 
-    async def use(self, identity: StoredIdentity) -> None:
-        """From now on every request proves to be `identity`, on new connections."""
+    async def use(self, identity: StoredIdentity, cas: Sequence[str]) -> None:
+        """From now on every request proves to be `identity` to a server of one of these CAs, on new connections."""
         self.url = (self._configured_url or identity.credentials.node_api_url).rstrip("/")
         limits = httpx.Limits(
             max_connections=CONNECTIONS_MAX,
@@ -89,7 +91,7 @@ class NodeConnection:
         # The transport alone: cookies, redirects and authentication, which a client adds, double the cost of a request.
         old = self._transport
         self._transport = httpx.AsyncHTTPTransport(
-            verify=tls_context(identity, self._store), limits=limits, trust_env=False
+            verify=tls_context(identity, self._store, cas), limits=limits, trust_env=False
         )
         if old is not None and not self._in_flight[old]:
             await old.aclose()
@@ -98,6 +100,10 @@ class NodeConnection:
         """GET that the server may hold for `wait_seconds`. Raises the module's three situations."""
         asked_at = boot_seconds()
         return self._understood(await self._request("GET", path, wait_seconds, params=params), answer, asked_at)
+
+    async def fetch(self, path: str, bytes_max: int) -> bytes:
+        """GET of a document as it comes, cut off after `bytes_max`. Raises the module's three situations."""
+        return (await self._request("GET", path, 0.0, cut_at=bytes_max)).content
 
     async def post(self, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
         """POST of one message. Raises the module's three situations."""
@@ -114,7 +120,9 @@ class NodeConnection:
         if self._transport is not None:
             await self._transport.aclose()
 
-    async def _request(self, method: str, path: str, wait_seconds: float, **more: Any) -> httpx.Response:
+    async def _request(
+        self, method: str, path: str, wait_seconds: float, cut_at: int | None = None, **more: Any
+    ) -> httpx.Response:
         transport = self._transport
         if transport is None:
             raise Unreachable("there is no identity yet")
@@ -123,8 +131,7 @@ class NodeConnection:
         self._in_flight[transport] += 1
         try:
             response = await transport.handle_async_request(request)
-            await response.aread()
-            return accepted(response)
+            return accepted(await _read(response, cut_at))
         except Unreachable:
             self._metrics.requests_failed.labels(path.rsplit("/", 1)[-1]).inc()
             raise
@@ -145,6 +152,21 @@ class NodeConnection:
         if server_time is not None:
             self._clock.observe(server_time, boot_seconds() - asked_at)
         return parsed
+
+
+async def _read(response: httpx.Response, cut_at: int | None) -> httpx.Response:
+    """The response with its body as it was sent, not decompressed. Raises `Unreachable` if the body is too large to be cut."""
+    content = bytearray()
+    try:
+        async for piece in response.aiter_raw():
+            content += piece
+            if cut_at is not None and len(content) >= cut_at:
+                break
+            if len(content) > ANSWER_BYTES_MAX:
+                raise Unreachable(f"the response is larger than {ANSWER_BYTES_MAX} bytes")
+    finally:
+        await response.aclose()
+    return httpx.Response(response.status_code, content=bytes(content[:cut_at]))
 
 
 def accepted(response: httpx.Response) -> httpx.Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import structlog
 
@@ -24,6 +25,8 @@ from node_agent.connection import (
 )
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.identity import IdentityStore, StoredIdentity, request_pem, token_digest, validity
+from node_agent.key_set import KEY_SET_BYTES_MAX, KeySet, KeySetRefused
+from node_agent.key_sets import KeySets
 from node_agent.problems import CannotStart, IdentityLost
 from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
 from node_agent.settings import Settings
@@ -35,10 +38,16 @@ class Enrolment:
     """The one place that replaces the node's identity."""
 
     def __init__(
-        self, settings: Settings, store: IdentityStore, clock: ServerClock, connection: NodeConnection
+        self,
+        settings: Settings,
+        store: IdentityStore,
+        key_sets: KeySets,
+        clock: ServerClock,
+        connection: NodeConnection,
     ) -> None:
         self._settings = settings
         self._store = store
+        self._key_sets = key_sets
         self._clock = clock
         self._connection = connection
         self._identity: StoredIdentity | None = None
@@ -49,6 +58,13 @@ class Enrolment:
         if self._identity is None:
             raise LookupError("this node has no identity yet")
         return self._identity
+
+    @property
+    def key_set(self) -> KeySet:
+        """The key set in use. Call `require_key_set` first."""
+        if self._key_sets.current is None:
+            raise LookupError("this node has no key set yet")
+        return self._key_sets.current
 
     async def establish(self) -> None:
         """Take the identity on disk, or enrol. Raises CannotStart."""
@@ -90,15 +106,25 @@ class Enrolment:
         request = CertificateRequest(csr_pem=request_pem(private_key_pem))
         credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
         reach(CrashPoint.RENEWAL_AFTER_ANSWER)
+        with suppress(KeySetRefused):  # the certificate is good without it
+            self._key_sets.offer(credentials.key_set)
         await self._save(credentials, private_key_pem, self.identity.token_sha256)
         log.info("certificate_renewed", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
 
-    async def fetch_verifying_keys(self) -> None:
-        """Keep the certificate and take the keys that tasks are signed with now. Raises the connection's situations."""
-        identity = self.identity
-        request = CertificateRequest(csr_pem=request_pem(identity.private_key_pem))
-        credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
-        await self._save(credentials, identity.private_key_pem, identity.token_sha256)
+    async def fetch_key_set(self) -> None:
+        """Take the control plane's key set if it is newer and signed by a pinned root. Raises the connection's situations."""
+        content = await self._connection.fetch("/node/v1/key-set", KEY_SET_BYTES_MAX + 1)
+        with suppress(KeySetRefused):  # logged, counted and reported; the set in use stays
+            if self._key_sets.offer(content):
+                await self._take(self.identity)
+
+    async def require_key_set(self) -> None:
+        """Fetch the first key set of a node that enrolled with an agent of the version before. Raises CannotStart, and the
+        connection's situations."""
+        if self._key_sets.current is None:
+            await self.fetch_key_set()
+        if self._key_sets.current is None:
+            raise _key_set_refused(str(self._key_sets.refusal))
 
     def expired(self) -> bool:
         """Whether the certificate has ended, by the server's clock; False while that is unknown."""
@@ -122,6 +148,10 @@ class Enrolment:
         reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
         credentials = await self._answered(request)
         reach(CrashPoint.ENROLMENT_AFTER_ANSWER)
+        try:
+            self._key_sets.offer(credentials.key_set)
+        except KeySetRefused as refused:
+            raise _key_set_refused(str(refused)) from refused
         await self._save(credentials, private_key_pem, token_digest(token))
         reach(CrashPoint.ENROLMENT_AFTER_STORED)
         log.info("enrolled", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
@@ -149,4 +179,12 @@ class Enrolment:
 
     async def _take(self, identity: StoredIdentity) -> None:
         self._identity = identity
-        await self._connection.use(identity)
+        key_set = self._key_sets.current
+        # The enrolled CA counts until the first key set: an agent of the version before stored no other.
+        await self._connection.use(identity, key_set.node_cas if key_set else [identity.credentials.ca_pem])
+
+
+def _key_set_refused(why: str) -> CannotStart:
+    return CannotStart(
+        f"the control plane's key set is refused ({why}); compare BERTH_ROOT_KEYS_FILE with the root that signed it"
+    )

@@ -22,6 +22,7 @@ class AgentMetrics:
             ["reason"],
             registry=self.registry,
         )
+        self.key_sets_refused, self.key_set_serial = _key_set_metrics(self.registry)
         self.running = Gauge("berth_agent_tasks_running", "Tasks running", registry=self.registry)
         self.unreported = Gauge(
             "berth_agent_tasks_unreported", "Tasks journaled and not yet reported", registry=self.registry
@@ -55,9 +56,7 @@ class AgentMetrics:
             buckets=_SYNC_BUCKETS,
         )
         self.journal_damaged = Counter(
-            "berth_agent_journal_damaged_records",
-            "Journal records found damaged at start",
-            registry=self.registry,
+            "berth_agent_journal_damaged_records", "Journal records found damaged at start", registry=self.registry
         )
         self.contact_age = Gauge(
             "berth_agent_last_contact_age_seconds", "Time since the last response of the server", registry=self.registry
@@ -71,3 +70,9 @@ class AgentMetrics:
             "Slot leases cleared because their allocation was not in use",
             registry=self.registry,
         )
+
+
+def _key_set_metrics(registry: CollectorRegistry) -> tuple[Counter, Gauge]:
+    refused = Counter("berth_agent_key_sets_refused", "Key sets refused, by reason", ["reason"], registry=registry)
+    serial = Gauge("berth_agent_key_set_serial", "Serial of the key set in use; 0 before the first", registry=registry)
+    return refused, serial

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -306,13 +306,16 @@ class Heartbeat(Wire):
     allocations: Annotated[list[UUID], Field(max_length=HELD_ALLOCATIONS_MAX), FailFast()]
     inventory: HeldInventory | None = None
     journal_entries: Whole = 0
+    key_set_serial: Whole | None = None
+    key_set_refusal: Annotated[str, Field(max_length=32, pattern=r"^[a-z_]+$")] | None = None
 
 
 class HeartbeatAnswer(FromServer):
-    """The server's clock, which the agent uses to judge expiry together with its own monotonic clock."""
+    """The server's clock, which the agent uses to judge expiry together with its own monotonic clock; the key set it has."""
 
     server_time: datetime
     node_state: str
+    key_set_serial: int | None = None
 
 
 class EnrolRequest(Wire):
@@ -330,14 +333,14 @@ class CertificateRequest(Wire):
 
 
 class VerifyingKey(FromServer):
-    """A public key that tasks may be signed with: raw Ed25519, base64."""
+    """A public key that tasks may be signed with, for agents of the version before: raw Ed25519, base64."""
 
     key_id: str
     public_key: str
 
 
 class Credentials(FromServer):
-    """Answer of enrolment and renewal: the node's id and epoch, its certificate, and the keys to trust."""
+    """Answer of enrolment and renewal: the node's id and epoch, its certificate, and the key set (`KeySetEnvelope`)."""
 
     node_id: UUID
     node_epoch: Whole
@@ -345,6 +348,7 @@ class Credentials(FromServer):
     ca_pem: str
     node_api_url: str
     verifying_keys: list[VerifyingKey]
+    key_set: dict[str, Any] | None = None
     server_time: datetime
 
 
@@ -376,7 +380,7 @@ def sign_task(body: TaskBody, key: Ed25519PrivateKey) -> Envelope:
     )
 
 
-def open_envelope(envelope: Envelope, trusted: dict[str, Ed25519PublicKey]) -> TaskBody:
+def open_envelope(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> TaskBody:
     """Return the signed body, or raise `EnvelopeRejected`. The content is parsed only after its signature held."""
     known = [s for s in envelope.signatures if s.keyid in trusted]
     if not known:

@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     enrolment_token_file: Path | None = Field(None, description="file that holds the one-time enrolment token")
     hardware_id: str | None = Field(None, min_length=1, max_length=200, description="default: made once, kept on disk")
 
+    root_keys_file: Path = Field(
+        description="PEM Ed25519 public keys of the offline root, one or more; key sets that none of them signed are refused"
+    )
     agent_state_dir: Path = Field(
         description="directory of this agent's identity, journal and guests; not shared with another agent"
     )

@@ -44,9 +44,10 @@ from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.version_parameters import MIN_VERSION_HEADER
-from orchestrator.nodes.certificates import load_authority, load_ca_certificate
+from orchestrator.nodes.certificates import load_authority
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
+from orchestrator.nodes.key_set_file import KeySetFile
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
@@ -54,7 +55,6 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
 from orchestrator.tasks.dispatcher import Dispatcher
-from orchestrator.tasks.signing import load_verifying_keys
 from orchestrator.tenants.commands.break_glass import note_break_glass_use
 from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.keys import load_webhook_keys
@@ -114,10 +114,7 @@ def build_services(settings: Settings) -> Services:
         ),
         recorder=RequestRecorder(background),
         key_uses=key_uses,
-        node_ca_pem=load_ca_certificate(settings.node_ca_certificate_file),
-        verifying_keys=(
-            load_verifying_keys(settings.task_verifying_keys_file) if settings.task_verifying_keys_file else []
-        ),
+        key_set=KeySetFile(settings.key_set_file) if settings.key_set_file else None,
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )

@@ -76,8 +76,8 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
     node_ca_certificate_file: Path | None = Field(None, description="PEM certificate of the node CA")
     node_tls_certificate_file: Path | None = Field(None, description="PEM server certificate of the node listener")
     node_tls_key_file: Path | None = Field(None, description="PEM key of the node listener")
-    task_verifying_keys_file: Path | None = Field(
-        None, description="PEM Ed25519 public keys of the keys that sign tasks; agents are given all of them"
+    key_set_file: Path | None = Field(
+        None, description="key set that the offline root has signed; agents get it as it is, read again when it changes"
     )
     webhook_key_file: Path | None = Field(
         None, description="keys that seal webhooks' secrets, base64 of 32 bytes per line: the first seals, all open"

@@ -316,6 +316,8 @@ class Node(Answer):
     last_seen_at: datetime | None = None
     agent_version: str | None = None
     driver: str | None = None
+    key_set_serial: int | None = None
+    key_set_refusal: str | None = None
     drained: bool | None = None
     row_version: int
 

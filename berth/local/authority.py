@@ -1,4 +1,4 @@
-"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks and webhooks.
+"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks and webhooks, the root.
 
 For the local stack and tests. Everything is made once with `cryptography` and kept in files of mode 0600. Node
 certificates themselves are issued by the orchestrator with this CA. EC P-256 (FIPS 186-5), X.509 v3 (RFC 5280);
@@ -21,6 +21,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from berth.local.secret_files import write_secret
+from node_agent.key_set import (
+    KeySet,
+    open_key_set,
+    read_envelope,
+    read_public_keys,
+    root_keys,
+    sign_key_set,
+    task_key,
+)
 
 CA_DAYS = 3650
 LISTENER_DAYS = 365
@@ -40,6 +49,10 @@ class Authority:
     task_signing_key: Path
     task_verifying_keys: Path
     webhook_keys: Path
+    root_key: Path
+    root_keys: Path
+    """The public keys of the root, which agents pin."""
+    key_set: Path
 
 
 def ensure_authority(directory: Path, trust_domain: str) -> Authority:
@@ -52,6 +65,9 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         task_signing_key=directory / "task-signing.key",
         task_verifying_keys=directory / "task-verifying.pem",
         webhook_keys=directory / "webhook.keys",
+        root_key=directory / "root.key",
+        root_keys=directory / "root-public.pem",
+        key_set=directory / "key-set.json",
     )
     if not files.ca_certificate.exists():
         _make_ca(files, trust_domain)
@@ -63,7 +79,29 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         write_secret(files.task_signing_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
     if not files.task_verifying_keys.exists():
         write_secret(files.task_verifying_keys, _public_pem(files.task_signing_key))
+    if not files.root_key.exists():
+        write_secret(files.root_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+        write_secret(files.root_keys, _public_pem(files.root_key))
+    sign_present_keys(files)
     return files
+
+
+def sign_present_keys(files: Authority) -> None:
+    """Sign the public task keys and the node CAs of the files under the next serial; nothing if the key set has them."""
+    root = serialization.load_pem_private_key(files.root_key.read_bytes(), None)
+    assert isinstance(root, ed25519.Ed25519PrivateKey), "ensure_authority made it"
+    cas = x509.load_pem_x509_certificates(files.ca_certificate.read_bytes())
+    present = KeySet(
+        serial=1,
+        task_keys=[task_key(key) for key in read_public_keys(files.task_verifying_keys)],
+        node_cas=[ca.public_bytes(serialization.Encoding.PEM).decode() for ca in cas],
+    )
+    if files.key_set.exists():
+        stored = open_key_set(read_envelope(files.key_set.read_bytes()), root_keys([root.public_key()]))
+        if stored == present.model_copy(update={"serial": stored.serial}):
+            return
+        present = present.model_copy(update={"serial": stored.serial + 1})
+    write_secret(files.key_set, sign_key_set(present, root).model_dump_json() + "\n")
 
 
 def _new_webhook_keys(task_signing_key: Path) -> str:

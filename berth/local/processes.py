@@ -91,10 +91,7 @@ def orchestrator_plan(
         "BERTH_NODE_PORT": str(endpoints.node_port),
         "BERTH_NODE_API_URL": endpoints.node_api_url,
         "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
-        "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
-        "BERTH_NODE_TLS_CERTIFICATE_FILE": str(authority.listener_certificate),
-        "BERTH_NODE_TLS_KEY_FILE": str(authority.listener_key),
-        "BERTH_TASK_VERIFYING_KEYS_FILE": str(authority.task_verifying_keys),
+        "BERTH_KEY_SET_FILE": str(authority.key_set),
         # On a local stack every tenant may inject faults, and use all GPUs.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_SANDBOX_ALLOWED": "true",
@@ -105,6 +102,10 @@ def orchestrator_plan(
     }
     if listen == "public":
         environment["BERTH_WEBHOOK_KEY_FILE"] = str(authority.webhook_keys)
+    else:
+        environment["BERTH_NODE_CA_CERTIFICATE_FILE"] = str(authority.ca_certificate)
+        environment["BERTH_NODE_TLS_CERTIFICATE_FILE"] = str(authority.listener_certificate)
+        environment["BERTH_NODE_TLS_KEY_FILE"] = str(authority.listener_key)
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
     name = "api" if listen == "public" else "node-api"
@@ -161,12 +162,18 @@ def webhooks_plan(endpoints: Endpoints, authority: Authority, metrics_port: int)
 
 
 def agent_plan(
-    node: PlannedNode, endpoints: Endpoints, state_directory: Path, token_file: Path, metrics_port: int
+    node: PlannedNode,
+    endpoints: Endpoints,
+    authority: Authority,
+    state_directory: Path,
+    token_file: Path,
+    metrics_port: int,
 ) -> ProcessPlan:
     """The agent of one pretended node, with the sandbox driver."""
     environment = {
         "BERTH_API_URL": endpoints.api_url,
         "BERTH_AGENT_STATE_DIR": str(state_directory),
+        "BERTH_ROOT_KEYS_FILE": str(authority.root_keys),
         "BERTH_ENROLMENT_TOKEN_FILE": str(token_file),
         "BERTH_HARDWARE_ID": node.hardware_id,
         "BERTH_AGENT_DRIVER": "sandbox",

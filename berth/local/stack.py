@@ -238,7 +238,7 @@ class Stack:
         directory = self.state.agent(planned.name)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         port = self._ports.of(f"agent-{planned.name}-metrics")
-        return agent_plan(planned, self.endpoints, directory, token_file, port)
+        return agent_plan(planned, self.endpoints, self.authority, directory, token_file, port)
 
     def _write_endpoints(self) -> None:
         """Store the addresses for the CLI (`berth.cli.known_stack`). The file holds no secret."""

@@ -46,6 +46,7 @@ ISSUER_FETCHES = Counter("berth_api_issuer_fetches_total", "Fetches of the issue
 ISSUER_KEYS_FETCHED_AT = Gauge(
     "berth_api_issuer_keys_fetched_timestamp_seconds", "Unix time of the last fetch of the issuer's keys"
 )
+KEY_SET_SERIAL = Gauge("berth_api_key_set_serial", "Serial of the key set that agents get")
 NODES_WAITING = Gauge("berth_api_nodes_waiting", "Nodes with an open long poll")
 FEED_SUBSCRIBERS = Gauge("berth_api_feed_subscribers", "Open streams of the log")
 FEED_EVENTS = Counter("berth_api_feed_events_total", "Events that the tail of the log has read")

@@ -33,6 +33,7 @@ _NAMED = {
     ("get", "/node/v1/tasks/wait"): "wait_for_tasks",
     ("post", "/node/v1/heartbeat"): "report_heartbeat",
     ("post", "/node/v1/certificate"): "renew_certificate",
+    ("get", "/node/v1/key-set"): "get_key_set",
     ("post", "/node/v1/tasks/{task_id}/result"): "report_task_result",
     ("post", "/node/v1/tasks/{task_id}/progress"): "report_task_progress",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,7 +13,6 @@ from orchestrator.operations.execution import Context
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
-    from node_agent.protocol import VerifyingKey
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.database.transactions import Database
     from orchestrator.edge.batching import Batcher
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
+    from orchestrator.nodes.key_set_file import KeySetFile
     from orchestrator.notifications.acknowledgements import AcknowledgementWriter
     from orchestrator.placement.store.placing import Create
     from orchestrator.reservations.hold_requests import HoldRequest
@@ -55,10 +55,8 @@ class Services:
     acknowledging: AcknowledgementWriter
     recorder: RequestRecorder
     key_uses: KeyUses
-    node_ca_pem: str | None
-    """The certificate of the node CA; its key is the issuer's alone."""
-    verifying_keys: Sequence[VerifyingKey]
-    """The public keys of the keys that sign tasks, for agents."""
+    key_set: KeySetFile | None
+    """What agents trust, signed by the offline root; None: this process enrols no nodes."""
     webhook_keys: WebhookKeys | None
     """Seal the secrets of webhooks; None: this process makes none."""
     schema: SingleFlightCache[None, None]

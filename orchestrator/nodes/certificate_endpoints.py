@@ -1,14 +1,15 @@
-"""`POST /node/v1/certificate`: renewal, authenticated by the certificate that is still valid."""
+"""`POST /node/v1/certificate`: renewal, authenticated by the certificate that is still valid. `GET /node/v1/key-set`."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from node_agent.key_set import KeySetEnvelope
 from node_agent.protocol import CertificateRequest, Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts
 from orchestrator.nodes.commands.certificates import renew_certificate
-from orchestrator.nodes.enrolment_endpoints import credentials, required_ca
+from orchestrator.nodes.enrolment_endpoints import credentials, required_key_set
 from orchestrator.nodes.identity import NodeCaller
 
 router = APIRouter(responses=PROBLEM_RESPONSES)
@@ -19,12 +20,18 @@ async def renew(body: CertificateRequest, request: Request, caller: NodeCaller, 
     """The successor of the presented certificate, for the key of the signing request; the old one stays valid until its end.
 
     Repeated with the same key, the same certificate. Another key after that is a fork: 403 `identity_conflict`, and the node
-    is suspended. With the key of the presented certificate: that certificate, with the present verifying keys.
+    is suspended. With the key of the presented certificate: that certificate, with the present key set.
     """
-    required_ca(parts)
+    required_key_set(parts)
     renewed = await renew_certificate(
         parts.context, caller.node_id, caller.serial,
         csr_pem=body.csr_pem, request_id=request.scope["state"]["request_id"],
         wait_seconds_max=parts.settings.certificate_wait_seconds,
     )  # fmt: skip
     return credentials(parts, renewed.node_id, renewed.epoch, renewed.certificate_pem, renewed.server_time)
+
+
+@router.get("/key-set")
+async def find_key_set(caller: NodeCaller, parts: Parts) -> KeySetEnvelope:
+    """The keys that sign tasks and the CAs of the node listener, signed by the offline root, which agents pin."""
+    return KeySetEnvelope.model_validate(required_key_set(parts).envelope)

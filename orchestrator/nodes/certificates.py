@@ -61,6 +61,7 @@ class IssuedCertificate:
     pem: str
     serial: str
     key_sha256: bytes
+    authority_key_sha256: bytes
     not_before: datetime
     not_after: datetime
 
@@ -75,6 +76,7 @@ class NodeAuthority:
         self._key = key
         self._trust_domain = trust_domain
         self._lifetime = timedelta(seconds=lifetime_seconds)
+        self.key_sha256: Final = key_digest(key.public_key())
 
     def issue(self, key: PublicKey, node_id: uuid.UUID) -> IssuedCertificate:
         """A client certificate for this node and key, from a minute ago (clocks differ) for the set lifetime."""
@@ -105,6 +107,7 @@ class NodeAuthority:
             pem=certificate.public_bytes(Encoding.PEM).decode(),
             serial=format(certificate.serial_number, "x"),
             key_sha256=key_digest(key),
+            authority_key_sha256=self.key_sha256,
             not_before=not_before,
             not_after=not_after,
         )
@@ -114,11 +117,6 @@ _DIGITAL_SIGNATURE: Final = x509.KeyUsage(
     digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
     key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
 )  # fmt: skip
-
-
-def load_ca_certificate(file: Path | None) -> str | None:
-    """The certificate of the node CA as PEM; None without a file. Raises OSError, or ValueError if it is not one."""
-    return None if file is None else _read_ca(file).public_bytes(Encoding.PEM).decode()
 
 
 def _read_ca(file: Path) -> x509.Certificate:

@@ -11,6 +11,7 @@ from node_agent.protocol import Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
 from orchestrator.nodes.commands.enrolment import enrol_node
+from orchestrator.nodes.key_set_file import CarriedKeySet
 from orchestrator.nodes.schemas import Enrol
 from orchestrator.problems import NotFound
 from orchestrator.tenants.required_roles import without_roles
@@ -22,7 +23,7 @@ router = APIRouter(tags=["node"])
 @without_roles
 async def enrol(body: Enrol, request: Request, parts: Parts) -> Credentials:
     """A certificate for the key of the signing request, against a one-time token."""
-    required_ca(parts)
+    required_key_set(parts)
     enrolled = await enrol_node(
         parts.context.for_platform(),  # a node belongs to no tenant
         token=body.token,
@@ -34,21 +35,23 @@ async def enrol(body: Enrol, request: Request, parts: Parts) -> Credentials:
     return credentials(parts, enrolled.node_id, enrolled.epoch, enrolled.certificate_pem, enrolled.server_time)
 
 
-def required_ca(parts: Services) -> str:
-    """The certificate of the node CA as PEM, or `NotFound` where this process has none."""
-    if parts.node_ca_pem is None:
-        raise NotFound("this process enrols no nodes; it has no BERTH_NODE_CA_CERTIFICATE_FILE")
-    return parts.node_ca_pem
+def required_key_set(parts: Services) -> CarriedKeySet:
+    """The key set that agents get, or `NotFound` where this process has none."""
+    if parts.key_set is None:
+        raise NotFound("this process enrols no nodes; it has no BERTH_KEY_SET_FILE")
+    return parts.key_set.current()
 
 
 def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str, server_time: datetime) -> Credentials:
-    """The credentials of a node: its identity, the keys to trust, and the address to ask."""
+    """The credentials of a node: its identity, the key set, and the address to ask."""
+    key_set = required_key_set(parts)
     return Credentials(
         node_id=node_id,
         node_epoch=epoch,
         certificate_pem=certificate_pem,
-        ca_pem=required_ca(parts),
+        ca_pem=key_set.ca_pem,
         node_api_url=parts.settings.node_api_url,
-        verifying_keys=list(parts.verifying_keys),
+        verifying_keys=key_set.verifying_keys,
+        key_set=key_set.envelope,
         server_time=server_time,
     )

@@ -138,6 +138,8 @@ class ListedNode(BaseModel):
     )
     agent_version: str | None
     driver: str | None
+    key_set_serial: BigCount | None = Field(description="Serial of the key set that its agent uses, as it reports")
+    key_set_refusal: str | None = Field(description="Why its agent refused the last key set; null: it did not")
     row_version: BigCount
 
 

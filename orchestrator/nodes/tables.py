@@ -79,6 +79,8 @@ nodes = Table(
     Column("inventory_after", TIMESTAMPTZ),
     Column("identity_conflict_at", TIMESTAMPTZ),
     Column("driver", Text),
+    Column("key_set_serial", BigInteger),
+    Column("key_set_refusal", Text),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
     CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),
     CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
@@ -146,6 +148,11 @@ node_certificates = Table(
     Column("revoked_reason", Text),
     Column("predecessor", Text),
     Column("pem", Text),
+    Column(
+        "authority_key_sha256",
+        LargeBinary,
+        CheckConstraint("octet_length(authority_key_sha256) = 32", name="authority_key_is_sha256"),
+    ),
     Index("node_certificates_by_node", "node_id"),
     Index("one_successor", "predecessor", unique=True, postgresql_where=text("predecessor is not null")),
 )

@@ -70,6 +70,8 @@ async def report_progress(task_id: UUID, report: ProgressReport, caller: NodeCal
 
 @router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, caller: NodeCaller, parts: Parts) -> HeartbeatAnswer:
-    """Record the node's heartbeat, and the inventory that it reports."""
+    """Record the node's heartbeat, and the inventory that it reports. The response names the key set to fetch."""
     allowed = parts.settings.sandbox_allowed
-    return await record_heartbeat(parts.context, caller.node_id, body, sandbox_allowed=allowed)
+    answer = await record_heartbeat(parts.context, caller.node_id, body, sandbox_allowed=allowed)
+    serial = None if parts.key_set is None else parts.key_set.current().serial
+    return answer.model_copy(update={"key_set_serial": serial})

@@ -21,7 +21,10 @@ MAY_HOLD_SQL = (
     "node_agent/journal_file.py", "berth/local/servers.py", "berth/client/consumer_positions.py",
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
-MAY_BE_IMPORTED = {"node_agent": ("node_agent.protocol",), "berth": ("berth.client", "berth.process")}
+MAY_BE_IMPORTED = {
+    "node_agent": ("node_agent.protocol", "node_agent.key_set"),
+    "berth": ("berth.client", "berth.process"),
+}
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}
 
 

@@ -12,13 +12,15 @@ from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import load_pem_x509_certificates
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from migrations.roles import Role
-from orchestrator.nodes.certificates import load_authority, load_ca_certificate
+from orchestrator.nodes.certificates import load_authority
 from orchestrator.nodes.issuer_settings import IssuerSettings
+from orchestrator.nodes.key_set_file import KeySetFile
 from orchestrator.settings import Settings as OrchestratorSettings
-from orchestrator.tasks.signing import load_signer, load_verifying_keys
+from orchestrator.tasks.signing import load_signer
 from orchestrator.webhooks.keys import load_webhook_keys
 from tests.deploy import deployment
 from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, process, services, target
@@ -84,9 +86,12 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
     if name in ("orchestrator-public", "webhooks"):
         assert load_webhook_keys(settings.webhook_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):
-        assert settings.task_verifying_keys_file is not None
-        assert len(load_verifying_keys(settings.task_verifying_keys_file)) == 1
-        assert load_ca_certificate(settings.node_ca_certificate_file) is not None
+        assert settings.key_set_file is not None
+        carried = KeySetFile(settings.key_set_file).current()
+        assert (carried.serial, len(carried.verifying_keys)) == (1, 1)
+        if name == "orchestrator-node":
+            assert settings.node_ca_certificate_file is not None
+            assert load_pem_x509_certificates(settings.node_ca_certificate_file.read_bytes())
 
 
 @pytest.mark.parametrize(

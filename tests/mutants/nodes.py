@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
         "the local stack gives listeners the key that signs tasks",
         "nodes",
         "berth/local/processes.py",
-        '"BERTH_TASK_VERIFYING_KEYS_FILE": str(authority.task_verifying_keys)',
+        '"BERTH_KEY_SET_FILE": str(authority.key_set)',
         '"BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key)',
         (f"{_KEYS}::test_no_listener_is_given_a_file_with_a_private_key_but_its_own_for_tls",),
     ),

@@ -27,6 +27,7 @@ class AgentProcess:
             "PATH": os.environ["PATH"],
             "BERTH_API_URL": plane.api_url,
             "BERTH_AGENT_STATE_DIR": str(self.state_dir),
+            "BERTH_ROOT_KEYS_FILE": str(plane.root_keys_file),
             "BERTH_SANDBOX_ALLOWED": "true",
             "BERTH_AGENT_WAIT_SECONDS": "20",
             "BERTH_AGENT_HEARTBEAT_SECONDS": "0.2",

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from berth.local.servers import free_port
+from node_agent.key_set import KeySet, key_id, sign_key_set, task_key
 from node_agent.protocol import (
     CertificateRequest,
     Credentials,
@@ -43,8 +44,6 @@ from node_agent.protocol import (
 from tests.node_agent.authority import Authority
 from tests.support.waiting import async_wait_for
 
-KEY_ID = "key-1"
-
 
 def public_key_of(csr_pem: str) -> bytes:
     """The public key of a certificate signing request (SPKI, DER)."""
@@ -64,10 +63,16 @@ class ControlPlane:
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority.new()
+        self.root = Ed25519PrivateKey.generate()
+        self.root_keys_file = directory / "root-public.pem"
+        root = self.root.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self.root_keys_file.write_bytes(root)
         self.signing_key = Ed25519PrivateKey.generate()
+        self.key_set: bytes = self.signed_key_set(1, self.signing_key)
+        self.announced_serial: int | None = 1
+        self.key_set_requests = 0
         self.node_id = uuid.uuid4()
         self.epoch = 0
-        self.key_id = KEY_ID
         self.tokens: set[str] = set()
         self.certificate_life = dt.timedelta(hours=1)
         self.certificate_age = dt.timedelta(0)
@@ -98,6 +103,22 @@ class ControlPlane:
     @property
     def api_url(self) -> str:
         return f"http://127.0.0.1:{self.public_port}"
+
+    @property
+    def key_id(self) -> str:
+        """The id of the key that signs tasks."""
+        return key_id(self.signing_key.public_key())
+
+    def signed_key_set(self, serial: int, *keys: Ed25519PrivateKey, root: Ed25519PrivateKey | None = None) -> bytes:
+        """A key set with these task keys and the authority's CA."""
+        task_keys = [task_key(key.public_key()) for key in keys]
+        content = KeySet(serial=serial, task_keys=task_keys, node_cas=[self.authority.pem])
+        return sign_key_set(content, root or self.root).model_dump_json().encode()
+
+    def carry(self, serial: int, *keys: Ed25519PrivateKey) -> None:
+        """From now on carry and announce a set of this serial with these keys, signed by the root."""
+        self.key_set = self.signed_key_set(serial, *keys)
+        self.announced_serial = serial
 
     def now(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC) + self.clock_offset
@@ -194,8 +215,15 @@ class ControlPlane:
             ca_pem=self.authority.pem,
             node_api_url=f"https://127.0.0.1:{self.node_port}",
             verifying_keys=[VerifyingKey(key_id=self.key_id, public_key=base64.b64encode(raw).decode())],
+            key_set=self._parsed_key_set(),
             server_time=self.now(),
         )
+
+    def _parsed_key_set(self) -> Any:
+        try:
+            return json.loads(self.key_set)
+        except ValueError:
+            return None
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         content = b""
@@ -205,7 +233,10 @@ class ControlPlane:
             if not message.get("more_body"):
                 break
         status, answer = await self._route(scope, content)
-        body = answer.model_dump_json().encode() if isinstance(answer, BaseModel) else json.dumps(answer).encode()
+        if isinstance(answer, BaseModel):
+            body = answer.model_dump_json().encode()
+        else:
+            body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         async with self.changed:
             self.changed.notify_all()
         body = b"" if status == 204 else body
@@ -224,11 +255,16 @@ class ControlPlane:
         self.peers.append(dict(peer["subjectAltName"])["URI"])
         if self.refuse_certificates:
             return 403, {"code": "forbidden"}
+        if path == "/node/v1/key-set":
+            self.key_set_requests += 1
+            return 200, self.key_set
         if path == "/node/v1/tasks/wait":
             return await self._wait(parse_qs(scope["query_string"].decode()))
         if path == "/node/v1/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(content))
-            return 200, HeartbeatAnswer(server_time=self.now(), node_state="active")
+            return 200, HeartbeatAnswer(
+                server_time=self.now(), node_state="active", key_set_serial=self.announced_serial
+            )
         if path == "/node/v1/certificate":
             request = CertificateRequest.model_validate_json(content)
             self.renewals.append(public_key_of(request.csr_pem))

@@ -66,10 +66,13 @@ def test_a_renewal_without_an_answer_is_repeated_with_the_same_key_even_after_a_
 
 def test_a_task_signed_with_a_new_key_makes_the_agent_fetch_it_and_keep_its_certificate(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
-        plane.key_id, plane.signing_key = "key-2", Ed25519PrivateKey.generate()
+        plane.signing_key = Ed25519PrivateKey.generate()
+        plane.carry(2, plane.signing_key)
+        plane.announced_serial = None
         report = await plane.result_of(await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})))
         assert report.outcome == "completed"
-        assert plane.renewals == [public_key_of(plane.enrolments[0].csr_pem)]
+        assert plane.key_set_requests == 1
+        assert plane.renewals == []
 
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 

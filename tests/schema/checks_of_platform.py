@@ -188,6 +188,7 @@ CHECKS = {
     "issued_or_refused": Check(
         "certificate_requests", ({"serial": "02", "refusal": "over"},), ({"serial": "02"}, {"refusal": "over"})
     ),
+    "authority_key_is_sha256": digest("node_certificates", "authority_key_sha256"),
     "node_certificates_key_sha256_check": digest("node_certificates", "key_sha256"),
     "node_orphans_state_check": one_of_states("node_orphans", ORPHAN_STATES),
     "orphan_decision_is_complete": Check(

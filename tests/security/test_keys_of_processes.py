@@ -16,9 +16,10 @@ from pydantic_settings import BaseSettings
 
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import Endpoints, issuer_plan, orchestrator_plan, webhooks_plan, worker_plan
+from node_agent.key_set import key_id, read_public_keys
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.settings import Settings
-from orchestrator.tasks.signing import load_signer, load_verifying_keys, verifying_key
+from orchestrator.tasks.signing import load_signer
 from tests.deploy import deployment
 from worker.settings import Settings as WorkerSettings
 from worker.webhooks.settings import WebhookSettings
@@ -109,9 +110,9 @@ def test_the_public_keys_are_those_of_the_keys_that_sign(tmp_path: Path) -> None
     later = load_signer(directory / "task_signing_key.pem").key_id
     deployment.make_secrets(directory)
     public = directory / "task_verifying_keys.pem"
-    assert [key.key_id for key in load_verifying_keys(public)] == [earlier, later]
+    assert [key_id(key) for key in read_public_keys(public)] == [earlier, later]
     files = ensure_authority(tmp_path, "berth.local")
-    assert [key.key_id for key in load_verifying_keys(files.task_verifying_keys)] == [
+    assert [key_id(key) for key in read_public_keys(files.task_verifying_keys)] == [
         load_signer(files.task_signing_key).key_id
     ]
 
@@ -119,14 +120,13 @@ def test_the_public_keys_are_those_of_the_keys_that_sign(tmp_path: Path) -> None
 def test_a_file_of_public_keys_with_anything_else_is_refused(tmp_path: Path) -> None:
     files = ensure_authority(tmp_path, "berth.local")
     with pytest.raises(ValueError, match="holds a PRIVATE KEY"):
-        load_verifying_keys(files.task_signing_key)
+        read_public_keys(files.task_signing_key)
     other = tmp_path / "other.pem"
     public = ec.generate_private_key(ec.SECP256R1()).public_key()
     other.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     with pytest.raises(ValueError, match="not an Ed25519 key"):
-        load_verifying_keys(other)
+        read_public_keys(other)
     other.write_text("")
     with pytest.raises(ValueError, match="holds no PEM public key"):
-        load_verifying_keys(other)
-    key = Ed25519PrivateKey.generate().public_key()
-    assert verifying_key(key).key_id != load_signer(files.task_signing_key).key_id
+        read_public_keys(other)
+    assert key_id(Ed25519PrivateKey.generate().public_key()) != load_signer(files.task_signing_key).key_id

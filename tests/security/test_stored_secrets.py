@@ -47,7 +47,7 @@ SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|us
 PUBLIC_NAMES = frozenset(
     {
         "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
-        "ca_pem", "certificate_pem",
+        "ca_pem", "certificate_pem", "key_set", "key_set_serial", "key_set_refusal",
     }
 )  # fmt: skip
 """Members whose names suggest a secret, and that are none."""

@@ -91,8 +91,7 @@ def settings_over(
     authority = ensure_authority(directory, "berth.local")
     return Settings(
         database_url=as_role(url, role),
-        node_ca_certificate_file=authority.ca_certificate,
-        task_verifying_keys_file=authority.task_verifying_keys,
+        key_set_file=authority.key_set,
         webhook_key_file=authority.webhook_keys,
         certificate_wait_seconds=certificate_wait_seconds,
     )

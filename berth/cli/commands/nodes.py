@@ -25,7 +25,8 @@ COLUMNS: list[Column] = [
 ROWS: list[Column] = [
     ("id", lambda n: n.id), *COLUMNS, ("slots in half 0", lambda n: n.half_slots), ("epoch", lambda n: n.epoch),
     ("hardware", lambda n: n.hardware_id), ("address", lambda n: n.address), ("enrolled", lambda n: n.enrolled_at),
-    ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained),
+    ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained), ("key set", lambda n: n.key_set_serial),
+    ("key set refused", lambda n: n.key_set_refusal),
 ]  # fmt: skip
 
 Name = Annotated[str, typer.Argument(help="the node's name or id")]

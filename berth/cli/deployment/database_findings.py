@@ -8,6 +8,7 @@ import psycopg
 
 import migrations
 from berth.cli.deployment.findings import Finding, clock_finding
+from berth.cli.deployment.node_trust import node_trust_findings
 from berth.cli.deployment.readings import (
     BillingReadings,
     FleetReadings,
@@ -58,6 +59,7 @@ def database_findings(url: str) -> Iterator[Finding]:
         return
     yield Finding("schema", "ok", f"at {revision}, the newest")
     yield from _fleet(read_fleet(url))
+    yield from node_trust_findings(url)
     yield from stored_findings(read_security(url))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from uuid import UUID, uuid4
 
@@ -24,11 +23,8 @@ async def record_heartbeat(
 
     Raises `DriverRefused`: the node is offline then, and its driver is recorded.
     """
-    held = json.dumps([str(allocation) for allocation in heartbeat.allocations])
     async with context.database.transaction() as tx:
-        seen = await note_heartbeat(
-            tx, node_id, heartbeat.agent_version, heartbeat.driver, held, sandbox_allowed=sandbox_allowed
-        )
+        seen = await note_heartbeat(tx, node_id, heartbeat, sandbox_allowed=sandbox_allowed)
         if heartbeat.inventory is not None and seen.is_accepted:
             await keep_inventory(tx, node_id, heartbeat.inventory)
         payload = {"node_id": str(node_id), "name": seen.name}

@@ -50,8 +50,9 @@ where c.serial = :serial and c.node_id = :node_id and c.revoked_at is null and c
   and c.not_after > clock_timestamp() and n.state <> 'retired'
 """
 _INSERT = """
-insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after, predecessor, pem)
-values (:serial, :node_id, :epoch, :key_sha256, :not_before, :not_after, :predecessor, :pem)
+insert into node_certificates
+    (serial, node_id, node_epoch, key_sha256, not_before, not_after, predecessor, pem, authority_key_sha256)
+values (:serial, :node_id, :epoch, :key_sha256, :not_before, :not_after, :predecessor, :pem, :authority_key_sha256)
 """
 _LINK = """
 select c.key_sha256, c.pem, s.key_sha256 as successor_key_sha256, s.pem as successor_pem,
@@ -113,6 +114,7 @@ async def record_certificate(
         {
             "serial": issued.serial, "node_id": node_id, "epoch": epoch, "key_sha256": issued.key_sha256,
             "not_before": issued.not_before, "not_after": issued.not_after, "predecessor": predecessor, "pem": issued.pem,
+            "authority_key_sha256": issued.authority_key_sha256,
         },
     )  # fmt: skip
 

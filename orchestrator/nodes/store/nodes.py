@@ -55,6 +55,8 @@ class Node:
     identity_conflict_at: datetime | None
     agent_version: str | None
     driver: str | None
+    key_set_serial: int | None
+    key_set_refusal: str | None
     row_version: int
 
 

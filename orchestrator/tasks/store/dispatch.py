@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from node_agent.protocol import Heartbeat
 from orchestrator.database.transactions import Reading, Transaction
 
 
@@ -90,6 +92,7 @@ with before as (
     from nodes n join pools p on p.id = n.pool_id where n.id = :node_id for no key update of n
 )
 update nodes n set driver = :driver, agent_version = :agent_version,
+    key_set_serial = :key_set_serial, key_set_refusal = :key_set_refusal,
     last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
     online = b.accepted and b.identified and n.state <> 'retired',
     row_version = n.row_version + (n.online <> (b.accepted and b.identified and n.state <> 'retired'))::integer,
@@ -114,22 +117,22 @@ class Seen:
     now: datetime
 
 
-async def note_heartbeat(
-    tx: Transaction, node_id: UUID, agent_version: str, driver: str, allocations_json: str, *, sandbox_allowed: bool
-) -> Seen:
-    """Record the heartbeat and the inventory as the node reports it.
+async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *, sandbox_allowed: bool) -> Seen:
+    """Record the heartbeat, with the allocations and the key set that the node reports.
 
     The first driver for real GPUs in a pool is the pool's from then on. A node with a driver that is not allowed, or not its
-    pool's, is not accepted: it is offline, and only its driver and version are recorded.
+    pool's, is not accepted: it is offline, and only its driver, version and key set are recorded.
     """
-    is_real = driver not in SANDBOX_DRIVERS
+    is_real = heartbeat.driver not in SANDBOX_DRIVERS
     values = {
-        "node_id": node_id, "agent_version": agent_version, "driver": driver, "allocations": allocations_json,
+        "node_id": node_id, "agent_version": heartbeat.agent_version, "driver": heartbeat.driver,
+        "allocations": json.dumps([str(allocation) for allocation in heartbeat.allocations]),
+        "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
         "allowed": is_real or sandbox_allowed,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()
     if row.accepted and is_real and row.pool_driver is None:
-        await tx.execute(_SET_POOL_DRIVER, {"driver": driver, "pool_id": row.pool_id})
+        await tx.execute(_SET_POOL_DRIVER, {"driver": heartbeat.driver, "pool_id": row.pool_id})
     may_be_online = row.identified and row.state != "retired"
     was_online = row.online or (row.accepted and not may_be_online)
     return Seen(row.name, row.state, was_online, row.accepted, row.pool_driver, row.last_seen_at, row.now)
