@@ -73,8 +73,14 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")
 
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
-    node_ca_certificate_file: Path | None = Field(None, description="PEM certificate of the node CA")
-    node_tls_certificate_file: Path | None = Field(None, description="PEM server certificate of the node listener")
+    node_ca_certificate_file: Path | None = Field(
+        None,
+        description="PEM certificates of the node CAs, one or more: the node listener requires a certificate of one",
+    )
+    node_tls_certificate_file: Path | None = Field(
+        None,
+        description="PEM server certificate of the node listener; read again when it changes, as its key and the CAs",
+    )
     node_tls_key_file: Path | None = Field(None, description="PEM key of the node listener")
     key_set_file: Path | None = Field(
         None, description="key set that the offline root has signed; agents get it as it is, read again when it changes"

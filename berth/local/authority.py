@@ -43,6 +43,8 @@ class Authority:
     """Where the authority's files are."""
 
     ca_certificate: Path
+    ca_certificates: Path
+    """Every node CA that is trusted; without a rotation the one that signs."""
     ca_key: Path
     listener_certificate: Path
     listener_key: Path
@@ -59,6 +61,7 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
     """The authority in `directory`, made where missing; the listener's certificate is renewed in time."""
     files = Authority(
         ca_certificate=directory / "node-ca.pem",
+        ca_certificates=directory / "node-ca.pem",
         ca_key=directory / "node-ca.key",
         listener_certificate=directory / "node-listener.pem",
         listener_key=directory / "node-listener.key",
@@ -90,7 +93,7 @@ def sign_present_keys(files: Authority) -> None:
     """Sign the public task keys and the node CAs of the files under the next serial; nothing if the key set has them."""
     root = serialization.load_pem_private_key(files.root_key.read_bytes(), None)
     assert isinstance(root, ed25519.Ed25519PrivateKey), "ensure_authority made it"
-    cas = x509.load_pem_x509_certificates(files.ca_certificate.read_bytes())
+    cas = x509.load_pem_x509_certificates(files.ca_certificates.read_bytes())
     present = KeySet(
         serial=1,
         task_keys=[task_key(key) for key in read_public_keys(files.task_verifying_keys)],

@@ -103,7 +103,7 @@ def orchestrator_plan(
     if listen == "public":
         environment["BERTH_WEBHOOK_KEY_FILE"] = str(authority.webhook_keys)
     else:
-        environment["BERTH_NODE_CA_CERTIFICATE_FILE"] = str(authority.ca_certificate)
+        environment["BERTH_NODE_CA_CERTIFICATE_FILE"] = str(authority.ca_certificates)
         environment["BERTH_NODE_TLS_CERTIFICATE_FILE"] = str(authority.listener_certificate)
         environment["BERTH_NODE_TLS_KEY_FILE"] = str(authority.listener_key)
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url

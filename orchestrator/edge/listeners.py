@@ -5,7 +5,6 @@ uvicorn does not hand the certificate over (TRAPS, TLS), so a small subclass of 
 
 from __future__ import annotations
 
-import ssl
 from functools import partial
 from typing import Any
 
@@ -70,18 +69,21 @@ def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:
 
 
 def node_server(app: App, settings: Settings) -> uvicorn.Server:
-    """The node listener: a client certificate of our CA is required by TLS itself. Raises ValueError without its files."""
-    files = (settings.node_tls_certificate_file, settings.node_tls_key_file, settings.node_ca_certificate_file)
-    if None in files:
+    """The node listener: a client certificate of a node CA is required by TLS itself. Its files are read again when they change.
+
+    Raises ValueError without its files, OSError for unusable ones.
+    """
+    certificate, key = settings.node_tls_certificate_file, settings.node_tls_key_file
+    client_cas = settings.node_ca_certificate_file
+    if certificate is None or key is None or client_cas is None:
         raise ValueError(
             "the node listener needs BERTH_NODE_TLS_CERTIFICATE_FILE, BERTH_NODE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
         )
-    protocol = partial(NodeProtocol, counts=ConnectionCounts(settings.connections_max, None))
-    config = _config(app, settings, settings.node_host, settings.node_port, protocol)
-    config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs = (str(file) for file in files)
-    config.ssl_cert_reqs = ssl.CERT_REQUIRED
+    counts = ConnectionCounts(settings.connections_max, None)
+    config = _config(app, settings, settings.node_host, settings.node_port, partial(NodeProtocol, counts=counts))
     config.timeout_keep_alive = 90
-    return uvicorn.Server(config)
+    tls = ReloadedContext(certificate, key, client_cas)
+    return AcceptingServer(config, counts, tls=tls, header_from=None)
 
 
 def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -> uvicorn.Config:

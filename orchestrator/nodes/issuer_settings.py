@@ -19,7 +19,7 @@ class IssuerSettings(BaseSettings):
         description="postgresql:// address of the database; beyond this machine sslmode is verify-full if none is given"
     )
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
-    node_ca_certificate_file: Path = Field(description="PEM certificate of the node CA")
+    node_ca_certificate_file: Path = Field(description="PEM certificate of the node CA that signs")
     node_ca_key_file: Path = Field(description="PEM key of the node CA; no other process may have it")
     node_certificate_seconds: float = Field(86_400.0, gt=0, description="life of a node certificate")
     issuer_poll_seconds: float = Field(0.05, gt=0, le=5, description="pause between reads of the pending requests")

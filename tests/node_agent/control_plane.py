@@ -70,6 +70,7 @@ class ControlPlane:
         self.signing_key = Ed25519PrivateKey.generate()
         self.key_set: bytes = self.signed_key_set(1, self.signing_key)
         self.announced_serial: int | None = 1
+        self.planted_ca: str | None = None
         self.key_set_requests = 0
         self.node_id = uuid.uuid4()
         self.epoch = 0
@@ -212,7 +213,7 @@ class ControlPlane:
             node_id=self.node_id,
             node_epoch=self.epoch,
             certificate_pem=self.authority.issue_node(csr_pem, self.node_id, begins, self.certificate_life),
-            ca_pem=self.authority.pem,
+            ca_pem=self.planted_ca or self.authority.pem,
             node_api_url=f"https://127.0.0.1:{self.node_port}",
             verifying_keys=[VerifyingKey(key_id=self.key_id, public_key=base64.b64encode(raw).decode())],
             key_set=self._parsed_key_set(),

@@ -311,3 +311,16 @@ def test_a_node_that_enrolled_with_the_version_before_fetches_its_first_set(play
         assert (len(plane.enrolments), plane.renewals) == (1, [])
 
     play(scenario)
+
+
+def test_a_ca_that_the_control_plane_plants_is_not_trusted(play: Play) -> None:
+    """The CA in the credentials is for agents of the version before; this agent trusts those of the key set alone."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        plane.planted_ca = Authority.new().pem
+        agent.start(BERTH_ENROLMENT_TOKEN=plane.new_token())
+        await plane.until(lambda: plane.waits > 0)
+        probe = await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {}))
+        assert (await plane.result_of(probe)).outcome == "completed"
+
+    play(scenario, started=False)

@@ -1,0 +1,1 @@
+"""Rotation of keys by the documented commands, while processes run and nodes execute tasks."""
