@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
 import nats
 import nats.errors
@@ -11,11 +10,13 @@ import structlog
 from nats.aio.client import Client as NatsClient
 from temporalio.client import Client as TemporalClient
 from temporalio.client import Interceptor
-from temporalio.service import RPCError
+from temporalio.service import RPCError, TLSConfig
 
 from berth.process.nats_connections import nats_options
 from berth.process.server_addresses import without_password
+from berth.process.temporal_connections import TemporalConnection, UnusableTemporalSettings, host_of, read_connection
 from orchestrator import tracing
+from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.startup import retry
 
@@ -53,15 +54,73 @@ async def _log_nats_error(error: Exception) -> None:
 
 
 async def connect_temporal(settings: Settings) -> TemporalClient:
-    """A client of the namespace; the SDK reconnects by itself."""
+    """A client of the namespace ; the SDK reconnects by itself.
 
-    def connect() -> Awaitable[TemporalClient]:
-        return TemporalClient.connect(
-            settings.temporal_address, namespace=settings.temporal_namespace, interceptors=_interceptors()
-        )
+    Raises `CannotRun` if a file cannot be used, settings contradict each other, or Temporal stays unavailable.
+    """
+    try:
+        connection = read_connection(settings.temporal_address, settings)
+    except UnusableTemporalSettings as error:
+        raise CannotRun(f"Temporal cannot be reached with these settings: {error}") from error
+
+    async def connect() -> TemporalClient:
+        try:
+            return await TemporalClient.connect(
+                connection.address,
+                namespace=settings.temporal_namespace,
+                tls=_tls_config(connection),
+                api_key=connection.api_key,
+                interceptors=_interceptors(),
+            )
+        except RuntimeError as error:
+            raise NotConnected(explain_failure(str(error), connection)) from error
 
     what = f"Temporal at {settings.temporal_address}"
-    return await retry(what, settings.startup_seconds_max, connect, (RuntimeError, RPCError))
+    return await retry(what, settings.startup_seconds_max, connect, (NotConnected, RPCError))
+
+
+class NotConnected(Exception):
+    """A connection to Temporal was not made; the message says why and, where that is known, what to do."""
+
+
+_EXPLANATIONS = (
+    ("NotValidForName", "its certificate is not for {name}; set BERTH_TEMPORAL_TLS_SERVER_NAME to a name that it has"),
+    ("UnknownIssuer", "its certificate is of another authority; name that one in BERTH_TEMPORAL_CA_FILE"),
+    ("InvalidCertificate(Expired", "its certificate has expired"),
+    ("CertificateRequired", "it requires a client certificate: BERTH_TEMPORAL_TLS_CERTIFICATE_FILE"),
+    ("received fatal alert", "it refuses the client certificate"),
+    (
+        "tls handshake eof",
+        "it has no TLS, or ended the handshake; BERTH_TEMPORAL_TLS=false is for a server without TLS",
+    ),
+    ("InvalidContentType", "it has no TLS; BERTH_TEMPORAL_TLS=false is for a server without TLS"),
+    ("Unauthenticated", "it refuses the API key of BERTH_TEMPORAL_API_KEY_FILE"),
+    ("PermissionDenied", "it refuses the API key of BERTH_TEMPORAL_API_KEY_FILE, or the client certificate"),
+)
+"""What the text of the SDK's error contains, and what it means."""
+_ENDED = ("connection closed", "ConnectionReset", "BrokenPipe")
+
+
+def explain_failure(error: str, connection: TemporalConnection) -> str:
+    """The SDK's text, after a sentence that explains it if the cause is known. Pure."""
+    for sign, explanation in _EXPLANATIONS:
+        if sign in error:
+            return f"{explanation.format(name=connection.server_name)} ({error})"
+    if any(sign in error for sign in _ENDED):
+        wanted = "TLS (BERTH_TEMPORAL_TLS)" if connection.tls is None else "another client certificate"
+        return f"it ended the connection; it may require {wanted} ({error})"
+    return error
+
+
+def _tls_config(connection: TemporalConnection) -> TLSConfig | bool:
+    if connection.tls is None:
+        return False
+    return TLSConfig(
+        server_root_ca_cert=connection.ca,
+        domain=None if connection.server_name == host_of(connection.address) else connection.server_name,
+        client_cert=connection.certificate,
+        client_private_key=connection.key,
+    )
 
 
 def _interceptors() -> list[Interceptor]:

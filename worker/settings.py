@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+from berth.process.temporal_connections import TemporalSettings
 from orchestrator.operations.execution import Limits
 
 
-class Settings(BaseSettings):
+class Settings(TemporalSettings):
     """Addresses, files and bounds. Durations are seconds."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

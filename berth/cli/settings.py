@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+from berth.process.temporal_connections import TemporalSettings
 
 
-class Settings(BaseSettings):
+class Settings(TemporalSettings):
     """Addresses and credentials. The local stack uses a server that is named here instead of starting its own."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

@@ -152,7 +152,7 @@ def test_a_superuser_sandboxes_and_tenants_without_limit(
         ("postgres", "postgresql://berth@localhost:1/berth", "ok", "ok"),
         ("nats", "nats://relay:nats@nats.invalid:4222", "warning", "bad"),
         ("nats", "tls://relay:c29tZXRoaW5n@nats.invalid:4222", "ok", "ok"),
-        ("temporal", "temporal.invalid:7233", "warning", None),
+        ("temporal", "temporal.invalid:7233", "ok", None),
         ("temporal", "127.0.0.1:1", "ok", None),
     ],
 )
@@ -161,6 +161,12 @@ def test_passwords_and_transport(name: str, address: str, transport: str, passwo
     assert found[f"{name} transport"].verdict == transport
     assert (found[f"{name} password"].verdict if password else None) == password
     assert (f"{name} password" in found) == (password is not None)
+
+
+def test_a_temporal_elsewhere_that_is_reached_without_tls() -> None:
+    found = next(address_findings(CliSettings(temporal_tls=False), {"temporal": "temporal.invalid:1"}))
+    assert (found.subject, found.verdict) == ("temporal transport", "warning")
+    assert "remove BERTH_TEMPORAL_TLS=false" in found.detail
 
 
 def test_the_age_of_the_backup(tmp_path: Path) -> None:

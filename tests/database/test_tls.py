@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from berth.local.servers import LocalPostgres
 from berth.process.server_addresses import DatabaseUrl, verified_database_url
-from tests.database.tls_front import tls_front
 from tests.deploy import deployment
+from tests.tls_front import PostgresTlsFront, tls_front
 
 ELSEWHERE = "127.1"
 """The loopback address in a form (inet_aton(3)) that is not recognized as one: so it counts as another machine."""
@@ -89,14 +89,14 @@ def test_this_machine_and_a_given_mode_are_left_alone(url: str) -> None:
 
 
 def test_without_tls_nothing_is_sent(postgres_server: LocalPostgres) -> None:
-    with tls_front(postgres_server.port, None) as front:
+    with tls_front(postgres_server.port, None, PostgresTlsFront) as front:
         with pytest.raises(psycopg.OperationalError, match="does not support SSL, but SSL was required"):
             psycopg.connect(address(postgres_server, ELSEWHERE, front.port), sslrootcert="system")
         assert front.in_clear == b""
 
 
 def test_a_given_mode_decides(postgres_server: LocalPostgres) -> None:
-    with tls_front(postgres_server.port, None) as front:
+    with tls_front(postgres_server.port, None, PostgresTlsFront) as front:
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(address(postgres_server, ELSEWHERE, front.port, "?sslmode=prefer"))
         assert b"postgres" in front.in_clear
@@ -105,7 +105,7 @@ def test_a_given_mode_decides(postgres_server: LocalPostgres) -> None:
 def test_the_deployments_authority_admits_its_server_under_its_name_alone(
     postgres_server: LocalPostgres, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tls_front(postgres_server.port, server_context(secrets)) as front:
+    with tls_front(postgres_server.port, server_context(secrets), PostgresTlsFront) as front:
         url = address(postgres_server, "postgres", front.port)
         assert urlsplit(url).query == "sslmode=verify-full"
         with pytest.raises(psycopg.OperationalError, match="root certificate"):

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import load_pem_x509_certificates
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from berth.process.temporal_connections import read_connection
 from migrations.roles import Role
 from orchestrator.nodes.certificates import load_authority
 from orchestrator.nodes.issuer_settings import IssuerSettings
@@ -107,6 +108,35 @@ def test_postgresql_is_verified_by_each_container_that_uses_it(
     for variable, value in deployment.settings_variables(service, secrets).items():
         monkeypatch.setenv(variable, value)
     assert SETTINGS[process(service)]().database_url.endswith("@postgres:5432/berth?sslmode=verify-full")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, service in our_services().items() if "BERTH_TEMPORAL_ADDRESS" in service["environment"]]
+)
+def test_temporal_is_reached_over_tls_with_a_client_certificate(
+    name: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = our_services()[name]
+    for variable, value in deployment.settings_variables(service, secrets).items():
+        monkeypatch.setenv(variable, value)
+    connection = read_connection(service["environment"]["BERTH_TEMPORAL_ADDRESS"], SETTINGS[process(service)]())  # type: ignore[arg-type]
+    assert connection.tls is not None
+    assert connection.ca == (secrets / "server_ca_certificate.pem").read_bytes()
+    assert connection.certificate == (secrets / "temporal_client_certificate.pem").read_bytes()
+    assert connection.server_name == "temporal"
+
+
+def test_temporal_requires_certificates_of_its_clients_and_of_its_own_services() -> None:
+    """The names of the variables are those of the image's configuration template (temporalio/temporal, common/config)."""
+    environment, mounted = services()["temporal"]["environment"], mounted_secrets(services()["temporal"])
+    assert environment["TEMPORAL_TLS_REQUIRE_CLIENT_AUTH"] == "true"
+    named = {name: mounted[value] for name, value in environment.items() if value in mounted}
+    assert named == {
+        "TEMPORAL_TLS_FRONTEND_CERT": "temporal_certificate", "TEMPORAL_TLS_FRONTEND_KEY": "temporal_key",
+        "TEMPORAL_TLS_CLIENT1_CA_CERT": "server_ca_certificate", "TEMPORAL_TLS_SERVER_CERT": "temporal_certificate",
+        "TEMPORAL_TLS_SERVER_KEY": "temporal_key", "TEMPORAL_TLS_SERVER_CA_CERT": "server_ca_certificate",
+    }  # fmt: skip
+    assert {environment[f"TEMPORAL_TLS_{of}_SERVER_NAME"] for of in ("FRONTEND", "INTERNODE")} == {"temporal"}
 
 
 def test_only_migrations_own_the_schema_and_each_process_has_its_role(secrets: Path) -> None:

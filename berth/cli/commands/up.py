@@ -100,12 +100,14 @@ def up(
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
     from berth.local.stack import Stack, StackOptions
     from berth.local.supervision import RestartPolicy
+    from berth.process.temporal_connections import variables_of
 
     settings = session.settings
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,
         nats_url=settings.nats_url, temporal_address=settings.temporal_address, trust_domain=settings.trust_domain,
         restarts=RestartPolicy(deaths_max=deaths_max),
+        environment={} if settings.temporal_address is None else {"worker": variables_of(settings)},
     )  # fmt: skip
     died = None
     with stopping_on_signals() as stop, ExitStack() as shown:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from berth.cli.deployment.database_findings import database_findings
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.security_findings import address_findings
 from berth.cli.deployment.stream_findings import stream_findings
+from berth.cli.deployment.temporal_findings import temporal_finding
 from berth.cli.session import Session
 from berth.local.authority import days_left
 from berth.local.servers import LocalPostgres, ServerProblem, answers, wheel_program
@@ -42,7 +42,7 @@ def examine(session: Session) -> Iterator[Finding]:
     else:
         yield from database_findings(url)
     yield from stream_findings(nats_url, url)
-    yield _temporal(temporal)
+    yield temporal_finding(temporal, session.settings)
     yield from _api(api_url)
     addresses = {"api": api_url, "postgres": url, "nats": nats_url, "temporal": temporal}
     yield from address_findings(session.settings, addresses)
@@ -71,17 +71,6 @@ def _restarts(session: Session) -> Finding:
         return Finding("restarts", "ok", "no part of a local stack died since it was started")
     parts = [f"{name} {of['count']} times, last at {of['at']} because it {of['why']}" for name, of in restarts.items()]
     return Finding("restarts", "warning", "; ".join(parts))
-
-
-def _temporal(address: str | None) -> Finding:
-    if address is None:
-        return Finding("temporal", "skipped", "no Temporal is known: set BERTH_TEMPORAL_ADDRESS or start `berth up`")
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=5):
-            return Finding("temporal", "ok", f"{address} accepts connections")
-    except (OSError, ValueError) as error:
-        return Finding("temporal", "bad", f"{address} cannot be reached: {error}")
 
 
 def _api(url: str | None) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from berth.cli.deployment.findings import Finding
 from berth.cli.deployment.readings import SecurityReadings
 from berth.cli.settings import Settings
 from berth.process.server_addresses import DATABASE_SCHEMES, database_hosts, is_here
+from berth.process.temporal_connections import uses_tls
 
 DEFAULT_PASSWORDS = frozenset(
     {"admin", "berth", "changeme", "nats", "password", "postgres", "root", "secret", "temporal"}
@@ -27,7 +28,9 @@ def address_findings(settings: Settings, addresses: dict[str, str | None]) -> It
     for name, address in addresses.items():
         if address is None:
             continue
-        parts = urlsplit(address if "://" in address else f"temporal://{address}")
+        if name == "temporal":
+            address = f"{'tls' if uses_tls(address, settings) else 'temporal'}://{address}"
+        parts = urlsplit(address)
         yield from _password(name, parts)
         yield _transport(name, parts)
     yield _backup(settings.backup_marker)
@@ -56,7 +59,7 @@ def _transport(name: str, parts: SplitResult) -> Finding:
         "api": "keys and enrolment tokens can be read on the way; use https://",
         "postgres": "remove sslmode from the address, or set verify-full",
         "nats": "use tls://",
-        "temporal": "set up TLS, or a tunnel between the machines",
+        "temporal": "remove BERTH_TEMPORAL_TLS=false",
     }[name]
     return Finding(subject, "warning", f"no verified TLS to another machine: {advice}")
 

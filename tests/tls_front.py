@@ -1,9 +1,4 @@
-"""A TLS end before a real PostgreSQL: the server of the tests is built without OpenSSL.
-
-It does what a server with `ssl = on` does: it answers the SSLRequest (PostgreSQL documentation, "Message Flow", 54.2.10) with
-`S`, shakes hands, and passes everything on. Without a certificate it answers `N`, as a server without TLS does, and
-records every byte that the client sends afterwards.
-"""
+"""A TLS end before a real server that has none: PostgreSQL built without OpenSSL, Temporal's development server."""
 
 from __future__ import annotations
 
@@ -12,16 +7,23 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 CHUNK_BYTES = 65_536
 
 
 class TlsFront:
-    """Listens on a free loopback port; `in_clear` holds what clients sent outside TLS after the SSLRequest."""
+    """Listens on a free loopback port, shakes hands and passes everything on. With `context` None it has no TLS.
+
+    `in_clear`: what clients sent to a front without TLS. `received`: what clients sent through TLS. `peers`: the clients'
+    certificates, as `SSLSocket.getpeercert` returns them.
+    """
 
     def __init__(self, server_port: int, context: ssl.SSLContext | None) -> None:
         self.in_clear = b""
+        self.received = b""
+        self.peers: list[dict[str, Any]] = []
         self._server_port = server_port
         self._context = context
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -40,19 +42,39 @@ class TlsFront:
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client:
-            if client.recv(len(SSL_REQUEST), socket.MSG_WAITALL) != SSL_REQUEST:
-                raise ConnectionError("the first message is no SSLRequest")
+            self._agree(client)
             if self._context is None:
-                client.sendall(b"N")
                 self.in_clear += client.recv(CHUNK_BYTES)
                 return
-            client.sendall(b"S")
             with (
                 self._context.wrap_socket(client, server_side=True) as encrypted,
                 socket.create_connection(("127.0.0.1", self._server_port)) as server,
             ):
+                if peer := encrypted.getpeercert():
+                    self.peers.append(peer)
                 threading.Thread(target=_pass_on, args=(server, encrypted), daemon=True).start()
-                _pass_on(encrypted, server)
+                self._pass_to(server, encrypted)
+
+    def _agree(self, client: socket.socket) -> None:
+        """What precedes the handshake: nothing."""
+
+    def _pass_to(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while content := client.recv(CHUNK_BYTES):
+                self.received += content
+                server.sendall(content)
+            server.shutdown(socket.SHUT_RDWR)
+
+
+class PostgresTlsFront(TlsFront):
+    """Does what a PostgreSQL with `ssl = on` does (PostgreSQL documentation, "Message Flow", 54.2.10): it answers the
+    SSLRequest with `S`, and without a certificate with `N`.
+    """
+
+    def _agree(self, client: socket.socket) -> None:
+        if client.recv(len(SSL_REQUEST), socket.MSG_WAITALL) != SSL_REQUEST:
+            raise ConnectionError("the first message is no SSLRequest")
+        client.sendall(b"N" if self._context is None else b"S")
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
@@ -63,9 +85,9 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def tls_front(server_port: int, context: ssl.SSLContext | None) -> Iterator[TlsFront]:
+def tls_front(server_port: int, context: ssl.SSLContext | None, kind: type[TlsFront] = TlsFront) -> Iterator[TlsFront]:
     """A running front; `context` None: it answers as a server without TLS."""
-    front = TlsFront(server_port, context)
+    front = kind(server_port, context)
     try:
         yield front
     finally:
