@@ -28,6 +28,7 @@ from worker.consumers.pulling import Puller
 from worker.health import WorkerHealth
 from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
+from worker.payloads import PayloadKeys, load_payload_keys
 from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.startup import await_database
@@ -61,6 +62,14 @@ def make_context(settings: Settings) -> Context:
     return Context(database, settings.limits(), signer, settings.fault_labels_allowed)
 
 
+def read_payload_keys(settings: Settings) -> PayloadKeys:
+    """The keys of what Temporal stores. Raises `CannotRun` if they cannot be read."""
+    try:
+        return load_payload_keys(settings.temporal_payload_key_file)
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"the payload keys cannot be used: {error}") from error
+
+
 def sandbox() -> SandboxedWorkflowRunner:
     """The determinism sandbox. Modules that workflows only refer to are loaded once, not for every run."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules("worker.activities", "worker.metrics")
@@ -92,13 +101,15 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
 
 async def run_worker(settings: Settings, health: WorkerHealth, stop: asyncio.Event) -> None:
     """Run until `stop` is set, then shut down in order. Raises `CannotRun` if a server is missing or a loop ends."""
+    keys = read_payload_keys(settings)
     context = make_context(settings)
     try:
         await await_database(context.database, settings.startup_seconds_max)
         nats_connection = await connect_nats(settings)
         try:
-            client = await connect_temporal(settings)
-            await _supervise(settings, health, stop, context, nats_connection, client)
+            client = await connect_temporal(settings, keys)
+            starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds, keys.digest)
+            await _supervise(settings, health, stop, context, nats_connection, client, starter)
         finally:
             await nats_connection.close()
     finally:
@@ -112,9 +123,9 @@ async def _supervise(
     context: Context,
     nats_connection: NatsClient,
     client: TemporalClient,
+    starter: WorkflowStarter,
 ) -> None:
     """Run every loop until `stop` is set. Raises `CannotRun` when a loop ends."""
-    starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds)
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
     consumer = make_consumer(nats_connection, durable, starter, context, settings)
     runner = SweepRunner(

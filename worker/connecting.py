@@ -10,12 +10,14 @@ import structlog
 from nats.aio.client import Client as NatsClient
 from temporalio.client import Client as TemporalClient
 from temporalio.client import Interceptor
+from temporalio.common import HeaderCodecBehavior
 from temporalio.service import RPCError, TLSConfig
 
 from berth.process.nats_connections import nats_options
 from berth.process.server_addresses import without_password
 from berth.process.temporal_connections import TemporalConnection, UnusableTemporalSettings, host_of, read_connection
 from orchestrator import tracing
+from worker.payloads import PayloadKeys, encrypting_converter
 from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.startup import retry
@@ -53,8 +55,8 @@ async def _log_nats_error(error: Exception) -> None:
     log.warning("nats_error", why=str(error) or type(error).__name__)
 
 
-async def connect_temporal(settings: Settings) -> TemporalClient:
-    """A client of the namespace ; the SDK reconnects by itself.
+async def connect_temporal(settings: Settings, keys: PayloadKeys) -> TemporalClient:
+    """A client of the namespace that encrypts every payload; the SDK reconnects by itself.
 
     Raises `CannotRun` if a file cannot be used, settings contradict each other, or Temporal stays unavailable.
     """
@@ -70,6 +72,8 @@ async def connect_temporal(settings: Settings) -> TemporalClient:
                 namespace=settings.temporal_namespace,
                 tls=_tls_config(connection),
                 api_key=connection.api_key,
+                data_converter=encrypting_converter(keys),
+                header_codec_behavior=HeaderCodecBehavior.CODEC,
                 interceptors=_interceptors(),
             )
         except RuntimeError as error:

@@ -20,6 +20,11 @@ POSITION = Gauge("berth_worker_position", "Version up to which every event of th
 EVENTS_GIVEN_UP = Counter("berth_worker_events_given_up_total", "Events that became dead letters", ["reason"])
 DEAD_LETTERS = Gauge("berth_worker_dead_letters", "Dead letters that no operator has retried or discarded yet")
 PULL_RENEWALS = Counter("berth_worker_pull_renewals_total", "Renewed pull subscriptions, by reason", ["reason"])
+PAYLOADS_UNREADABLE = Counter(
+    "berth_worker_payloads_unreadable_total", "Payloads of Temporal that could not be decrypted, by reason", ["reason"]
+)
+for reason in ("unknown_key", "altered"):
+    PAYLOADS_UNREADABLE.labels(reason)
 COMMAND_SECONDS = Histogram(
     "berth_worker_command_seconds", "Time a command took", ["command"], buckets=LATENCIES_SECONDS
 )

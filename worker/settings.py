@@ -27,6 +27,9 @@ class Settings(TemporalSettings):
     nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     temporal_address: TemporalAddress = Field(description="host:port of Temporal's frontend")
     temporal_namespace: str = Field("default", min_length=1, description="Temporal namespace")
+    temporal_payload_key_file: Path = Field(
+        description="keys that encrypt what Temporal stores, base64 of 32 bytes per line: the first encrypts, all decrypt"
+    )
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(

@@ -1,4 +1,4 @@
-"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks and webhooks, the root.
+"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks, webhooks and payloads, the root.
 
 For the local stack and tests. Everything is made once with `cryptography` and kept in files of mode 0600. Node
 certificates themselves are issued by the orchestrator with this CA. EC P-256 (FIPS 186-5), X.509 v3 (RFC 5280);
@@ -34,7 +34,7 @@ from node_agent.key_set import (
 CA_DAYS = 3650
 LISTENER_DAYS = 365
 LISTENER_RENEW_DAYS = 30
-WEBHOOK_KEY_BYTES = 32
+SYMMETRIC_KEY_BYTES = 32
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
@@ -55,6 +55,7 @@ class Authority:
     root_keys: Path
     """The public keys of the root, which agents pin."""
     key_set: Path
+    payload_keys: Path
 
 
 def ensure_authority(directory: Path, trust_domain: str) -> Authority:
@@ -71,6 +72,7 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         root_key=directory / "root.key",
         root_keys=directory / "root-public.pem",
         key_set=directory / "key-set.json",
+        payload_keys=directory / "temporal-payload.keys",
     )
     if not files.ca_certificate.exists():
         _make_ca(files, trust_domain)
@@ -78,6 +80,8 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         _make_listener(files)
     if not files.webhook_keys.exists():
         write_secret(files.webhook_keys, _new_webhook_keys(files.task_signing_key))
+    if not files.payload_keys.exists():
+        write_secret(files.payload_keys, _lines([secrets.token_bytes(SYMMETRIC_KEY_BYTES)]))
     if not files.task_signing_key.exists():
         write_secret(files.task_signing_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
     if not files.task_verifying_keys.exists():
@@ -109,12 +113,17 @@ def sign_present_keys(files: Authority) -> None:
 
 def _new_webhook_keys(task_signing_key: Path) -> str:
     """A random key; then the one that earlier versions derived from the task signing key, so that what it sealed opens."""
-    keys = [secrets.token_bytes(WEBHOOK_KEY_BYTES)]
+    keys = [secrets.token_bytes(SYMMETRIC_KEY_BYTES)]
     if task_signing_key.exists():
         signing = serialization.load_pem_private_key(task_signing_key.read_bytes(), None)
         assert isinstance(signing, ed25519.Ed25519PrivateKey), "ensure_authority made it"
-        derivation = HKDF(hashes.SHA256(), WEBHOOK_KEY_BYTES, salt=None, info=b"berth: keys of webhooks")
+        derivation = HKDF(hashes.SHA256(), SYMMETRIC_KEY_BYTES, salt=None, info=b"berth: keys of webhooks")
         keys.append(derivation.derive(signing.private_bytes_raw()))
+    return _lines(keys)
+
+
+def _lines(keys: list[bytes]) -> str:
+    """A file of symmetric keys (berth/process/key_files.py)."""
     return "".join(base64.b64encode(key).decode() + "\n" for key in keys)
 
 

@@ -140,6 +140,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_DATABASE_URL": endpoints.database_url_of(Role.WORKER),
         "BERTH_NATS_URL": endpoints.worker_nats_url or endpoints.nats_url,
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
+        "BERTH_TEMPORAL_PAYLOAD_KEY_FILE": str(authority.payload_keys),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
         # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",

@@ -19,7 +19,8 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-KEY_BYTES: Final = 32
+from berth.process.key_files import read_keys
+
 _NONCE_BYTES: Final = 12
 _KEY_ID: Final = b"berth: id of a webhook sealing key"
 _KEY_ID_LENGTH: Final = 16
@@ -63,21 +64,7 @@ class WebhookKeys:
 
 def load_webhook_keys(path: Path) -> WebhookKeys:
     """Read the sealing keys. Raises ValueError if a line is not base64 of 32 bytes or there is none, OSError."""
-    lines = [line.strip() for line in path.read_text().splitlines()]
-    keys = [_read_key(path.name, number, line) for number, line in enumerate(lines, 1) if line]
-    if not keys:
-        raise ValueError(f"{path.name} holds no webhook key")
-    return WebhookKeys(keys)
-
-
-def _read_key(name: str, number: int, line: str) -> bytes:
-    try:
-        key = base64.b64decode(line, validate=True)
-    except ValueError as error:
-        raise ValueError(f"line {number} of {name} is not base64") from error
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"line {number} of {name} holds {len(key)} bytes; a webhook key has {KEY_BYTES}")
-    return key
+    return WebhookKeys(read_keys(path, "webhook key"))
 
 
 def _key_id(key: bytes) -> str:

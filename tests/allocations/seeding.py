@@ -77,8 +77,8 @@ def write_signing_key(path: Path) -> Path:
     return path
 
 
-def write_webhook_keys(path: Path, number: int = 1) -> Path:
-    """Random keys, as BERTH_WEBHOOK_KEY_FILE names them."""
+def write_symmetric_keys(path: Path, number: int = 1) -> Path:
+    """Random keys, as BERTH_WEBHOOK_KEY_FILE and BERTH_TEMPORAL_PAYLOAD_KEY_FILE name them."""
     path.write_text("".join(base64.b64encode(os.urandom(32)).decode() + "\n" for _ in range(number)))
     return path
 

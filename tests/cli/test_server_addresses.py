@@ -23,7 +23,9 @@ GOOD = {
     "BERTH_DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "BERTH_NATS_URL": "nats://127.0.0.1:1",
     "BERTH_TEMPORAL_ADDRESS": "127.0.0.1:1", "BERTH_WEBHOOK_KEY_FILE": "/nowhere/webhook.keys",
 }  # fmt: skip
-OF_WORKER = {"BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem"}
+OF_WORKER = {
+    "BERTH_TASK_SIGNING_KEY_FILE": "/nowhere/key.pem", "BERTH_TEMPORAL_PAYLOAD_KEY_FILE": "/nowhere/payload.keys",
+}  # fmt: skip
 """The others refuse to start with the key that signs tasks."""
 WRONG = [
     ("BERTH_DATABASE_URL", f"postgresql://x:{SECRET}@127.0.0.1:notaport/x"),

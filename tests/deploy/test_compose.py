@@ -25,6 +25,7 @@ from orchestrator.tasks.signing import load_signer
 from orchestrator.webhooks.keys import load_webhook_keys
 from tests.deploy import deployment
 from tests.deploy.deployment import SETTINGS, VARIABLE, mounted_secrets, our_services, process, services, target
+from worker.payloads import load_payload_keys
 
 SPECIFICATION = Path(__file__).parent / "compose_specification" / "compose-spec.json"
 RUNNING = {name: service for name, service in services().items() if service["restart"] == "unless-stopped"}
@@ -84,6 +85,7 @@ def test_the_keys_that_are_mounted_can_be_used(name: str, secrets: Path, monkeyp
     settings = SETTINGS[process(our_services()[name])]()
     if name == "worker":
         assert load_signer(settings.task_signing_key_file)  # type: ignore[attr-defined]
+        assert load_payload_keys(settings.temporal_payload_key_file)  # type: ignore[attr-defined]
     if name in ("orchestrator-public", "webhooks"):
         assert load_webhook_keys(settings.webhook_key_file)  # type: ignore[attr-defined]
     if isinstance(settings, OrchestratorSettings):

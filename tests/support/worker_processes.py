@@ -20,7 +20,7 @@ from migrations.roles import Role
 from node_agent.protocol import ResultReport
 from orchestrator.operations.execution import Context, Limits
 from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
-from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key
+from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key, write_symmetric_keys
 from tests.databases import as_role
 from tests.metrics_ports import NO_ANSWER, get
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
@@ -42,6 +42,7 @@ class Processes:
         self.directory = directory
         self.task_queue = f"q-{uuid.uuid4().hex}"
         self.signing_key = write_signing_key(directory / "signing.pem")
+        self.payload_keys = write_symmetric_keys(directory / "payload.keys")
         self.metrics_port = 0
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -87,6 +88,7 @@ class Processes:
             "BERTH_DATABASE_URL": as_role(self.url, Role.WORKER),
             "BERTH_NATS_URL": self.nats.url,
             "BERTH_TEMPORAL_ADDRESS": self.temporal_address,
+            "BERTH_TEMPORAL_PAYLOAD_KEY_FILE": str(self.payload_keys),
             "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),
             "BERTH_WORKER_TASK_QUEUE": self.task_queue,
             "BERTH_WORKER_STICKY_SECONDS": "1",

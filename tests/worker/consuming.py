@@ -77,7 +77,7 @@ class Stage:
         self.effects = Effects()
         self.settings = Settings(
             database_url=as_role(url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-            task_signing_key_file=Path("none"),
+            task_signing_key_file=Path("none"), temporal_payload_key_file=Path("none"),
             worker_ack_wait_seconds=ack_wait_seconds, worker_pull_heartbeat_seconds=0.5,
         )  # fmt: skip
         self.durable = self.durable_over(self.jetstream)

@@ -1,11 +1,12 @@
 """Makes the histories that `test_replay.py` replays: `python -m tests.worker.save_histories`.
 
-Run it after a deliberate, patched change of a workflow and keep the old files beside the new: runs of both exist.
+Run it after a deliberate, patched change of a workflow. It numbers the new files after the old, which stay: runs of both exist.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import tempfile
@@ -24,6 +25,8 @@ from tests.allocations.seeding import create_allocation, seed
 from tests.support.worker_processes import Processes, answer_well, play_nodes
 
 HISTORIES = Path(__file__).parent / "histories"
+PAYLOAD_KEY = bytes(range(32))
+"""Under which the histories are encrypted; the first ones were recorded without encryption."""
 ANONYMOUS = {"identity": "worker", "buildId": "build", "binaryChecksum": "build", "workerInstanceKey": "instance"}
 
 MACHINE = re.compile(r"\d+@\S+")
@@ -44,6 +47,7 @@ def main() -> None:
             postgres.make_roles(dict.fromkeys(Role, postgres.password))
             migrations.upgrade(postgres.url())
             processes = Processes(postgres.url(), nats, temporal.address, directory)
+            processes.payload_keys.write_bytes(base64.b64encode(PAYLOAD_KEY) + b"\n")
             try:
                 _live(processes)
             finally:
@@ -83,7 +87,7 @@ def _live(processes: Processes) -> None:
 async def _save(address: str) -> None:
     HISTORIES.mkdir(exist_ok=True)
     client = await Client.connect(address)
-    kinds: Counter[str] = Counter()
+    kinds = Counter(path.stem.partition("-")[0] for path in HISTORIES.glob("*.json"))
     found = [run async for run in client.list_workflows()]
     for run in sorted(found, key=lambda run: run.start_time):
         history = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()

@@ -149,7 +149,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
     seeded = seed_with_seats(database_url)
     settings = Settings(
         database_url=as_role(database_url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-        task_signing_key_file=write_signing_key(tmp_path / "key"),
+        task_signing_key_file=write_signing_key(tmp_path / "key"), temporal_payload_key_file=tmp_path / "none",
         sweep_batch_max=BATCH,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
 def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:
     settings = Settings(
         database_url=as_role(database_url, Role.WORKER), nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1",
-        task_signing_key_file=write_signing_key(tmp_path / "key"),
+        task_signing_key_file=write_signing_key(tmp_path / "key"), temporal_payload_key_file=tmp_path / "none",
     )  # fmt: skip
 
     async def scene(context: Context) -> None:

@@ -17,6 +17,7 @@ from tests.support.waiting import async_wait_for, wait_past
 from tests.worker.consuming import CONSUMER, IN_FLIGHT_MAX, STREAM, Play, Stage, finished_event, player
 from worker.activities.messages import StepInput, StepResult
 from worker.app import sandbox
+from worker.payloads import PayloadKeys
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.starting import WorkflowStarter, event_workflow_id
 
@@ -121,7 +122,7 @@ def test_a_tenants_workflow_overtakes_those_of_another(temporal_server: LocalTem
     async def scenario() -> int:
         client = await Client.connect(temporal_server.address)
         queue = f"q-{uuid.uuid4().hex}"
-        starter = WorkflowStarter(client, queue, 5.0)
+        starter = WorkflowStarter(client, queue, 5.0, PayloadKeys([bytes(32)]).digest)
 
         async def start(event: uuid.UUID, tenant: str) -> None:
             assert await starter.start("provisioning", event, uuid.uuid4(), tenant)

@@ -13,8 +13,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
+from tests.worker.save_histories import PAYLOAD_KEY
 from worker.activities.messages import StepResult
 from worker.app import sandbox
+from worker.payloads import PayloadKeys, encrypting_converter
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 
@@ -28,7 +30,10 @@ def _history(path: Path) -> WorkflowHistory:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 def test_a_recorded_history_replays(path: Path) -> None:
-    replayer = Replayer(workflows=[ProvisioningWorkflow, ReleaseWorkflow], workflow_runner=sandbox())
+    replayer = Replayer(
+        workflows=[ProvisioningWorkflow, ReleaseWorkflow], workflow_runner=sandbox(),
+        data_converter=encrypting_converter(PayloadKeys([PAYLOAD_KEY])),
+    )  # fmt: skip
     result = asyncio.run(replayer.replay_workflow(_history(path)))
     assert result.replay_failure is None
 

@@ -30,6 +30,7 @@ from tests.allocations.seeding import connect, create_allocation, create_many, s
 from tests.support.waiting import wait_for
 from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of
 from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
+from worker.workflows.starting import rescue_workflow_id
 
 AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
 CONSUMER = "berth-worker"
@@ -100,7 +101,7 @@ def test_an_event_acknowledged_without_effect_is_recovered(processes: Processes)
         connection.execute("insert into consumer_positions (consumer, version) values (%s, 1)", (CONSUMER,))
     processes.start_worker(**AT_ONCE)
     play_nodes(url, {allocation_id: "active"})
-    assert task_of(url, allocation_id)["notify"] == f"provisioning-overdue-{allocation_id}"
+    assert task_of(url, allocation_id)["notify"] == rescue_workflow_id("provisioning", allocation_id)
     assert processes.metric("berth_rescued_total") == 1
     assert violations(url) == []
 

@@ -126,6 +126,7 @@ def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_pat
     settings = Settings(
         database_url="postgresql://user:x@127.0.0.1:1/none", nats_url="nats://127.0.0.1:1",
         temporal_address="127.0.0.1:1", task_signing_key_file=write_signing_key(tmp_path / "key.pem"),
+        temporal_payload_key_file=Path("none"),
     )  # fmt: skip
     of_sender = WebhookSettings(database_url=settings.database_url, webhook_key_file=Path("none"))
     context = make_context(settings.database_url)

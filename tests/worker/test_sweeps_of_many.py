@@ -200,7 +200,7 @@ class FailingClient:
 
 def starter_over(client: FailingClient) -> WorkflowStarter:
     """A starter whose Temporal fails."""
-    return WorkflowStarter(cast(Client, client), "queue", 10.0)
+    return WorkflowStarter(cast(Client, client), "queue", 10.0, str)
 
 
 @pytest.mark.parametrize("status", [status for status in RPCStatusCode if status is not RPCStatusCode.OK])

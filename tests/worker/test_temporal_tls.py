@@ -27,6 +27,7 @@ from tests.support.waiting import wait_for
 from tests.support.worker_processes import Processes
 from tests.tls_front import TlsFront, tls_front
 from worker.connecting import connect_temporal
+from worker.payloads import PayloadKeys
 from worker.problems import CannotRun
 from worker.settings import Settings
 
@@ -80,10 +81,10 @@ def connect(port: int, **settings: Any) -> None:
     """Connect once, as the worker does at start. Raises `CannotRun`."""
     complete = Settings(
         database_url="postgresql://none", nats_url="nats://none", temporal_address=f"{ELSEWHERE}:{port}",
-        task_signing_key_file=Path("none"), startup_seconds_max=0.001,
+        task_signing_key_file=Path("none"), temporal_payload_key_file=Path("none"), startup_seconds_max=0.001,
         **settings,
     )  # fmt: skip
-    asyncio.run(connect_temporal(complete))
+    asyncio.run(connect_temporal(complete, PayloadKeys([bytes(32)])))
 
 
 def holds_api_key(content: bytes) -> bool:

@@ -211,6 +211,7 @@ def test_a_missing_server_or_setting_is_named_at_exit(processes: Processes) -> N
         "waited 0 s for NATS at nats://127.0.0.1:1": {"BERTH_NATS_URL": "nats://127.0.0.1:1"},
         "waited 0 s for the database": {"BERTH_DATABASE_URL": "postgresql://absent:x@127.0.0.1:1/none"},
         "the task signing key cannot be used": {"BERTH_TASK_SIGNING_KEY_FILE": "/nonexistent/key.pem"},
+        "the payload keys cannot be used": {"BERTH_TEMPORAL_PAYLOAD_KEY_FILE": str(processes.signing_key)},
         "Temporal cannot be reached with these settings: BERTH_TEMPORAL_CA_FILE cannot be read": {
             "BERTH_TEMPORAL_CA_FILE": "/nonexistent/ca.pem"
         },

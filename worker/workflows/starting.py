@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -27,14 +27,21 @@ _RUN: dict[WorkflowName, Callable[[Any, str], Awaitable[StepResult]]] = {
 _ID_PREFIX: dict[WorkflowName, str] = {"provisioning": "provisioning", "release": "releasing"}
 
 
+_RESCUED = UUID("f9082ac4-c9a3-48c6-9c40-496775f3f703")
+"""Namespace of the digests in ids of rescue workflows (RFC 9562, version 5)."""
+
+
 def event_workflow_id(name: WorkflowName, event_id: UUID) -> str:
     """The id of the workflow that an event starts."""
     return f"{_ID_PREFIX[name]}-{event_id}"
 
 
 def rescue_workflow_id(name: WorkflowName, allocation_id: UUID) -> str:
-    """The id of the workflow that a sweeper starts for an allocation whose own workflow is lost or late."""
-    return f"{_ID_PREFIX[name]}-overdue-{allocation_id}"
+    """The id of the workflow that a sweeper starts for an allocation whose own workflow is lost or late.
+
+    Temporal stores it in the clear, so it holds a digest of the allocation's id.
+    """
+    return f"{_ID_PREFIX[name]}-overdue-{uuid5(_RESCUED, str(allocation_id))}"
 
 
 class WorkflowStatus(StrEnum):
@@ -49,12 +56,16 @@ _RUNNING = frozenset({WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.C
 
 
 class WorkflowStarter:
-    """Starts workflows on one task queue. A workflow task without a response for `step_seconds` goes to another worker."""
+    """Starts workflows on one task queue. A workflow task without a response for `step_seconds` goes to another worker.
 
-    def __init__(self, client: Client, task_queue: str, step_seconds: float) -> None:
+    `digest` makes a tenant's fairness key, which Temporal stores in the clear, from the tenant's id.
+    """
+
+    def __init__(self, client: Client, task_queue: str, step_seconds: float, digest: Callable[[str], str]) -> None:
         self._client = client
         self._task_queue = task_queue
         self._step_timeout = timedelta(seconds=step_seconds)
+        self._digest = digest
 
     async def start(
         self, name: WorkflowName, event_id: UUID, allocation_id: UUID, tenant_id: str | None = None
@@ -74,7 +85,7 @@ class WorkflowStarter:
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 request_eager_start=True,
-                priority=Priority(fairness_key=tenant_id),
+                priority=Priority(fairness_key=None if tenant_id is None else self._digest(tenant_id)),
             )
         except WorkflowAlreadyStartedError:
             return False
