@@ -1,4 +1,4 @@
-"""The development authority: a small CA for nodes, the node listener's certificate, the keys of tasks, webhooks and payloads, the root.
+"""The development authority: a CA for nodes, the node listener's certificate, the keys of tasks, webhooks and payloads, the root.
 
 For the local stack and tests. Everything is made once with `cryptography` and kept in files of mode 0600. Node
 certificates themselves are issued by the orchestrator with this CA. EC P-256 (FIPS 186-5), X.509 v3 (RFC 5280);

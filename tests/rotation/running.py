@@ -79,6 +79,7 @@ class Deployment:
             task_signing_key=secrets / "task_signing_key.pem",
             task_verifying_keys=secrets / "task_verifying_keys.pem",
             webhook_keys=secrets / "webhook_keys",
+            payload_keys=secrets / "temporal_payload_keys",
             root_key=self.root / "root_key.pem",
             root_keys=secrets / "root_public_keys.pem",
             key_set=secrets / "key_set.json",
