@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from berth.cli.access import approvals
+from berth.cli.access.login import login, logout
 from berth.cli.commands import (
     allocations,
     audit,
@@ -32,7 +33,7 @@ from berth.cli.deployment.verify import verify
 from berth.cli.session import command
 
 EPILOG = (
-    "The API is found through BERTH_API_URL and BERTH_API_KEY, or through the local stack's state directory "
+    "The API is found through BERTH_API_URL and BERTH_API_KEY or `berth login`, or through the local stack's state directory "
     "(--state-dir, default var). Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a server cannot be "
     "reached, 4 outcome unknown, 5 timed out, 130 interrupted."
 )
@@ -41,6 +42,8 @@ app = typer.Typer(
     name="berth", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True, epilog=EPILOG,
     help="Berth: the control plane of a GPU cloud.",
 )  # fmt: skip
+command(app, "login")(login)
+command(app, "logout")(logout)
 command(app, "up")(up)
 command(app, "demo")(demo.demo)
 command(app, "migrate")(migrate.migrate)

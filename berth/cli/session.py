@@ -15,6 +15,7 @@ from uuid import UUID
 import typer
 from pydantic import ValidationError
 
+from berth.cli.access.logins import read_login
 from berth.cli.endings import INTERRUPTED, UNREACHABLE, USAGE, Ending, Refused, ending_of
 from berth.cli.known_stack import KnownStack, read_stack
 from berth.cli.settings import Settings
@@ -69,8 +70,8 @@ class Session:
         """The stack that the state directory describes."""
         return read_stack(self.state_dir)
 
-    def client(self) -> Client:
-        """A client for the named API, or for the stack in the state directory with its admin key."""
+    def address(self) -> str:
+        """The address of the named API, or of the stack in the state directory. Raises `Refused` if none is known."""
         address = self.settings.api_url or self.stack.api_url
         if address is None:
             raise Refused(
@@ -79,12 +80,21 @@ class Session:
                 code="no_api",
                 exit_code=UNREACHABLE,
             )
-        key = self.settings.api_key
+        return address
+
+    def client(self) -> Client:
+        """A client for the named API, with the key, the token of `berth login`, or the admin key of the stack."""
+        address = self.address()
+        key: str | Callable[[], str] | None = self.settings.api_key
+        if key is None and read_login(address) is not None:
+            from berth.cli.access.login import live_token
+
+            key = functools.partial(live_token, address)
         if key is None and address.rstrip("/") == (self.stack.api_url or "").rstrip("/"):
             # The stack's admin key goes to the stack's own address and nowhere else.
             key = self.stack.admin_key
         if key is None:
-            raise Refused(f"no key for {address}: set BERTH_API_KEY", code="no_key")
+            raise Refused(f"no key for {address}: set BERTH_API_KEY, or run `berth login`", code="no_key")
         # Start-up stays light for the commands that do not call the API.
         from berth.client import Client
 

@@ -19,6 +19,12 @@ class Settings(TemporalSettings):
     state_dir: Path = Field(Path("var"), description="state directory of the local stack")
     api_url: str | None = Field(None, description="address of the API; default: the stack in the state directory")
     api_key: str | None = Field(None, description="API key; default: the admin key of the stack in the state directory")
+    login_issuer: str | None = Field(None, description="OIDC issuer of `berth login`, its exact `iss`")
+    login_client_id: str | None = Field(None, description="client of `berth login` at the issuer")
+    login_scope: str = Field("openid offline_access", description="scopes that `berth login` asks for")
+    login_audience: str | None = Field(
+        None, description="audience that `berth login` asks for, where the issuer needs it; default: not sent"
+    )
     insecure_http: bool = Field(
         False, description="whether the key may be sent over http:// to an address that is not a loopback one"
     )

@@ -18,7 +18,7 @@ NOT_FOR_REMOTE_USE = (
     "nats", "psycopg", "sqlalchemy", "temporalio",
 )  # fmt: skip
 USE_A_SERVER_DIRECTLY = {
-    "up", "demo", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
+    "login", "logout", "up", "demo", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
     "archive verify", "archive show",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"

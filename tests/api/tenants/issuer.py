@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -139,6 +140,14 @@ class Issuer:
                 except OSError:
                     self.close_connection = True  # the caller went away, as it may
 
+            def do_POST(self) -> None:
+                issuer.held.wait(HELD_SECONDS_MAX)
+                form = self.rfile.read(int(self.headers.get("content-length", "0"))).decode()
+                try:
+                    issuer.answer_post(self, dict(parse_qsl(form)))
+                except OSError:
+                    self.close_connection = True  # the caller went away, as it may
+
             def log_message(self, *arguments: Any) -> None:
                 """Say nothing."""
 
@@ -152,6 +161,10 @@ class Issuer:
         path = request.path.removeprefix("/realms/cloud")
         known = path in (JWKS_PATH, DISCOVERY_PATH)
         send(request, 200 if known else 404, json.dumps(self.document(path)).encode())
+
+    def answer_post(self, request: BaseHTTPRequestHandler, form: dict[str, str]) -> None:
+        """404: this issuer gives out no tokens by itself."""
+        send(request, 404, b"{}")
 
     def stop(self) -> None:
         """Be unreachable from now on."""
