@@ -4,7 +4,38 @@ from __future__ import annotations
 
 from tests.berth.violations import LAST_EVENT_OF_ACTIVE, planted
 
+_APPROVAL = (
+    "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_for, waits_since,"
+    " waits_until) values ('allocation.force_cleanup', {stuck}, uuidv7(), 'admin', false, "
+)
+_FREE = "alter table approvals drop constraint approval_waits_while_pending; "
+
 FACTS = [
+    planted(
+        "an approval that waits for nothing", "P9", "is pending and waits for nothing",
+        _FREE + _APPROVAL + "null, clock_timestamp(), clock_timestamp() + interval '1 day')",
+    ),
+    planted(
+        "an approval that waits since no time", "P9", "is pending and waits for approval",
+        _FREE + _APPROVAL + "'approval', null, clock_timestamp() + interval '1 day')",
+    ),
+    planted(
+        "an approval without a deadline", "P9", "is pending and waits for approval",
+        _FREE + _APPROVAL + "'approval', clock_timestamp(), null)",
+    ),
+    planted(
+        "an ended approval that waits", "P9", "is expired and waits for approval",
+        _FREE + _APPROVAL + "'approval', clock_timestamp(), clock_timestamp() + interval '1 day');"
+        " update approvals set state = 'expired', ended_at = clock_timestamp()",
+    ),
+    planted(
+        "an approval whose deadline never comes", "P9", "that is no deadline",
+        _APPROVAL + "'approval', clock_timestamp(), 'infinity')",
+    ),
+    planted(
+        "an approval that was not expired", "P9", "(pending) waits for approval and is overdue",
+        _APPROVAL + "'approval', clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day')",
+    ),
     planted(
         "user data of a cleaned-up allocation", "login?data", "still has user data or SSH keys",
         "update allocations set user_data = 'x' where name = 'released'",
