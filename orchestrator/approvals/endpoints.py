@@ -31,13 +31,13 @@ from orchestrator.tenants.roles import EVERY_OPERATOR, NO_TENANT
 from orchestrator.tenants.store.api_keys import KeyBounds
 
 router = APIRouter(prefix="/approvals", tags=["admin: approvals"], responses=PROBLEM_RESPONSES)
-REQUESTED: Final[dict[int | str, dict[str, Any]]] = {
-    202: {
-        "model": RequestedApproval,
-        "description": "With `BERTH_FOUR_EYES`: nothing is done before a second operator approves the request",
-    }
-}
+_DESCRIPTION: Final = "With `BERTH_FOUR_EYES`: nothing is done before a second operator approves the request"
+REQUESTED: Final[dict[int | str, dict[str, Any]]] = {202: {"model": Approval, "description": _DESCRIPTION}}
 """The response of an action that needs a second operator, for its route."""
+REQUESTED_WITH_KEY: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"model": RequestedApproval, "description": _DESCRIPTION}
+}
+"""The same of an action that makes a key."""
 
 
 @router.get("", response_model=Page[Approval])

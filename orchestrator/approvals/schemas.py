@@ -57,11 +57,9 @@ class Approval(BaseModel):
 
 
 class RequestedApproval(Approval):
-    """The response to a request that waits for its approval."""
+    """The response to a request that makes an API key, and waits for its approval."""
 
-    key: str | None = Field(
-        None, description="of a request that makes an API key: its secret, shown once; valid when it is approved"
-    )
+    key: str = Field(description="the secret of the key, shown once; valid when the request is approved")
 
 
 class ApprovalQuery(PageQuery):

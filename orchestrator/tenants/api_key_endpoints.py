@@ -8,7 +8,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from orchestrator.approvals.endpoints import REQUESTED, key_bounds_of, request_second, request_second_with_key
+from orchestrator.approvals.endpoints import (
+    REQUESTED,
+    REQUESTED_WITH_KEY,
+    key_bounds_of,
+    request_second,
+    request_second_with_key,
+)
 from orchestrator.approvals.states import ApprovalAction
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller, TenantCaller
@@ -43,7 +49,7 @@ router = APIRouter(prefix="/api-keys", tags=["admin: API keys"], responses=PROBL
 own_router = APIRouter(prefix="/api-keys", tags=["api keys"], responses=PROBLEM_RESPONSES)
 
 
-@router.post("", status_code=201, response_model=NewApiKey, responses=REQUESTED)
+@router.post("", status_code=201, response_model=NewApiKey, responses=REQUESTED_WITH_KEY)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def create(body: CreateApiKey, write: AdminWrite) -> Response:
     """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
@@ -65,7 +71,7 @@ async def list_all(query: Annotated[ApiKeyQuery, Query()], caller: AdminCaller, 
     return json_response(page_of(found, query.limit, "api-keys", lambda key: key.id))
 
 
-@router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey, responses=REQUESTED)
+@router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey, responses=REQUESTED_WITH_KEY)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def rotate(key_id: UUID, write: AdminWrite, body: RotateApiKey | None = None) -> Response:
     """Make a key of the same name, role and owner in place of this one, which stays valid during the overlap."""

@@ -61,6 +61,8 @@ def test_a_created_key_is_valid_when_it_is_approved_and_shown_to_its_requester(
     cleo = Caller(api.admin.http, made["key"])
     problem(cleo.call("GET", "/me"), 401, "unauthenticated")
     assert asked(ann.caller.call("POST", "/admin/api-keys", body, key="create-1"))["key"] == made["key"]
+    assert ann.caller.get("/operations/create-1")["result"]["key"] == made["key"]
+    assert made["key"] not in ben.caller.call("GET", "/operations/create-1").text
     shown = ben.caller.get(f"/admin/approvals/{made['approval_id']}")
     assert (shown["subject"], shown["parameters"]["owner"], shown["parameters"]["prefix"]) == (
         "api-keys", "cleo", made["key"][6:14],

@@ -20,7 +20,8 @@ from tests.support.foreign import NEVER, Owned, bearer, own_everything, stable
 from tests.support.public_api import PublicApi
 
 KINDS = {
-    "allocation_id": "allocation_id", "dead_letter_id": "dead_letter_id", "holder_id": "holder_id", "node": "node_id",
+    "allocation_id": "allocation_id", "approval_id": "approval_id", "dead_letter_id": "dead_letter_id",
+    "holder_id": "holder_id", "node": "node_id",
     "node_id": "node_id", "number": "number", "orphan_id": "orphan_id", "policy_id": "policy_id",
     "request_id": "request_id", "reservation_id": "reservation_id", "ssh_key_ids": "ssh_key_id", "tenant_id": "tenant_id",
     "webhook_id": "webhook_id", "begin": "kv_path", "end": "kv_path",
