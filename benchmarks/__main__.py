@@ -26,6 +26,7 @@ MODULES = {
     "active": "benchmarks.active",
     "relay": "benchmarks.log.relay_figures",
     "dispatch": "benchmarks.node_api.dispatch",
+    "node_flood": "benchmarks.attacks.node_flood",
     "memory": "benchmarks.memory",
     "verify": "benchmarks.verify",
     "availability": "benchmarks.availability",

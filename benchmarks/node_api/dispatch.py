@@ -8,8 +8,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -18,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509 import load_pem_x509_certificate
 
 from benchmarks.figures import Figure, percentile
-from benchmarks.running import Bench, bench
+from benchmarks.running import bench
+from berth.local.authority import Authority
 from berth.local.processes import orchestrator_plan
 from berth.local.secret_files import write_secret
 from berth.local.servers import free_port
@@ -30,6 +35,8 @@ TASKS = 2_000
 TASKS_PER_SECOND = 100.0
 P99_MS_MAX = 40.0
 MANY_P99_MS_MAX = 200.0
+WAITING_SHARE = 0.95
+"""Of the nodes: the others are between two polls, or send a heartbeat."""
 CERTIFICATE_SECONDS = 86_400.0
 WAIT_SECONDS_MAX = 300.0
 PAYLOAD = "e" * 1_200  # as long as a real signed provision, in base64
@@ -57,39 +64,69 @@ def run_many(quick: bool) -> list[Figure]:
 
 
 def _measure(waiting: int, quick: bool, name: str, p99_ms_max: float) -> Figure:
-    """Tasks are inserted at random times for random nodes; each node's client notes when it has read its task."""
     tasks = 200 if quick else TASKS
     with bench() as servers:
         url, _ = servers.fleet(waiting)
         endpoints = servers.endpoints(url)
         metrics_port = free_port()
         servers.start(orchestrator_plan("node", endpoints, servers.authority, metrics_port))
-        identities = _issue(servers, url)
+        identities = issue_certificates(servers.authority, servers.directory, url)
         plan = {
             "port": endpoints.node_port, "ca": str(servers.authority.ca_certificate), "nodes": identities, "tasks": tasks,
         }  # fmt: skip
-        command = [sys.executable, "-m", "benchmarks.node_api.waiting_nodes"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nodes:
-            assert nodes.stdin is not None
-            nodes.stdin.write(json.dumps(plan) + "\n")
-            nodes.stdin.flush()
-            _wait_for_waiting(metrics_port, nodes, waiting)
-            queued = _queue(url, [identity["node"] for identity in identities], tasks)
-            answer, _ = nodes.communicate(timeout=WAIT_SECONDS_MAX)
-    arrived: dict[str, float] = json.loads(answer)
-    milliseconds = [(arrived[task] - at.timestamp()) * 1_000 for task, at in queued.items()]
+        milliseconds = dispatch_times(url, metrics_port, plan)
     note = f"p50 {percentile(milliseconds, 0.5):.1f} ms, {tasks} tasks at {TASKS_PER_SECOND:.0f}/s, {waiting} nodes waiting"
     return Figure(name, percentile(milliseconds, 0.99), "ms", p99_ms_max, note=note)
 
 
-def _issue(servers: Bench, url: str) -> list[dict[str, str]]:
+def dispatch_times(url: str, metrics_port: int, plan: dict[str, Any]) -> list[float]:
+    """Insert tasks at random times for random nodes, which run as the plan says; milliseconds until each has read its task."""
+    with waiting_nodes(metrics_port, plan) as nodes:
+        return nodes.times(nodes.queue(url, plan["tasks"]))
+
+
+@dataclass
+class WaitingNodes:
+    """Nodes in a process of their own, which wait for the tasks of their plan."""
+
+    process: subprocess.Popen[str]
+    ids: list[str]
+
+    def queue(self, url: str, tasks: int) -> dict[str, datetime]:
+        """Insert tasks at random times for random nodes; when the database says each was queued."""
+        return _queue(url, self.ids, tasks)
+
+    def times(self, *queued: dict[str, datetime]) -> list[float]:
+        """Milliseconds until each task was read, in their order; to be called once, when all tasks of the plan are queued."""
+        answer, _ = self.process.communicate(timeout=WAIT_SECONDS_MAX)
+        arrived: dict[str, float] = json.loads(answer)
+        return [(arrived[task] - at.timestamp()) * 1_000 for each in queued for task, at in each.items()]
+
+
+@contextmanager
+def waiting_nodes(metrics_port: int, plan: dict[str, Any]) -> Iterator[WaitingNodes]:
+    """Run the nodes of a plan until all its tasks have arrived; they wait when the block begins."""
+    command = [sys.executable, "-m", "benchmarks.node_api.waiting_nodes"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(plan) + "\n")
+            process.stdin.flush()
+            _wait_for_waiting(metrics_port, process, len(plan["nodes"]))
+            yield WaitingNodes(process, [identity["node"] for identity in plan["nodes"]])
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def issue_certificates(files: Authority, parent: Path, url: str) -> list[dict[str, str]]:
     """A certificate for every node of the fleet; their files' paths. One key serves all: TLS costs the same."""
-    certificate = load_pem_x509_certificate(servers.authority.ca_certificate.read_bytes())
-    ca_key = load_pem_private_key(servers.authority.ca_key.read_bytes(), None)
+    certificate = load_pem_x509_certificate(files.ca_certificate.read_bytes())
+    ca_key = load_pem_private_key(files.ca_key.read_bytes(), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     authority = NodeAuthority(certificate, ca_key, "berth.local", CERTIFICATE_SECONDS)
     key = ec.generate_private_key(ec.SECP256R1())
-    directory = servers.directory / "nodes"
+    directory = parent / "nodes"
     directory.mkdir(mode=0o700)
     key_file = directory / "key.pem"
     write_secret(key_file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
@@ -107,10 +144,16 @@ def _issue(servers: Bench, url: str) -> list[dict[str, str]]:
 
 def _wait_for_waiting(metrics_port: int, nodes: subprocess.Popen[str], waiting: int) -> None:
     deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while f"berth_api_nodes_waiting {waiting}.0" not in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text:
+    while _waiting_nodes(metrics_port) < waiting * WAITING_SHARE:
         if time.monotonic() > deadline or nodes.poll() is not None:
             raise RuntimeError(f"not all of {waiting} nodes are waiting")
         time.sleep(0.1)
+
+
+def _waiting_nodes(metrics_port: int) -> float:
+    text = httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
+    (line,) = [line for line in text.splitlines() if line.startswith("berth_api_nodes_waiting ")]
+    return float(line.split()[1])
 
 
 def _queue(url: str, nodes: list[str], tasks: int) -> dict[str, datetime]:

@@ -1,12 +1,14 @@
 """Many nodes in one process, each a real mTLS long poll, as agents do: `python -m benchmarks.node_api.waiting_nodes`.
 
-Reads its plan as one line of JSON; when all tasks have arrived writes JSON: task id -> wall clock at arrival (seconds).
+Reads its plan as one line of JSON; when all tasks have arrived writes JSON: task id -> wall clock at arrival (seconds). With
+`heartbeat_seconds` in the plan each node sends heartbeats as well, over the same connection between polls of at most that long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import ssl
 import sys
 import time
@@ -17,6 +19,12 @@ import uvloop
 
 CONNECTING_AT_ONCE = 20
 POLL_SECONDS = 60
+RETRY_SECONDS = 1.0
+HEARTBEAT = b'{"agent_version":"bench","driver":"sandbox","allocations":[]}'
+HEARTBEAT_HEAD = (
+    b"POST /node/v1/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    % len(HEARTBEAT)
+)
 
 
 class _Fleet:
@@ -29,6 +37,8 @@ class _Fleet:
         self.arrived: dict[str, float] = {}
         self.done = asyncio.Event()
         self.connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+        self.heartbeats: bool = "heartbeat_seconds" in plan
+        self.poll_seconds: float = plan.get("heartbeat_seconds", POLL_SECONDS)
 
     def note(self, body: bytes, now: float) -> list[str]:
         """Remember when the tasks of an answer came; their ids."""
@@ -42,23 +52,36 @@ class _Fleet:
 
 async def _node(fleet: _Fleet, identity: dict[str, str]) -> None:
     """Wait, take, wait again naming what was taken."""
-    context = ssl.create_default_context(cafile=fleet.ca)
-    context.load_cert_chain(identity["certificate"], identity["key"])
     async with fleet.connecting:
+        # Within the bound: files that are read meanwhile would delay handshakes of others beyond their deadline.
+        context = ssl.create_default_context(cafile=fleet.ca)
+        context.load_cert_chain(identity["certificate"], identity["key"])
         reader, writer = await asyncio.open_connection("127.0.0.1", fleet.port, ssl=context)
     known: list[str] = []
+    seconds = random.uniform(0, fleet.poll_seconds) if fleet.heartbeats else fleet.poll_seconds
     while True:
         query = "".join(f"&known={task}" for task in known)
-        writer.write(
-            f"GET /node/v1/tasks/wait?timeout_seconds={POLL_SECONDS}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-        )
+        wait = f"GET /node/v1/tasks/wait?timeout_seconds={seconds}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        known += fleet.note(await _exchange(reader, writer, wait.encode()), time.time())
+        seconds = fleet.poll_seconds
+        if fleet.heartbeats:
+            await _exchange(reader, writer, HEARTBEAT_HEAD + HEARTBEAT)
+
+
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+    """The body of the response; 503 is repeated, as agents do. Raises RuntimeError for any other status but 200."""
+    status = b"503"
+    while status == b"503":
+        writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
         body = await reader.readexactly(length)
-        now = time.time()
-        if head[9:12] != b"200":
-            raise RuntimeError(f"a wait was answered {head[9:12]!r}: {body[:300]!r}")
-        known += fleet.note(body, now)
+        status = head[9:12]
+        if status == b"503":
+            await asyncio.sleep(RETRY_SECONDS)
+    if status != b"200":
+        raise RuntimeError(f"a node's request was answered {head[9:12]!r}: {body[:300]!r}")
+    return body
 
 
 async def _run(plan: dict[str, Any]) -> dict[str, float]:

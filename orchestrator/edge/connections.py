@@ -117,12 +117,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             source = self.client[0] if self.client else ""
             self._uncount = self._counts.add(canonical(source) or source)
         if self._uncount is None:
-            self._deaf = self._lingers = True
-            self._write_refusal(Overloaded("too many connections are open here; close some, or retry later"))
-            self.transport.close()
-            self.loop.call_soon(self.transport.abort)  # lingering would hold what the bound is for
-            return
-        self._expect_head()
+            self._refuse_connection("too many connections are open here; close some, or retry later")
+        else:
+            self._expect_head()
+
+    def _refuse_connection(self, detail: str) -> None:
+        """Say why, and end the connection at once: lingering would hold what the bound is for."""
+        self._deaf = self._lingers = True
+        self._forget_timers()
+        self._write_refusal(Overloaded(detail))
+        self.transport.close()
+        self.loop.call_soon(self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is due any more, and nothing of the connection is kept (orchestrator/edge/ended_transport.py)."""

@@ -34,6 +34,8 @@ ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup
 ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
 LASTING = frozenset({"/v1/subscribe"})
 """Long-lived responses: they have separate bounds and metrics."""
+LONG_POLLS = frozenset({"/node/v1/tasks/wait"})
+"""Requests that wait most of their time: they are bounded by node, and not by the requests in flight."""
 SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -43,7 +45,7 @@ LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_i
 
 
 class _Place:
-    """A request's place among those in flight: 1, or 0 for a long-lived response."""
+    """A request's place among those in flight: 1, or 0 for a long poll or a long-lived response."""
 
     def __init__(self, edge: Edge, size: int) -> None:
         self._edge = edge
@@ -144,7 +146,7 @@ class Edge:
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
         state[SOURCE] = self._proxies.source_of(scope)
         scope["state"] = state
-        place = _Place(self, int(measured))
+        place = _Place(self, int(measured and scope["path"] not in LONG_POLLS))
         try:
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send_on)

@@ -21,7 +21,14 @@ from orchestrator.settings import Settings
 
 
 class NodeProtocol(BoundedHttpProtocol):
-    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it."""
+    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it.
+
+    `certificates`: the listener's connections by the names in their certificates.
+    """
+
+    def __init__(self, *args: Any, certificates: ConnectionCounts, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._certificates = certificates
 
     def connection_made(self, transport: Any) -> None:
         """Read the peer certificate once; without one there is no identity and every request is refused."""
@@ -29,6 +36,19 @@ class NodeProtocol(BoundedHttpProtocol):
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert() if tls is not None else None
         self.app_state = {**self.app_state, "peer": certificate or None}
+        uncount_source = self._uncount
+        if uncount_source is None:
+            return
+        uncount_certificate = self._certificates.add(str((certificate or {}).get("subjectAltName")))
+        if uncount_certificate is None:
+            self._refuse_connection("too many connections of this certificate are open here; close some")
+            return
+
+        def uncount() -> None:
+            uncount_source()
+            uncount_certificate()
+
+        self._uncount = uncount
 
 
 def trusted_proxies(settings: Settings) -> TrustedProxies:
@@ -79,11 +99,12 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
         raise ValueError(
             "the node listener needs BERTH_NODE_TLS_CERTIFICATE_FILE, BERTH_NODE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
         )
-    counts = ConnectionCounts(settings.connections_max, None)
-    config = _config(app, settings, settings.node_host, settings.node_port, partial(NodeProtocol, counts=counts))
+    counts = ConnectionCounts(settings.connections_max, settings.node_connections_per_source_max or None)
+    certificates = ConnectionCounts(settings.connections_max, settings.node_connections_max)
+    protocol = partial(NodeProtocol, counts=counts, certificates=certificates)
+    config = _config(app, settings, settings.node_host, settings.node_port, protocol)
     config.timeout_keep_alive = 90
-    tls = ReloadedContext(certificate, key, client_cas)
-    return AcceptingServer(config, counts, tls=tls, header_from=None)
+    return AcceptingServer(config, counts, tls=ReloadedContext(certificate, key, client_cas), header_from=None)
 
 
 def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -> uvicorn.Config:

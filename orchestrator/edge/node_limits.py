@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.principal_limits import PrincipalLimits
+from orchestrator.http.problem_documents import problem_response
 from orchestrator.nodes.certificates import node_identity
+from orchestrator.problems import ConcurrencyLimited, RateLimited
 
 
 class NodeLimits:
@@ -20,5 +22,10 @@ class NodeLimits:
         """Count the request to its certificate's node and pass it on."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             identity = node_identity(scope["state"].get("peer"), self._trust_domain)
-            await self._limits.admit(scope, identity.node_id)
+            try:
+                await self._limits.admit(scope, identity.node_id)
+            except (RateLimited, ConcurrencyLimited) as refusal:
+                # The next connection waits for its turn of a handshake, so a flood is as slow as those turns.
+                await problem_response(refusal, scope["state"], {"connection": "close"})(scope, receive, send)
+                return
         await self._app(scope, receive, send)

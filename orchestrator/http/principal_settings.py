@@ -26,6 +26,12 @@ class PrincipalSettings(BaseSettings):
     node_in_flight_max: int = Field(
         32, ge=1, description="requests of a node's certificate served at once; beyond it 429, and results wait"
     )
+    node_connections_max: int = Field(
+        64, ge=1, description="connections of the node listener with a node's certificate; beyond it new ones get 503"
+    )
+    node_connections_per_source_max: int = Field(
+        4_096, ge=0, description="connections of the node listener from one address; 0: no bound"
+    )
     writes_per_second_max: float = Field(
         5_000.0,
         gt=0,
@@ -41,7 +47,7 @@ class PrincipalSettings(BaseSettings):
         description='rates of single tenants (JSON): `{"<id>": {"write": 9, "read": 9, "stream": 9, "operation_query": 9}}`',
     )
     node_requests_per_second_max: float = Field(
-        500.0, gt=0, description="requests of a node's certificate, in the same way"
+        100.0, gt=0, description="requests of a node's certificate, in the same way"
     )
 
     def rates(self) -> Rates:
