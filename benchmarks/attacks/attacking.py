@@ -1,4 +1,4 @@
-"""Runs hostile clients as a process of their own beside what a benchmark or a test measures."""
+"""Runs hostile clients as a separate process beside what a benchmark or a test measures."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def dispatch_times(url: str, metrics_port: int, plan: dict[str, Any]) -> list[fl
 
 @dataclass
 class WaitingNodes:
-    """Nodes in a process of their own, which wait for the tasks of their plan."""
+    """Nodes in a separate process, which wait for the tasks of their plan."""
 
     process: subprocess.Popen[str]
     ids: list[str]

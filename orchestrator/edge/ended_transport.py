@@ -1,8 +1,8 @@
 """The transport of every connection that has ended.
 
 A connection's objects refer to each other, so they remain until the garbage collector runs, which it seldom does
-(orchestrator/heap.py). Beside a TLS transport the 256 KiB of its buffer and the state of OpenSSL would remain, of which the
-collector sees nothing: 900 clients that come and go held 330 MB. So a protocol replaces its transport by this one.
+(orchestrator/heap.py). With a TLS transport its buffer of 256 KiB and the state of OpenSSL would remain, which the collector does
+not count: 900 clients that connected and left held 330 MB. So a protocol replaces its transport by this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A node listener in a process of its own, nodes with certificates, and their raw connections."""
+"""A node listener in a separate process, nodes with certificates, and their raw connections."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KEPT = {
     "SSLProtocol", "_SSLProtocolTransport", "TCPTransport", "MemoryBIO", "SSLObject", "BoundedHttpProtocol",
     "RequestResponseCycle",
 }  # fmt: skip
-"""Types of which a connection has objects."""
+"""Types of the objects of a connection."""
 HELLO = b"\x16\x03\x01\x00\x0a" + bytes(10)
 
 
