@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAILED, USAGE, UNREACHABLE, UNKNOWN, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
-EXTRA_OF_LIBRARY = {"httpx": "cli", "nats": "cli", "psycopg": "cli"}
+EXTRA_OF_LIBRARY = {"httpx": "cli", "nats": "cli", "obstore": "cli", "psycopg": "cli"}
 CLAIMS_SHOWN = 5
 REASON_ADVICE = {
     "unknown_sku": "`berth sku list` shows what is sold",

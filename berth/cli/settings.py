@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
@@ -51,6 +51,17 @@ class Settings(TemporalSettings):
         le=36_500,
         description="how long rows of the audit are kept before `berth archive run` deletes them, longer than allocations; "
         "0: for ever",
+    )
+    archive_s3_endpoint: str | None = Field(
+        None,
+        description="address of the S3-compatible storage of an archive, https://; default: Amazon S3 in the region",
+    )
+    archive_s3_region: str = Field("us-east-1", pattern=r"^[a-z0-9-]{1,64}$", description="region of that storage")
+    archive_s3_access_key_id: str | None = Field(None, description="access key of that storage")
+    archive_s3_secret_access_key: SecretStr | None = Field(None, description="its secret")
+    archive_s3_session_token: SecretStr | None = Field(None, description="its session token, of temporary credentials")
+    archive_s3_credentials_file: Path | None = Field(
+        None, description="file with the profile [default] in the format of the AWS tools, instead of the access key"
     )
     sweep_grace_seconds: float = Field(
         10.0, ge=0, description="how far past a deadline a sweeper steps in: what `berth verify` judges by"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import psycopg
-
 from tests.archive.ended import age, left_of, seeded_with
 from tests.berth.commands import assert_one_sentence, berth
 
@@ -44,10 +42,3 @@ def test_a_retention_of_zero_keeps_everything(database_url: str, tmp_path: Path)
     refused = berth("archive", "run", "--to", str(tmp_path / "archive"), **settings)
     assert_one_sentence(refused, 1, "BERTH_RETENTION_DAYS is 0")
     assert left_of(database_url, ended) != []
-
-
-def test_an_address_that_is_no_directory_is_refused(database_url: str) -> None:
-    refused = berth("archive", "run", "--to", "s3://bucket/prefix", BERTH_DATABASE_URL=database_url)
-    assert_one_sentence(refused, 2, "is no directory")
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("select from archive_segments").fetchall() == []

@@ -39,7 +39,8 @@ def test_a_run_that_lost_its_lock_does_not_replace_what_the_next_one_wrote(
 ) -> None:
     """The first run is cut off in the middle of a write; the second one archives the same allocation with a later change."""
     _, (ended,) = seeded_with(database_url, 1)
-    path, overtaken = tmp_path / "archive", []
+    path = tmp_path / "archive"
+    overtaken: list[str] = []
 
     class CutOff(Directory):
         def write(self, name: str, content: bytes) -> None:
@@ -60,6 +61,8 @@ def test_a_run_that_lost_its_lock_does_not_replace_what_the_next_one_wrote(
     if at == "manifests/":
         assert isinstance(refused.value, ArchiveProblem)
         assert refused.value.code == "archive_overtaken"
+    else:
+        assert isinstance(refused.value, psycopg.OperationalError), "it does not write a manifest without its lock"
     judged = judge(Directory(path))
     assert (judged.manifests, judged.allocations, judged.violations) == (1, 1, [])
     found = find_allocation(Directory(path), str(ended))

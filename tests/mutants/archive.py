@@ -129,4 +129,28 @@ MUTANTS: list[Mutant] = [
         "",
         ("tests/archive/test_overtaken.py",),
     ),
+    Mutant(
+        "a run replaces an object of a bucket",
+        "archive",
+        "berth/cli/deployment/archive/bucket.py",
+        'mode="create"',
+        'mode="overwrite"',
+        ("tests/archive/test_bucket.py::test_a_name_is_written_once_and_a_lost_answer_is_no_problem",),
+    ),
+    Mutant(
+        "storage that ignores If-None-Match is used",
+        "archive",
+        "berth/cli/deployment/archive/bucket.py",
+        'if self._create(PROBE, b""):',
+        "if False:",
+        ("tests/archive/test_bucket.py::test_a_failure_deletes_nothing_and_the_next_run_archives",),
+    ),
+    Mutant(
+        "variables of other tools choose the credentials",
+        "archive",
+        "berth/cli/deployment/archive/bucket.py",
+        "credential_provider=_provider(credentials),",
+        "",
+        ("tests/archive/test_bucket.py::test_an_operator_archives_to_a_bucket_and_no_secret_is_printed",),
+    ),
 ]

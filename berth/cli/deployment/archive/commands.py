@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
+from berth.cli.deployment.archive.destinations import find_destination
 from berth.cli.endings import USAGE, Refused
 from berth.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from berth.cli.deployment.archive.directory import Destination
     from berth.cli.deployment.archive.running import Retention
 
 app = typer.Typer(
     no_args_is_help=True, help="Archive ended allocations and old rows of the audit before they are deleted."
 )
-ArchiveArgument = Annotated[str, typer.Argument(help="directory of the archive")]
+ArchiveArgument = Annotated[str, typer.Argument(help="directory of the archive, or s3://bucket/prefix")]
 
 
 @command(app, "run")
 def run(
     session: Session,
-    to: Annotated[str, typer.Option(help="directory of the archive")],
+    to: Annotated[str, typer.Option(help="directory of the archive, or s3://bucket/prefix")],
     days: Annotated[
         int | None, typer.Option(min=1, help="archive what ended that many days ago [env: BERTH_RETENTION_DAYS]")
     ] = None,
@@ -44,7 +43,7 @@ def run(
     with _named(), session.errors.status("archiving") as status:
         done = run_archive(
             session.database_url(),
-            _destination(to),
+            find_destination(session, to),
             retention,
             show=lambda so_far: status.update(
                 f"{so_far.deleted} allocations and {so_far.audit_rows} rows of the audit in {so_far.segments} segments"
@@ -96,7 +95,7 @@ def verify(session: Session, archive: ArchiveArgument) -> None:
     from berth.cli.deployment.archive.chains import judge
 
     with _named():
-        judged = judge(_destination(archive))
+        judged = judge(find_destination(session, archive))
     if session.json:
         session.console.print_json(data=asdict(judged))
         if judged.violations:
@@ -132,23 +131,17 @@ def show(
 
     with _named():
         if allocation is not None and audit_row is None:
-            found, what = find_allocation(_destination(archive), str(allocation)), f"allocation {allocation}"
+            found, what = (
+                find_allocation(find_destination(session, archive), str(allocation)),
+                f"allocation {allocation}",
+            )
         elif audit_row is not None and allocation is None:
-            found, what = find_audit_row(_destination(archive), audit_row), f"row {audit_row} of the audit"
+            found, what = find_audit_row(find_destination(session, archive), audit_row), f"row {audit_row} of the audit"
         else:
             raise Refused("give --allocation or --audit-row", code="usage", exit_code=USAGE)
     if found is None:
         raise Refused(f"the archive {archive} contains no {what}", code="not_found")
     session.console.print_json(data=found)
-
-
-def _destination(name: str) -> Destination:
-    # As above.
-    from berth.cli.deployment.archive.directory import Directory
-
-    if not name or "://" in name:
-        raise Refused(f"{name or 'an empty name'} is no directory", code="usage", exit_code=USAGE)
-    return Directory(Path(name))
 
 
 @contextmanager
