@@ -10,6 +10,7 @@ import ssl
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.identity import IdentityStore, StoredIdentity
 from node_agent.metrics import AgentMetrics
+from node_agent.pinning import ApiTls
 from node_agent.protocol import Credentials, EnrolRequest
 
 CONNECT_SECONDS_MAX = 5.0
@@ -190,24 +192,26 @@ def understood(response: httpx.Response, answer: type[Answer]) -> Answer:
         raise Unreachable(f"the server's answer is not {answer.__name__}: {fields}") from error
 
 
-async def enrol(api_url: str, request: EnrolRequest) -> Credentials:
+async def enrol(api_url: str, request: EnrolRequest, tls: ApiTls) -> Credentials:
     """Trade a one-time token for an identity, on the public listener. Raises the module's three situations."""
-    async with httpx.AsyncClient(base_url=api_url.rstrip("/"), trust_env=False, timeout=ANSWER_SECONDS_MAX) as client:
+    async with httpx.AsyncHTTPTransport(verify=tls.context(), trust_env=False) as transport:
+        asked = httpx.Request(
+            "POST", api_url.rstrip("/") + "/api/v1/nodes/enroll", content=_json(request), headers=_JSON,
+            extensions={"timeout": httpx.Timeout(ANSWER_SECONDS_MAX).as_dict()},
+        )  # fmt: skip
         try:
-            response = await client.post(
-                "/api/v1/nodes/enroll",
-                content=_json(request),
-                headers=_JSON,
-            )
+            response = await _read(await transport.handle_async_request(asked), None)
         except (httpx.HTTPError, OSError) as error:
             raise Unreachable(f"{api_url}: {str(error) or type(error).__name__}") from error
         return understood(accepted(response), Credentials)
 
 
-async def ask_time(api_url: str) -> datetime | None:
+async def ask_time(api_url: str, ca_file: Path | None) -> datetime | None:
     """The public listener's clock, from the problem document with which it answers a GET of the enrolment path; None if it
     cannot be had. It is not authenticated: use it to evaluate this node's certificate, never a task."""
-    async with httpx.AsyncClient(base_url=api_url.rstrip("/"), trust_env=False, timeout=CONNECT_SECONDS_MAX) as client:
+    verify = True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+    base_url, timeout = api_url.rstrip("/"), CONNECT_SECONDS_MAX
+    async with httpx.AsyncClient(base_url=base_url, verify=verify, trust_env=False, timeout=timeout) as client:
         try:
             document = (await client.get("/api/v1/nodes/enroll")).json()
             return datetime.fromisoformat(document["server_time"])

@@ -27,6 +27,7 @@ from node_agent.crash_points import CrashPoint, reach
 from node_agent.identity import IdentityStore, StoredIdentity, request_pem, token_digest, validity
 from node_agent.key_set import KEY_SET_BYTES_MAX, KeySet, KeySetRefused
 from node_agent.key_sets import KeySets
+from node_agent.pinning import ApiTls, tls_for_token
 from node_agent.problems import CannotStart, IdentityLost
 from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
 from node_agent.settings import Settings
@@ -92,7 +93,7 @@ class Enrolment:
     async def replace_if_expired(self) -> None:
         """Enrol again if the certificate has ended by the public listener's clock. For the time before the first answer
         of the node listener: TLS refuses an expired certificate, often without saying why. Raises IdentityLost."""
-        now = await ask_time(self._settings.api_url)
+        now = await ask_time(self._settings.api_url, self._settings.api_ca_file)
         if now is not None and now >= validity(self.identity.credentials.certificate_pem).not_after:
             await self.enrol_again("this node's certificate has expired")
 
@@ -139,6 +140,10 @@ class Enrolment:
         return (validity(self.identity.credentials.certificate_pem).renew_at - self._clock.now()).total_seconds()
 
     async def _enrol(self, token: str) -> None:
+        settings = self._settings
+        tls = tls_for_token(
+            token, settings.api_url, settings.api_ca_file, http_allowed=settings.enrolment_http_allowed
+        )  # fmt: skip
         private_key_pem = self._store.pending_key()
         request = EnrolRequest(
             token=token,
@@ -146,7 +151,7 @@ class Enrolment:
             csr_pem=request_pem(private_key_pem),
         )
         reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
-        credentials = await self._answered(request)
+        credentials = await self._answered(request, tls)
         reach(CrashPoint.ENROLMENT_AFTER_ANSWER)
         try:
             self._key_sets.offer(credentials.key_set)
@@ -156,12 +161,12 @@ class Enrolment:
         reach(CrashPoint.ENROLMENT_AFTER_STORED)
         log.info("enrolled", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
 
-    async def _answered(self, request: EnrolRequest) -> Credentials:
+    async def _answered(self, request: EnrolRequest, tls: ApiTls) -> Credentials:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
         backoff = Backoff(most_seconds=2.0)
         while True:
             try:
-                return await enrol(self._settings.api_url, request)
+                return await enrol(self._settings.api_url, request, tls)
             except (CredentialsRefused, RequestRefused) as refused:
                 raise CannotStart(f"the server refuses to enrol this node: {refused}") from refused
             except Unreachable as error:

@@ -16,7 +16,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")
 
-    api_url: str = Field(description="http(s):// address of the public listener; used only to enrol")
+    api_url: str = Field(description="https:// address of the public listener; used only to enrol")
+    api_ca_file: Path | None = Field(
+        None, description="PEM certificates among which the CA is that enrolment tokens pin; default: the public ones"
+    )
+    enrolment_http_allowed: bool = Field(
+        False, description="whether the agent may enrol without TLS at a public listener on this machine"
+    )
     node_api_url: str | None = Field(
         None, description="https:// address of the node listener; default: as enrolment said"
     )

@@ -44,7 +44,7 @@ from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.version_parameters import MIN_VERSION_HEADER
-from orchestrator.nodes.certificates import load_authority
+from orchestrator.nodes.certificates import load_authority, load_pin
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.nodes.key_set_file import KeySetFile
@@ -115,6 +115,7 @@ def build_services(settings: Settings) -> Services:
         recorder=RequestRecorder(background),
         key_uses=key_uses,
         key_set=KeySetFile(settings.key_set_file) if settings.key_set_file else None,
+        enrolment_pin=load_pin(settings.public_ca_file) if settings.public_ca_file else None,
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )

@@ -73,10 +73,7 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")
 
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
-    node_ca_certificate_file: Path | None = Field(
-        None,
-        description="PEM certificates of the node CAs, one or more: the node listener requires a certificate of one",
-    )
+    node_ca_certificate_file: Path | None = Field(None, description="PEM certificates of the node CAs that are trusted")
     node_tls_certificate_file: Path | None = Field(
         None,
         description="PEM server certificate of the node listener; read again when it changes, as its key and the CAs",
@@ -90,6 +87,9 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
     )
     certificate_wait_seconds: float = Field(
         5.0, ge=0, le=60, description="how long an enrolment or renewal waits for the issuer before 503"
+    )
+    public_ca_file: Path | None = Field(
+        None, description="PEM CA of the public listener's TLS; enrolment tokens carry its pin"
     )
     enrolment_token_seconds: float = Field(600.0, gt=0, description="default life of an enrolment token")
 

@@ -176,6 +176,7 @@ def agent_plan(
         "BERTH_AGENT_STATE_DIR": str(state_directory),
         "BERTH_ROOT_KEYS_FILE": str(authority.root_keys),
         "BERTH_ENROLMENT_TOKEN_FILE": str(token_file),
+        "BERTH_ENROLMENT_HTTP_ALLOWED": "true",
         "BERTH_HARDWARE_ID": node.hardware_id,
         "BERTH_AGENT_DRIVER": "sandbox",
         "BERTH_SANDBOX_ALLOWED": "true",

@@ -119,6 +119,20 @@ _DIGITAL_SIGNATURE: Final = x509.KeyUsage(
 )  # fmt: skip
 
 
+def load_pin(file: Path) -> str | None:
+    """The SHA-256 (hex) of the public key of the one CA in the file; None for a file that holds nothing but comments.
+
+    Raises OSError, or ValueError if the file is no CA's certificate or holds several.
+    """
+    content = file.read_bytes()
+    if all(not line.strip() or line.startswith(b"#") for line in content.splitlines()):
+        return None
+    if content.count(b"-----BEGIN CERTIFICATE-----") != 1:
+        raise ValueError(f"{file.name} must hold one certificate, that of the CA of the public listener")
+    key = _read_ca(file).public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
 def _read_ca(file: Path) -> x509.Certificate:
     certificate = x509.load_pem_x509_certificate(file.read_bytes())
     try:

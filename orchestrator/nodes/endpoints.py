@@ -97,6 +97,7 @@ async def give_token(node_id: UUID, write: AdminWrite, body: CreateEnrolmentToke
         node_id,
         hardware_id=wanted.hardware_id,
         valid_seconds=wanted.valid_seconds or write.parts.settings.enrolment_token_seconds,
+        pin=write.parts.enrolment_pin,
     )
     return unsealed_response(write, answer, "token")
 

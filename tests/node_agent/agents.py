@@ -29,6 +29,7 @@ class AgentProcess:
             "BERTH_AGENT_STATE_DIR": str(self.state_dir),
             "BERTH_ROOT_KEYS_FILE": str(plane.root_keys_file),
             "BERTH_SANDBOX_ALLOWED": "true",
+            "BERTH_ENROLMENT_HTTP_ALLOWED": "true",
             "BERTH_AGENT_WAIT_SECONDS": "20",
             "BERTH_AGENT_HEARTBEAT_SECONDS": "0.2",
             "BERTH_AGENT_STARTUP_SECONDS": "30",

@@ -71,6 +71,7 @@ class ControlPlane:
         self.key_set: bytes = self.signed_key_set(1, self.signing_key)
         self.announced_serial: int | None = 1
         self.planted_ca: str | None = None
+        self.received: list[bytes] = []
         self.key_set_requests = 0
         self.node_id = uuid.uuid4()
         self.epoch = 0
@@ -124,8 +125,8 @@ class ControlPlane:
     def now(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC) + self.clock_offset
 
-    def new_token(self) -> str:
-        token = f"token-{uuid.uuid4()}"
+    def new_token(self, pin: str = "-") -> str:
+        token = f"enrol2.{pin}.{uuid.uuid4()}"
         self.tokens.add(token)
         return token
 
@@ -179,6 +180,15 @@ class ControlPlane:
         """The node listener alone."""
         async with self._listener(self._node_config()):
             yield
+
+    @asynccontextmanager
+    async def tls_listener(self, authority: Authority, directory: Path) -> AsyncIterator[int]:
+        """The public listener with a certificate of this authority for 127.0.0.1; its port."""
+        certificate, key, _ = authority.write_server_files(directory)
+        config = self._public_config()
+        config.port, config.ssl_certfile, config.ssl_keyfile = free_port(), str(certificate), str(key)
+        async with self._listener(config):
+            yield config.port
 
     def _public_config(self) -> uvicorn.Config:
         return uvicorn.Config(
@@ -250,6 +260,7 @@ class ControlPlane:
         if path == "/api/v1/nodes/enroll" and scope["method"] == "GET":
             return 405, {"code": "method_not_allowed", "server_time": self.now().isoformat()}
         if path == "/api/v1/nodes/enroll":
+            self.received.append(content)
             return self._enrol(EnrolRequest.model_validate_json(content))
         peer = scope["state"]["peer"]
         assert peer, "the node listener accepted a client without a certificate"

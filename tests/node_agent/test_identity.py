@@ -166,7 +166,7 @@ def test_without_a_token_or_settings_it_says_what_is_missing(play: Play) -> None
         assert await agent.exit_status() == 1
         sentence = "node_agent: these settings are missing or wrong: BERTH_AGENT_WAIT_SECONDS: "
         assert agent.log.strip().splitlines()[-1].startswith(sentence)
-        agent.start(BERTH_ENROLMENT_TOKEN=f"invented-{uuid.uuid4()}")
+        agent.start(BERTH_ENROLMENT_TOKEN=f"enrol2.-.{uuid.uuid4()}")
         assert await agent.exit_status() == 1
         assert "refuses to enrol" in agent.log.strip().splitlines()[-1]
 

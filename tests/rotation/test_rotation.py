@@ -89,9 +89,7 @@ def test_the_key_that_signs_tasks_is_replaced_while_nodes_work(deployed: Deploym
         deployed.files.task_signing_key.unlink()
         deployed.make_secrets()
         new = deployed.files.task_signing_key.read_bytes()
-        deployed.files.task_signing_key.write_bytes(
-            kept
-        )  # the worker, which this test stands for, still has the old one
+        deployed.files.task_signing_key.write_bytes(kept)  # the worker has the old one still
         deployed.wait_for_key_set(before + 1)
         deployed.works()
         deployed.files.task_signing_key.write_bytes(new)

@@ -38,9 +38,13 @@ async def create_enrolment_token(
     *,
     hardware_id: str | None,
     valid_seconds: float,
+    pin: str | None,
 ) -> Answer:
-    """201 with the token, sealed for the caller. Naming the hardware lets another machine take the node's place."""
-    token = f"enrol_{secrets.token_urlsafe(TOKEN_BYTES)}"
+    """201 with the token, sealed for the caller. Naming the hardware lets another machine take the node's place.
+
+    The token carries the pin of the CA that the agent requires of the public listener, `-` without one (node_agent/pinning.py).
+    """
+    token = f"enrol2.{pin or '-'}.{secrets.token_urlsafe(TOKEN_BYTES)}"
 
     async def effect(tx: Transaction) -> Done:
         state = await nodes.lock_node(tx, node_id)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,9 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from orchestrator.nodes.certificates import node_identity
+from node_agent.pinning import pin_of
+from orchestrator.nodes.certificates import load_pin, node_identity
 from orchestrator.problems import Unauthenticated
-from tests.api.calling import Caller, at_once, enrol, problem, refusal, signing_request
+from tests.api.calling import Caller, at_once, enrol, new_node, new_region, problem, refusal, signing_request
+from tests.node_agent.authority import Authority
 from tests.support.public_api import PublicApi
 
 
@@ -97,7 +101,7 @@ def test_every_unusable_token_is_told_the_same(api: PublicApi, admin: Caller, no
         (hashlib.sha256(over.encode()).digest(),),
     )
     bound = token_of(admin, node, hardware_id="machine-2")
-    answers = [use(admin, used), use(admin, over), use(admin, bound), use(admin, "enrol_" + "x" * 43)]
+    answers = [use(admin, used), use(admin, over), use(admin, bound), use(admin, "enrol2.-." + "x" * 43)]
     details = {problem(answer, 401, "unauthenticated")["detail"] for answer in answers}
     assert len(details) == 1
     assert admin.get(f"/admin/nodes/{node['id']}")["epoch"] == 1
@@ -292,3 +296,34 @@ def test_the_identity_is_the_one_uri_of_our_trust_domain() -> None:
 def test_any_other_certificate_names_nobody(peer: dict[str, Any] | None) -> None:
     with pytest.raises(Unauthenticated):
         node_identity(peer, "berth.local")
+
+
+def test_a_token_carries_the_pin_of_the_ca_of_the_public_listener(
+    api: PublicApi, admin: Caller, tmp_path: Path
+) -> None:
+    node = new_node(admin, new_region(admin))
+    assert re.fullmatch(r"enrol2\.-\.[A-Za-z0-9_-]{43}", token_of(admin, node)), "no CA is known"
+    assert api.services is not None
+    file = tmp_path / "ca.pem"
+    authority = Authority.new()
+    file.write_text(authority.pem)
+    pin = load_pin(file)
+    object.__setattr__(api.services, "enrolment_pin", pin)
+    try:
+        token = token_of(admin, node)
+    finally:
+        object.__setattr__(api.services, "enrolment_pin", None)
+    assert pin == pin_of(authority.certificate)
+    assert re.fullmatch(rf"enrol2\.{pin}\.[A-Za-z0-9_-]{{43}}", token)
+    assert use(admin, token).status_code == 200
+
+
+def test_the_ca_that_is_pinned_is_one_ca_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    for content in ("\n", "# Replace this line\n"):
+        file.write_text(content)
+        assert load_pin(file) is None
+    for content in ("no certificate", Authority.new().pem + Authority.new().pem):
+        file.write_text(content)
+        with pytest.raises(ValueError, match="certificate"):
+            load_pin(file)
