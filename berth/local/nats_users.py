@@ -13,6 +13,8 @@ NatsUser = Literal["relay", "worker", "reader", "operator"]
 NATS_USERS: Final[tuple[NatsUser, ...]] = ("relay", "worker", "reader", "operator")
 ROLES_FILE = Path(__file__).with_name("nats-roles.conf")
 PASSWORDS_FILE = "nats-passwords.conf"
+LOG_ACCOUNT = "LOG"
+"""The account that holds the stream."""
 
 
 class NatsUsers:
@@ -26,7 +28,13 @@ class NatsUsers:
         return f"{user}:{self._passwords[user]}"
 
     def write(self, directory: Path) -> str:
-        """Write roles and passwords beside a configuration of the server; returns the line that includes them."""
+        """Write roles and passwords beside a configuration of the server; returns the line that includes them.
+
+        A stream of an earlier version, whose users had no accounts, moves to the account of the log.
+        """
+        before, log = (directory / "jetstream" / account for account in ("$G", LOG_ACCOUNT))
+        if before.exists() and not log.exists():
+            before.rename(log)
         shutil.copyfile(ROLES_FILE, directory / ROLES_FILE.name)
         lines = "".join(f'{user.upper()}_PASSWORD: "{password}"\n' for user, password in self._passwords.items())
         write_whole(directory / PASSWORDS_FILE, lines, mode=0o600)

@@ -212,6 +212,21 @@ def deployed_nats(tmp_path: Path, secrets: Path) -> Iterator[DeployedNats]:
     server.stop()
 
 
+@pytest.mark.parametrize(
+    ("found", "kept"), [(["$G"], {"LOG": "$G"}), (["$G", "LOG"], {"$G": "$G", "LOG": "LOG"}), ([], {})]
+)
+def test_the_stream_of_a_version_without_accounts_moves(tmp_path: Path, found: list[str], kept: dict[str, str]) -> None:
+    (command,) = deployment.services()["nats"]["command"]
+    assert "exec nats-server --config /etc/nats/nats.conf" in command
+    here = command.replace("/data", str(tmp_path)).replace("exec nats-server", "exec true")
+    accounts = tmp_path / "jetstream"
+    for name in found:
+        (accounts / name).mkdir(parents=True)
+        (accounts / name / "made-as").write_text(name)
+    subprocess.run(["/bin/sh", "-ec", here], check=True)
+    assert {path.name: (path / "made-as").read_text() for path in accounts.glob("*")} == kept
+
+
 def test_nats_admits_its_users_over_verified_tls_and_keeps_messages(deployed_nats: DeployedNats, secrets: Path) -> None:
     assert "sync_interval: always" in (DEPLOY / "nats.conf").read_text()
     assert 'http: "127.0.0.1:' in (DEPLOY / "nats.conf").read_text(), "monitoring is closed"

@@ -93,6 +93,71 @@ def test_only_relay_and_operators_write_events(server: LocalNats, user: NatsUser
     assert messages_of(server) == before
 
 
+INJECTED = "berth.events.0198c1f4-ffff-7d3e-8a4b-5b1c9f0e2d77.balance.depleted"
+CALLS: list[tuple[NatsUser, str, bytes]] = [
+    ("worker", f"STREAM.INFO.{STREAM}", b""),
+    ("worker", f"CONSUMER.INFO.{STREAM}.{CONSUMER}", b""),
+    ("worker", f"CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", b'{"batch": 1, "no_wait": true}'),
+    ("reader", "INFO", b""),
+    ("reader", f"STREAM.MSG.GET.{STREAM}", b'{"seq": 1}'),
+    ("reader", f"DIRECT.GET.{STREAM}", b'{"seq": 1}'),
+    ("reader", f"CONSUMER.LIST.{STREAM}", b""),
+]
+
+
+@pytest.mark.parametrize(("user", "call", "body"), CALLS)
+def test_no_reply_becomes_an_event(server: LocalNats, user: NatsUser, call: str, body: bytes) -> None:
+    """JetStream publishes a reply to the subject that the caller names, whatever the caller may publish."""
+    before = messages_of(server)
+
+    async def inject(client: Client) -> None:
+        await client.publish(f"$JS.API.{call}", body, reply=INJECTED)
+        await client.flush()
+        answered = INBOXES.get(user, "")
+        inbox = f"_INBOX{answered and '_' + answered}.after"
+        heard = await client.subscribe(inbox)
+        await client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=inbox)
+        await heard.next_msg(timeout=5)  # the server takes the calls of a connection in order
+
+    as_user(server, user, inject)
+    assert messages_of(server) == before
+
+
+def test_no_acknowledgement_becomes_an_event(server: LocalNats) -> None:
+    as_user(server, "relay", publish_one)
+    before = messages_of(server)
+
+    async def inject(worker: Client) -> None:
+        subscription = await worker.jetstream(timeout=2).pull_subscribe_bind(CONSUMER, STREAM)
+        (message,) = await subscription.fetch(1, timeout=2)
+        await worker.publish(message.reply, b"+WPI", reply=INJECTED)
+        await worker.publish(message.reply, b"+NXT", reply=INJECTED)
+        await message.ack_sync(timeout=2)
+
+    as_user(server, "worker", inject)
+    assert messages_of(server) == before
+
+
+def test_the_stream_of_an_earlier_version_is_kept(tmp_path: Path) -> None:
+    """Its users were in NATS's account without a name."""
+    server = LocalNats(tmp_path / "nats", free_port(), free_port())
+    server.start()
+
+    async def leave_event(client: Client) -> None:
+        await client.jetstream().add_stream(StreamConfig(name=STREAM, subjects=list(STREAM_SUBJECTS)))
+        await client.jetstream().publish(TENANT_EVENT, b"{}")
+
+    as_user(server, "operator", leave_event)
+    server.stop()
+    users = NatsUsers({user: f"{number}-{user}-password" for number, user in enumerate(NATS_USERS)})
+    server = LocalNats(tmp_path / "nats", server.port, server.monitor_port, users)
+    server.start()
+    try:
+        assert messages_of(server) == 1
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("user", ["worker", "reader"])
 @pytest.mark.parametrize("call", ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.SNAPSHOT"])
 def test_only_relay_and_operators_change_the_stream(server: LocalNats, user: NatsUser, call: str) -> None:
