@@ -13,6 +13,7 @@ NatsUser = Literal["relay", "worker", "reader", "operator"]
 NATS_USERS: Final[tuple[NatsUser, ...]] = ("relay", "worker", "reader", "operator")
 ROLES_FILE = Path(__file__).with_name("nats-roles.conf")
 PASSWORDS_FILE = "nats-passwords.conf"
+TENANTS_FILE = "nats-tenants.conf"
 LOG_ACCOUNT = "LOG"
 """The account that holds the stream."""
 
@@ -38,4 +39,5 @@ class NatsUsers:
         shutil.copyfile(ROLES_FILE, directory / ROLES_FILE.name)
         lines = "".join(f'{user.upper()}_PASSWORD: "{password}"\n' for user, password in self._passwords.items())
         write_whole(directory / PASSWORDS_FILE, lines, mode=0o600)
+        (directory / TENANTS_FILE).touch(mode=0o600)
         return f'include "{ROLES_FILE.name}"\n'

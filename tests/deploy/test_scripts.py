@@ -206,6 +206,7 @@ def deployed_nats(tmp_path: Path, secrets: Path) -> Iterator[DeployedNats]:
     (directory / "nats.conf").write_text(written)
     shutil.copy(ROLES_FILE, directory)
     shutil.copy(secrets / "nats_passwords.conf", directory / "nats-passwords.conf")
+    shutil.copy(secrets / "nats_tenants.conf", directory / "nats-tenants.conf")
     server = DeployedNats(directory, free_port())
     server.start()
     yield server
