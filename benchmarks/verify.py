@@ -22,7 +22,7 @@ SECONDS_MAX = 6.0
 # Generation g of a unit is active from g minutes to g minutes and 50 seconds after the beginning, so that none overlap.
 _PLAN = """
 create unlogged table planned as
-select n, uuidv7() as id, uuidv7() as correlation, s.unit, s.node_id, t.id as tenant_id, 'key-' || n as key,
+select n, uuidv7() as id, uuidv7() as correlation, s.unit, s.node_id, t.id as tenant_id, t.tenants, 'key-' || n as key,
        clock_timestamp() - interval '12 hours' + make_interval(mins => (n / units)::integer) as asked
 from generate_series(0, %(count)s - 1) n
 cross join (select count(*) as units from slots) total
@@ -65,28 +65,46 @@ from planned cross join (values
     ('slice.vm_provision', 1, 1, '{{"connection": {{}}}}'), ('slice.vm_release', 2, 41, '{_WIPED}'))
     kind(type, fence, at, result);
 select setval('fences', 2 * (select count(*) from planned));
+"""
+_OPERATIONS = """
 insert into operations (scope, key, fingerprint, status, code, body, subject_id, created_at, retire_after)
 select tenant_id, key, decode(repeat('00', 32), 'hex'), 201, 'ok', jsonb_build_object('allocation_id', id)::text, id,
        asked, asked + interval '1 day'
 from planned;
-insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, payload)
-select kind.type, asked + make_interval(secs => kind.at), correlation, tenant_id, 'allocations/' || id, key,
-       jsonb_build_object('allocation_id', id)
-from planned cross join (values (0, 'provisioning.requested'), (20, 'provisioning.active'),
-    (40, 'provisioning.releasing.requested'), (50, 'provisioning.releasing.completed')) kind(at, type)
-order by n, kind.at;
+"""
+# What `log_advance` would make of these events. Tenants take turns, so the version before of a tenant is arithmetic; twelve million
+# rows through the outbox take as long as all other rows.
+_EVENTS = """
+select log_extend(h.version + 4 * (select count(*) from planned)) from log_head h;
+insert into log (version, prev_version, outbox_id, event_id, event_type, occurred_at, correlation_id, tenant_id, subject,
+                 operation_key, leader_id, payload)
+select h.version + 4 * p.n + kind.place,
+       case when kind.place > 1 then h.version + 4 * p.n + kind.place - 1
+            when p.n >= p.tenants then h.version + 4 * (p.n - p.tenants) + 4
+            else coalesce(c.version, 0) end,
+       nextval(pg_get_serial_sequence('outbox', 'id')), uuidv7(), kind.type, p.asked + make_interval(secs => kind.at),
+       p.correlation, p.tenant_id, 'allocations/' || p.id, p.key, h.leader_id, jsonb_build_object('allocation_id', p.id)
+from planned p left join log_tenants c on c.tenant_id = p.tenant_id cross join log_head h
+cross join (values (1, 0, 'provisioning.requested'), (2, 20, 'provisioning.active'),
+    (3, 40, 'provisioning.releasing.requested'), (4, 50, 'provisioning.releasing.completed')) kind(place, at, type)
+order by p.n, kind.place;
+insert into log_tenants (tenant_id, version)
+select p.tenant_id, max(h.version + 4 * p.n + 4) from planned p cross join log_head h group by p.tenant_id
+on conflict (tenant_id) do update set version = excluded.version;
+update log_head set version = version + 4 * (select count(*) from planned);
 drop table planned;
 """
 
 
-def seed_history(database_url: str, allocations: int) -> None:
-    """Put so many finished allocations into a database with a fleet and tenants."""
+def seed_history(database_url: str, allocations: int, *, operations: bool = True) -> None:
+    """Put so many finished allocations into a database with a fleet and tenants; `operations`: with their records."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("set synchronous_commit = off")
-        connection.execute(_PLAN, {"count": allocations})
-        connection.execute(_FILL.encode())
         while connection.execute("select log_advance(50000)").fetchone() != (0,):
             pass
+        connection.execute(_PLAN, {"count": allocations})
+        for statements in (_FILL, _OPERATIONS if operations else "", _EVENTS):
+            connection.execute(statements.encode())
         connection.execute("vacuum (analyze)")
 
 
