@@ -72,8 +72,8 @@ select tenant_id, key, decode(repeat('00', 32), 'hex'), 201, 'ok', jsonb_build_o
        asked, asked + interval '1 day'
 from planned;
 """
-# What `log_advance` would make of these events. Tenants take turns, so the version before of a tenant is arithmetic; twelve million
-# rows through the outbox take as long as all other rows.
+# What `log_advance` would make of these events. Tenants take turns, so the version before of a tenant is arithmetic; twelve
+# million rows through the outbox take as long as all other rows.
 _EVENTS = """
 select log_extend(h.version + 4 * (select count(*) from planned)) from log_head h;
 insert into log (version, prev_version, outbox_id, event_id, event_type, occurred_at, correlation_id, tenant_id, subject,
