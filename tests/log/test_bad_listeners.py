@@ -245,11 +245,12 @@ def test_one_tenant_does_not_take_everybodys_places(listener: Listener) -> None:
         for _ in range(3):
             opened.enter_context(notified(tenant))
         status, document = refused(tenant)
-        assert (status, document["code"]) == (503, "overloaded")
+        assert (status, document["code"]) == (429, "concurrency_limited")
         with as_browser(tenant) as stream:
             code, word = last_word(stream)
-            assert (code, word and word["code"]) == (4503, "overloaded")
+            assert (code, word and word["code"]) == (4429, "concurrency_limited")
         opened_once(listener.admin)
+        opened_once(new_tenant(listener.admin))
 
     def opens() -> bool:
         with contextlib.suppress(Exception):

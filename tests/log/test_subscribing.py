@@ -327,8 +327,8 @@ def test_who_stalls_while_catching_up_is_cut_off_and_costs_a_few_pages_of_the_lo
 def test_one_tenant_does_not_take_everybodys_places(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     with subscribed(tenant), subscribed(tenant), subscribed(tenant), subscribed(tenant):
-        assert refusal(refused(tenant)) == (503, "overloaded")
-        with subscribed(feed.admin):
+        assert refusal(refused(tenant)) == (429, "concurrency_limited")
+        with subscribed(feed.admin), subscribed(new_tenant(feed.admin)):
             pass
     wait_for(lambda: feed.metric("berth_api_feed_subscribers") == 0, "closed streams to be removed")
 

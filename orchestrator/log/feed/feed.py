@@ -25,7 +25,7 @@ from orchestrator.log.head import LogHead
 from orchestrator.log.queries import find_kept, read_feed
 from orchestrator.log.store.feed import ALL, FeedEvent, Scan
 from orchestrator.log.store.head import Head
-from orchestrator.problems import Overloaded, Problem
+from orchestrator.problems import ConcurrencyLimited, Overloaded, Problem
 
 log = structlog.get_logger("orchestrator.feed")
 RETRY_SECONDS = 0.5
@@ -60,7 +60,10 @@ class Feed:
 
     @asynccontextmanager
     async def admit(self, tenant_id: UUID | None) -> AsyncIterator[None]:
-        """Count a subscriber for the length of the context. Raises `Overloaded` if a subscriber limit is reached."""
+        """Count a subscriber for the length of the context.
+
+        Raises `Overloaded` if the process has as many as it may, and `ConcurrencyLimited` if the tenant has.
+        """
         admitted = self._admitted.get(tenant_id, 0)
         if self._closed:
             raise Overloaded("this process is stopping; use another replica")
@@ -70,9 +73,9 @@ class Feed:
                 " replica"
             )
         if tenant_id is not None and admitted >= self.limits.tenant_subscribers_max:
-            raise Overloaded(
-                f"the limit of {self.limits.tenant_subscribers_max} subscribers of a tenant per process is reached; retry"
-                " later or use another replica"
+            raise ConcurrencyLimited(
+                f"the limit of {self.limits.tenant_subscribers_max} streams and sockets of a tenant per process is reached;"
+                " close one, or use another replica"
             )
         self._admitted[tenant_id] = admitted + 1
         metrics.FEED_SUBSCRIBERS.inc()
