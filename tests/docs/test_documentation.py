@@ -184,6 +184,13 @@ def test_every_test_that_is_named_exists() -> None:
     assert named <= defined
 
 
+def test_each_risk_of_the_owasp_list_names_a_test() -> None:
+    page = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
+    rows = re.findall(r"^\| API(\d+) .+ \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 11))
+    assert [number for number, here in rows if not re.search(r"`test_\w+`", here)] == []
+
+
 COMES_LATER: dict[str, str] = {}
 
 
