@@ -146,7 +146,7 @@ def test_a_damaged_serial_matters_only_without_a_set(roots: Path) -> None:
         key_sets(roots)
 
 
-@pytest.mark.parametrize("content", ["", "no key", "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"])
+@pytest.mark.parametrize("content", ["", "no key", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"])
 def test_an_agent_without_a_root_does_not_start(roots: Path, content: str) -> None:
     roots.write_text(content)
     with pytest.raises(CannotStart, match="BERTH_ROOT_KEYS_FILE"):
