@@ -273,7 +273,7 @@ MUTANTS: list[Mutant] = [
         "workflows have no fairness key",
         "worker",
         "worker/workflows/starting.py",
-        "priority=Priority(fairness_key=tenant_id)",
+        "priority=Priority(fairness_key=None if tenant_id is None else self._digest(tenant_id))",
         "priority=Priority()",
         ("tests/worker/test_fair_dispatch.py::test_a_tenants_workflow_overtakes_those_of_another",),
     ),

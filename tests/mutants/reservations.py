@@ -315,7 +315,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "calls of reservations take the connections of creates",
         "reservations",
-        "orchestrator/database/transactions.py",
+        "orchestrator/database/pools.py",
         "calls = self._calls[group]",
         "calls = self._calls[CallGroup.CREATES]",
         ("tests/database/test_function_calls.py::test_calls_of_one_group_take_no_connection_of_another",),
@@ -323,7 +323,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a call never takes the reserve",
         "reservations",
-        "orchestrator/database/transactions.py",
+        "orchestrator/database/pools.py",
         "if ending_verb and calls.exhausted",
         "if ending_verb and False",
         (

@@ -70,6 +70,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("CreateApiKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
     ("CreateOwnApiKey", {"name": "k", "role": "viewer"}, "d5ac986bc2823dd9"),
     ("RotateApiKey", {}, "eb3a9f1a7592619f"),
+    ("Approve", {}, "eb3a9f1a7592619f"),
+    ("Reject", WHY, "66e3cabea70efb7d"),
     ("AddSshKey", {"name": "k", "public_key": SSH_KEY}, "440994e141f53c29"),
     ("CreateWebhook", {"url": "https://x.example/y"}, "5e0ac9baf5c518e2"),
     ("ChangeWebhook", {}, "eb3a9f1a7592619f"),
