@@ -315,7 +315,7 @@ class HeartbeatAnswer(FromServer):
 
     server_time: datetime
     node_state: str
-    key_set_serial: int | None = None
+    key_set_serial: Whole | None = None
 
 
 class EnrolRequest(Wire):

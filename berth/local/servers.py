@@ -347,7 +347,7 @@ class LocalTemporal(LocalServer):
             # Survives any kill; a power failure may cost the last moments, which the sweepers make good. Measured: steps in
             # 25 ms instead of 70 ms, at 60 % of the processor time.
             "--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL",
-            # Workflows that wait for a worker are shared out over the tenants (deploy/temporal-dynamic-config.yaml).
+            # Workflows that wait for a worker are shared out over the tenants (deploy/temporal/dynamic-config.yaml).
             "--dynamic-config-value", "matching.useNewMatcher=true",
             "--dynamic-config-value", "matching.enableFairness=true",
         ]  # fmt: skip

@@ -82,6 +82,10 @@ def lists(api: PublicApi) -> Lists:
             " values ('pages', %s, 'refused', 'no', '{}', 5, clock_timestamp())",
             (number + 1,),
         )
+        database.execute(
+            "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_until)"
+            " values ('api_key.revoke', uuidv7(), uuidv7(), 'admin', false, clock_timestamp() + interval '1 h')"
+        )
         database.execute("insert into consumer_positions (consumer, version) values (%s, 0)", (fresh("consumer"),))
         database.execute(
             "insert into notification_subscriptions (scope, name, version, versions_max, kept_until)"

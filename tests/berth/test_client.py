@@ -71,7 +71,7 @@ def test_a_read_carries_no_key_and_is_repeated() -> None:
     assert [asked.key for asked in server.asked] == [None, None]
 
 
-@pytest.mark.parametrize("code", sorted(BY_CODE))
+@pytest.mark.parametrize("code", sorted(BY_CODE.keys() - {"approval_requested"}))  # no problem document has it
 def test_every_code_is_a_named_error(code: str) -> None:
     answer = problem(418, code, reason="busy_now", state="released")
     with connected(answer, retry_seconds=0) as (server, client), pytest.raises(BY_CODE[code]) as raised:

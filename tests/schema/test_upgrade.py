@@ -158,6 +158,15 @@ def keep_deprecated(folder: Path, recorded: Path) -> None:
             shutil.copy(path, folder / path.parent.name / path.name)
 
 
+def settings_of_then(url: str, directory: Path) -> dict[str, str]:
+    """What the recorded version reads besides the settings of today: it knows one role, which owns the schema, and no key set."""
+    return {
+        "BERTH_DATABASE_URL": url,
+        "BERTH_NODE_CA_CERTIFICATE_FILE": str(directory / "node-ca.pem"),
+        "BERTH_TASK_VERIFYING_KEYS_FILE": str(directory / "task-verifying.pem"),
+    }
+
+
 def test_no_request_fails_while_the_database_is_upgraded(
     recorded_url: str, recorded: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -165,8 +174,9 @@ def test_no_request_fails_while_the_database_is_upgraded(
     folder = Path(shutil.copytree(FOLDER, tmp_path / "functions"))
     keep_deprecated(folder, Path(recorded["PYTHONPATH"]) / "migrations" / "functions")
     with (
-        # The recorded version knows one role, which owns the schema.
-        public_process(recorded_url, tmp_path / "old", {**recorded, "BERTH_DATABASE_URL": recorded_url}) as old_http,
+        public_process(
+            recorded_url, tmp_path / "old", {**recorded, **settings_of_then(recorded_url, tmp_path / "old")}
+        ) as old_http,
         psycopg.connect(recorded_url, autocommit=True) as database,
     ):
         place = new_place(Caller(old_http, key), database)

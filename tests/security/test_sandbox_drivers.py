@@ -73,6 +73,7 @@ def test_an_agent_does_not_start_with_it(tmp_path: Path, driver: str) -> None:
     environment = {
         "PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "BERTH_AGENT_DRIVER": driver,
         "BERTH_API_URL": "http://127.0.0.1:1", "BERTH_AGENT_STATE_DIR": str(tmp_path), "BERTH_AGENT_STARTUP_SECONDS": "1",
+        "BERTH_ROOT_KEYS_FILE": str(tmp_path / "root-public.pem"),
     }  # fmt: skip
     ended = subprocess.run(
         [sys.executable, "-m", "node_agent"], env=environment, capture_output=True, text=True, timeout=60, check=False

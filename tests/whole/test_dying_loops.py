@@ -46,6 +46,7 @@ LOOPS = [
 NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve", "stop"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
+    "orchestrator/edge/handshakes.py": {"self._give"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
     "orchestrator/http/audited/recorder.py": {"event.wait"},
     "orchestrator/notifications/acknowledgements.py": {"self._write_after"},

@@ -111,6 +111,14 @@ async def balances_due(desk: Desk) -> None:
         make_due(desk.url, tenant_id)
 
 
+async def approvals_overdue(desk: Desk) -> None:
+    _change(
+        desk,
+        "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_until)"
+        f" select 'api_key.revoke', uuidv7(), uuidv7(), 'admin', false, {LONG_AGO} from generate_series(1, {MANY})",
+    )
+
+
 def _change(desk: Desk, statement: str) -> None:
     with connect(desk.url) as connection:
         connection.execute(statement.encode())
@@ -124,6 +132,7 @@ CASES = (
     Case("windows_over", windows_over, "select from reservations where state = 'confirmed'"),
     Case("due_starts", starts_due, "select from reservations where state = 'confirmed'"),
     Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
+    Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )
 ELSEWHERE = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -16,6 +17,7 @@ from orchestrator.allocations.commands.waits import fail_unstarted, start_waitin
 from orchestrator.allocations.failures import Code
 from orchestrator.allocations.outcomes import Superseded
 from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import stated_cleanup
 from orchestrator.operations.execution import Limits
 from orchestrator.verification import run_checks
 from tests.allocations.driving import (
@@ -38,10 +40,12 @@ from tests.support.waiting import wait_past
 
 
 def test_whoever_frees_units_starts_who_waits_for_them() -> None:
-    """Each command that closes a claim which may have been occupied passes its units on."""
+    """What closes a claim that may have been occupied passes its units on: each command, and what two commands share."""
     sources = {name: ast.unparse(tree) for name, tree in command_trees().items()}
+    sources["clean_up"] = ast.unparse(ast.parse(Path(stated_cleanup.__file__).read_text()))
+    assert {name for name, source in sources.items() if "clean_up(" in source} >= {"force_cleanup", "clean_up"}
     closing = {name for name, source in sources.items() if "close_claim(" in source}
-    assert {"finish_release", "force_cleanup"} <= closing
+    assert {"finish_release", "clean_up"} <= closing
     never_occupied = {"fail_unstarted"}
     assert {name for name in closing - never_occupied if "start_waiting(" not in sources[name]} == set()
 
