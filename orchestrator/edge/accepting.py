@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -98,7 +99,7 @@ class AcceptingServer(uvicorn.Server):
                 uncount()
                 uncount = None  # for a moment it is not counted, and nothing else runs in that moment
                 uncount = self._count(client[0], per_source=True)
-            accepted = Accepted(client, uncount)
+            accepted = Accepted(client, uncount, partial(self._turns.slow_down, client[0]))
             await self._hand_over(connection, accepted)
             handed_over = True
         except _Refused as refused:

@@ -12,10 +12,11 @@ Source = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A counted connection. `client`: where it comes from; `uncount` ends the counting."""
+    """A counted connection. `client`: where it comes from; `uncount` ends the counting; `slow_down`: its address is flooding."""
 
     client: Source
     uncount: Callable[[], None]
+    slow_down: Callable[[], None] = lambda: None
 
 
 class ConnectionCounts:

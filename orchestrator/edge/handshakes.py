@@ -1,13 +1,16 @@
 """When a TLS handshake begins: its first message is there whole, and it is the turn of its source address.
 
 A handshake costs as much CPU time as several requests. One handshake begins in each turn of the event loop, round robin over
-source addresses, so that requests go on beside any number of them, and the connections of one address delay no other's.
+source addresses, so that requests go on beside any number of them, and the connections of one address delay no other's. An
+address that floods has few of them for a while: its other connections end at their deadline, without a handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from collections import OrderedDict
 from typing import Final
 
 from berth.process.fair_queue import FairQueue
@@ -18,6 +21,14 @@ HANDSHAKE_RECORD: Final = 22
 RECORD_BYTES_MAX: Final = 16_384 + 256
 FIRST_PAUSE_SECONDS: Final = 0.01
 """Before half a message is examined again; then twice as long each time."""
+
+SLOW_SECONDS: Final = 10.0
+"""How long an address that floods is slowed down, from its last refusal on."""
+SLOW_GAP_SECONDS: Final = 0.1
+"""Between two handshakes of such an address."""
+SLOW_SOURCES_MAX: Final = 10_000
+IDLE_SECONDS: Final = 0.01
+"""Between two looks while only addresses wait that are slowed down."""
 
 
 class NoHello(OSError):
@@ -64,9 +75,8 @@ class HandshakeTurns:
     """Turns of the event loop for handshakes. Bounded by the connections that wait, which their listener counts."""
 
     def __init__(self) -> None:
-        self._waiting: FairQueue[tuple[str, asyncio.Future[None]], str] = FairQueue(
-            lambda item: item[0], lambda item: None if item[1].done() else True
-        )
+        self._waiting: FairQueue[tuple[str, asyncio.Future[None]], str] = FairQueue(lambda item: item[0], self._judge)
+        self._slow: OrderedDict[str, tuple[float, float]] = OrderedDict()  # slow until, next turn at
         self._giving: asyncio.Task[None] | None = None
 
     async def wait(self, source: str) -> None:
@@ -80,11 +90,37 @@ class HandshakeTurns:
     async def _give(self) -> None:
         """Give one turn in each turn of the event loop, until none waits."""
         while len(self._waiting):
-            for item in self._waiting.take(1):
+            taken = self._waiting.take(1)
+            for item in taken:
                 self._waiting.done(item)
                 _settle(item[1])
-            await asyncio.sleep(0)
+            await asyncio.sleep(0 if taken else IDLE_SECONDS)
         self._giving = None
+
+    def slow_down(self, source: str) -> None:
+        """Give this address few turns for a while. The one slowed down longest ago makes room in a full table."""
+        now = time.monotonic()
+        self._slow[source] = (now + SLOW_SECONDS, self._slow.pop(source, (0.0, now + SLOW_GAP_SECONDS))[1])
+        while len(self._slow) > SLOW_SOURCES_MAX:
+            self._slow.popitem(last=False)
+
+    def _judge(self, item: tuple[str, asyncio.Future[None]]) -> bool | None:
+        """Whether it is the turn of an item: True, not yet, or None if nothing waits for it any more."""
+        source, turn = item
+        if turn.done():
+            return None
+        slow = self._slow.get(source)
+        if slow is None:
+            return True
+        now = time.monotonic()
+        until, next_at = slow
+        if now >= until:
+            del self._slow[source]
+        elif now < next_at:
+            return False
+        else:
+            self._slow[source] = (until, now + SLOW_GAP_SECONDS)
+        return True
 
     def close(self) -> None:
         """Give no more turns."""

@@ -42,6 +42,8 @@ class NodeProtocol(BoundedHttpProtocol):
         uncount_certificate = self._certificates.add(str((certificate or {}).get("subjectAltName")))
         if uncount_certificate is None:
             self._refuse_connection("too many connections of this certificate are open here; close some")
+            if self._accepted is not None:
+                self._accepted.slow_down()
             return
 
         def uncount() -> None:

@@ -14,7 +14,13 @@ import pytest
 
 from berth.local.authority import Authority, ensure_authority
 from orchestrator.edge import connections
-from orchestrator.edge.handshakes import HandshakeTurns, NoHello, wait_for_hello
+from orchestrator.edge.handshakes import (
+    SLOW_GAP_SECONDS,
+    SLOW_SECONDS,
+    HandshakeTurns,
+    NoHello,
+    wait_for_hello,
+)
 from tests.security.listener import UPGRADE, get, listening, received_until_closed
 from tests.support.waiting import let_others_run, wait_for
 
@@ -43,6 +49,27 @@ def test_the_handshakes_of_one_address_delay_no_other() -> None:
         assert len(given) <= 6, "they come next, before the 500 that waited"
         await asyncio.gather(*flood, return_exceptions=True)
         assert Counter(given) == {"127.0.0.2": 499, "127.0.0.3": 1, "127.0.0.4": 1}
+
+    asyncio.run(scene())
+
+
+def test_an_address_that_floods_has_few_handshakes_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("orchestrator.edge.handshakes.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orchestrator.edge.handshakes.IDLE_SECONDS", 0)
+
+    async def scene() -> None:
+        turns = HandshakeTurns()
+        turns.slow_down("127.0.0.2")
+        flood = [asyncio.create_task(turns.wait("127.0.0.2")) for _ in range(50)]
+        quiet = asyncio.create_task(turns.wait("127.0.0.3"))
+        for expected in range(4):
+            await let_others_run(20)
+            assert sum(task.done() for task in flood) == expected
+            now[0] += SLOW_GAP_SECONDS
+        await quiet
+        now[0] += SLOW_SECONDS
+        await asyncio.gather(*flood)
 
     asyncio.run(scene())
 
