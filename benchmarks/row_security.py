@@ -17,7 +17,6 @@ from benchmarks.load import drive
 from benchmarks.running import Bench, bench
 from benchmarks.seeding import BenchTenant, empty_fleet
 from migrations.privileges import apply_privileges
-from migrations.roles import Role
 
 NODES = 3_000
 RATIO_MAX = 1.05
@@ -31,8 +30,8 @@ def run(quick: bool) -> list[Figure]:
     """One figure for each number of clients."""
     rounds, share = (2, 4) if quick else (ROUNDS, 1)
     with bench() as servers:
-        url, tenants = _fleet_of_roles(servers)
-        endpoints = servers.endpoints(url.replace("//postgres:", f"//{Role.PUBLIC_API}:", 1))
+        url, tenants = servers.fleet(NODES)
+        endpoints = servers.endpoints(url)
         servers.api(endpoints)
         port = endpoints.public_port
         found: defaultdict[tuple[int, bool], list[float]] = defaultdict(list)
@@ -45,11 +44,6 @@ def run(quick: bool) -> list[Figure]:
                         _cpu_per_create(servers, url, port, clients, creates // share, tenants)
                     )
     return [_figure(clients, found[clients, True], found[clients, False]) for clients in CREATES]
-
-
-def _fleet_of_roles(servers: Bench) -> tuple[str, list[BenchTenant]]:
-    servers.postgres.make_roles(dict.fromkeys(Role, servers.postgres.password))
-    return servers.fleet(NODES)
 
 
 def _set_policies(url: str, limited: bool) -> None:

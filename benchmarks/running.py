@@ -16,6 +16,7 @@ from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port, new_password
+from migrations.roles import Role
 
 TENANTS = 16
 
@@ -29,6 +30,7 @@ class Bench:
         self.postgres = LocalPostgres(directory / "servers" / "postgres", free_port(), new_password())
         self.postgres.start()
         held.callback(self.postgres.stop)
+        self.postgres.make_roles(dict.fromkeys(Role, self.postgres.password))
         secrets = directory / "secrets"
         secrets.mkdir(mode=0o700)
         self.authority: Authority = ensure_authority(secrets, "berth.local")
@@ -45,8 +47,9 @@ class Bench:
         return url, seed_tenants(url, TENANTS)
 
     def endpoints(self, database_url: str, nats_url: str = "", temporal_address: str = "") -> Endpoints:
-        """Free ports for one set of processes over a database."""
-        return Endpoints(database_url, nats_url, temporal_address, public_port=free_port(), node_port=free_port())
+        """Free ports for one set of processes over a database; each connects as its role."""
+        urls = {role: database_url.replace("//postgres:", f"//{role}:", 1) for role in Role}
+        return Endpoints(database_url, nats_url, temporal_address, free_port(), free_port(), urls)
 
     def api(self, endpoints: Endpoints) -> ChildProcess:
         """A public API process that answers."""
