@@ -92,9 +92,9 @@ class WaitingNodes:
     process: subprocess.Popen[str]
     ids: list[str]
 
-    def queue(self, url: str, tasks: int) -> dict[str, datetime]:
+    def queue(self, url: str, tasks: int, per_second: float = TASKS_PER_SECOND) -> dict[str, datetime]:
         """Insert tasks at random times for random nodes; when the database says each was queued."""
-        return _queue(url, self.ids, tasks)
+        return _queue(url, self.ids, tasks, per_second)
 
     def times(self, *queued: dict[str, datetime]) -> list[float]:
         """Milliseconds until each task was read, in their order; to be called once, when all tasks of the plan are queued."""
@@ -156,7 +156,7 @@ def _waiting_nodes(metrics_port: int) -> float:
     return float(line.split()[1])
 
 
-def _queue(url: str, nodes: list[str], tasks: int) -> dict[str, datetime]:
+def _queue(url: str, nodes: list[str], tasks: int, per_second: float) -> dict[str, datetime]:
     """Insert tasks, at random times and for random nodes; when the database says each was queued."""
     envelope = json.dumps(
         {
@@ -168,7 +168,7 @@ def _queue(url: str, nodes: list[str], tasks: int) -> dict[str, datetime]:
     queued = {}
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(tasks):
-            time.sleep(random.expovariate(TASKS_PER_SECOND))
+            time.sleep(random.expovariate(per_second))
             task = uuid.uuid4()
             row = connection.execute(_TASK, (task, random.choice(nodes), envelope)).fetchone()
             assert row is not None

@@ -7,6 +7,7 @@ one context.
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -25,11 +26,13 @@ from orchestrator.http import metrics
 log = structlog.get_logger("orchestrator.api")
 HANDSHAKE_SECONDS_MAX = 5.0
 """For the PROXY header, and for the TLS handshake after it."""
+PARKED_SECONDS_MAX = 25.0
+"""How much longer a connection of a flooding address may wait for its turn."""
 LAST_SECONDS = 0.1
 """Least time of a handshake that has begun."""
 PAUSE_SECONDS = 0.1
 """Between attempts to accept while there are no file descriptors."""
-ACCEPTED_AT_ONCE_MAX = 256
+ACCEPTED_AT_ONCE_MAX = 32
 """Connections that are accepted in one turn of the event loop: the kernel's queue is in order of arrival, not of source."""
 
 
@@ -154,10 +157,13 @@ class AcceptingServer(uvicorn.Server):
             await loop.connect_accepted_socket(protocol, connection)
             return
         deadline = loop.time() + HANDSHAKE_SECONDS_MAX
+        if self._turns.is_slow(accepted.client[0]):
+            # Waiting costs nothing, a new connection does; and what was opened together does not end together.
+            deadline += random.uniform(0.0, PARKED_SECONDS_MAX)
         async with asyncio.timeout_at(deadline):
             await wait_for_hello(connection)
             await self._turns.wait(accepted.client[0])
-        seconds = max(deadline - loop.time(), LAST_SECONDS)
+        seconds = min(max(deadline - loop.time(), LAST_SECONDS), HANDSHAKE_SECONDS_MAX)
         await loop.connect_accepted_socket(protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=seconds)
 
 

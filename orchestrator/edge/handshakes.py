@@ -104,6 +104,10 @@ class HandshakeTurns:
         while len(self._slow) > SLOW_SOURCES_MAX:
             self._slow.popitem(last=False)
 
+    def is_slow(self, source: str) -> bool:
+        """Whether this address is slowed down."""
+        return source in self._slow and time.monotonic() < self._slow[source][0]
+
     def _judge(self, item: tuple[str, asyncio.Future[None]]) -> bool | None:
         """Whether it is the turn of an item: True, not yet, or None if nothing waits for it any more."""
         source, turn = item

@@ -45,7 +45,7 @@ def test_no_node_goes_offline_beside_one_that_floods(database_url: str, tmp_path
                     assert len(nodes.times(first, second)) == 2 * TASKS, "every task arrived"
                 assert attack.runs, "the flood lasts as long as the tasks"
     assert silent.nodes == set()
-    assert attack.report["opened"] >= SLOW_REQUESTS
+    assert attack.report["opened"] >= 64, "as many as a certificate may have"
     assert attack.report["503"] >= 1, "connections of the certificate are bounded"
     assert "500" not in attack.report
 
