@@ -53,6 +53,8 @@ class Run:
             return {text[15:]}
         if text.startswith("whsec_"):
             return {text.removeprefix("whsec_")}
+        if text.startswith("enrol2."):
+            return {text.split(".")[2]}  # before it is the pin of a CA, which is public
         return set(text.split(".")[1:]) if text.count(".") == 2 else set()
 
     def write(self, caller: Caller, method: str, path: str, body: Any = None, member: str | None = None) -> Any:
