@@ -53,7 +53,7 @@ def test_a_tenants_event_overtakes_those_of_another(play: Play) -> None:
             await stage.publish(finished_event("quiet"), subject=QUIET)
             await async_wait_for(lambda: _all_delivered(stage), "everything to be read ahead")
             assert len(stage.effects.tried) == IN_FLIGHT_MAX
-            stage.effects.blocked.remove(stage.effects.tried[0])
+            stage.effects.blocked.difference_update(stage.effects.tried[:2])
             await async_wait_for(lambda: "quiet" in stage.effects.done, "the quiet tenant's event")
             assert stage.effects.tried.index("quiet") <= IN_FLIGHT_MAX + 1, "the next turn, or the one after it"
             stage.effects.blocked.clear()
