@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -45,3 +46,23 @@ def attacking(module: str, plan: Any) -> Iterator[Attack]:
         finally:
             if attack.runs:
                 process.kill()
+
+
+async def last_until_input_ends(
+    running: Sequence[asyncio.Task[None]], begun: Sequence[asyncio.Event], seconds_max: float
+) -> None:
+    """The attacking process's side of `attacking`: print `ready` when all have begun, and end all with standard input.
+
+    Ends them after `seconds_max` in any case.
+    """
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    try:
+        async with asyncio.timeout(seconds_max):
+            await asyncio.gather(*(event.wait() for event in begun))
+            print("ready", flush=True)
+            await ended
+    except TimeoutError:
+        pass
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

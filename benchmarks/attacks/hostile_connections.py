@@ -20,6 +20,7 @@ from typing import Final
 
 import uvloop
 
+from benchmarks.attacks.attacking import last_until_input_ends
 from benchmarks.attacks.loopback import raise_files_max
 
 HALF_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -180,17 +181,7 @@ async def _attack(plan: Plan) -> Report:
     running = [
         asyncio.create_task(_repeat(plan, number, context, report, event)) for number, event in enumerate(opened)
     ]
-    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    try:
-        async with asyncio.timeout(plan.seconds_max):
-            await asyncio.gather(*(event.wait() for event in opened))
-            print("ready", flush=True)
-            await ended
-    except TimeoutError:
-        pass
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await last_until_input_ends(running, opened, plan.seconds_max)
     return report
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import uvloop
 
+from benchmarks.attacks.attacking import last_until_input_ends
 from benchmarks.attacks.loopback import raise_files_max
 
 DRIP_SECONDS: Final = 1.0
@@ -93,17 +94,7 @@ async def _flood(plan: NodePlan) -> Counter[str]:
     seen: Counter[str] = Counter()
     tried = [asyncio.Event() for _ in range(plan.connections)]
     running = [asyncio.create_task(_repeat(plan, context, seen, event)) for event in tried]
-    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    try:
-        async with asyncio.timeout(plan.seconds_max):
-            await asyncio.gather(*(event.wait() for event in tried))
-            print("ready", flush=True)
-            await ended
-    except TimeoutError:
-        pass
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await last_until_input_ends(running, tried, plan.seconds_max)
     return seen
 
 
