@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.archive.ended import age, left_of, seeded_with
 from tests.berth.commands import assert_one_sentence, berth
 
@@ -42,3 +44,17 @@ def test_a_retention_of_zero_keeps_everything(database_url: str, tmp_path: Path)
     refused = berth("archive", "run", "--to", str(tmp_path / "archive"), **settings)
     assert_one_sentence(refused, 1, "BERTH_RETENTION_DAYS is 0")
     assert left_of(database_url, ended) != []
+
+
+@pytest.mark.parametrize(("days", "audit_days"), [("400", "400"), ("10", "29")])
+def test_the_audit_is_kept_longer_than_allocations_and_30_days(
+    database_url: str, tmp_path: Path, days: str, audit_days: str
+) -> None:
+    _, (ended,) = seeded_with(database_url, 1)
+    ended = age(database_url, ended, 401)
+    settings = {"BERTH_RETENTION_DAYS": days, "BERTH_AUDIT_RETENTION_DAYS": audit_days}
+    archive = tmp_path / "archive"
+    refused = berth("archive", "run", "--to", str(archive), BERTH_DATABASE_URL=database_url, **settings)
+    assert_one_sentence(refused, 1, f"BERTH_AUDIT_RETENTION_DAYS is {audit_days}")
+    assert left_of(database_url, ended) != []
+    assert not archive.exists()
