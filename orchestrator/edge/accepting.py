@@ -1,7 +1,8 @@
-"""Accepts connections that begin with a TLS handshake or a PROXY header, within the bounds of all connections.
+"""Accepts connections, those too that begin with a TLS handshake or a PROXY header, within the bounds of all connections.
 
-asyncio's own servers hand a connection over once its handshake is done: until then it is counted by nothing, and all share
-one context.
+uvloop's own servers accept one connection in each turn of the event loop, so that 500 clients that connect to a busy process
+wait for seconds. And they hand a connection over once its handshake is done: until then it is counted by nothing, and all
+share one context.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ACCEPTED_AT_ONCE_MAX = 32
 
 
 class AcceptingServer(uvicorn.Server):
-    """A uvicorn server whose connections are accepted here. `tls` None: plain HTTP behind the PROXY header."""
+    """A uvicorn server whose connections are accepted here. `tls` None: plain HTTP; `header_from`: who sends PROXY headers."""
 
     def __init__(
         self,
@@ -84,12 +85,29 @@ class AcceptingServer(uvicorn.Server):
                 for _ in range(ACCEPTED_AT_ONCE_MAX):
                     connection, address = listening.accept()
                     connection.setblocking(False)
-                    self._run(self._admit(connection, (address[0], address[1])))
+                    source = (address[0], address[1])
+                    if self._tls is None and self._header_from is None:
+                        self._run(self._serve_plain(connection))
+                    else:
+                        self._run(self._admit(connection, source))
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 pass
             except OSError as error:
                 log.warning("cannot accept connections", why=str(error))
                 await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _serve_plain(self, connection: socket.socket) -> None:
+        """Hand over a connection that begins with a request; its protocol counts it, and says so where it is one too many."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        except OSError:  # the client left
+            connection.close()
+
+    def _protocol(self, accepted: Accepted | None = None) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, accepted=accepted
+        )
+        return made
 
     async def _admit(self, connection: socket.socket, client: Source) -> None:
         """Count a connection, and hand it over when its header and its handshake are done."""
@@ -144,15 +162,8 @@ class AcceptingServer(uvicorn.Server):
             raise _Refused("proxy_header") from error
 
     async def _hand_over(self, connection: socket.socket, accepted: Accepted) -> None:
-        config = self.config
         loop = asyncio.get_running_loop()
-
-        def protocol() -> asyncio.Protocol:
-            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
-                config=config, server_state=self.server_state, app_state=self.lifespan.state, accepted=accepted
-            )
-            return made
-
+        protocol = partial(self._protocol, accepted)
         if self._tls is None:
             await loop.connect_accepted_socket(protocol, connection)
             return

@@ -79,8 +79,6 @@ def public_server(app: App, settings: Settings) -> uvicorn.Server:
     if (certificate is None) != (key is None):
         raise ValueError("BERTH_PUBLIC_TLS_CERTIFICATE_FILE and BERTH_PUBLIC_TLS_KEY_FILE go together")
     tls = ReloadedContext(certificate, key) if certificate is not None and key is not None else None
-    if tls is None and not settings.proxy_protocol:
-        return uvicorn.Server(config)
     return AcceptingServer(config, counts, tls=tls, header_from=proxies if settings.proxy_protocol else None)
 
 

@@ -284,6 +284,14 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_tls.py::test_nobody_but_a_proxy_may_send_a_proxy_header",),
     ),
     Mutant(
+        "one connection is accepted in a turn of the event loop",
+        "edge",
+        "orchestrator/edge/accepting.py",
+        "ACCEPTED_AT_ONCE_MAX = 32",
+        "ACCEPTED_AT_ONCE_MAX = 1",
+        ("tests/security/attacks/test_many_connections.py",),
+    ),
+    Mutant(
         "handshakes are not counted",
         "edge",
         "orchestrator/edge/accepting.py",

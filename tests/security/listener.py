@@ -39,6 +39,16 @@ class Listener:
     port: int
     release: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Its event loop, once it has served a request."""
+        with self.connect() as connection:
+            connection.sendall(get("/"))
+            connection.recv(1_000)
+        assert self._loop is not None
+        return self._loop
 
     def connect(self) -> socket.socket:
         """A new connection."""
@@ -54,6 +64,7 @@ class Listener:
             await self._talk(scope, receive, send)
         if scope["type"] != "http":
             return
+        self._loop = asyncio.get_running_loop()
         body = b""
         if scope["path"] == "/waits":
             self.waiting += 1
