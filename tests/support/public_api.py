@@ -45,13 +45,29 @@ def api(
     Requests run in one event loop, as in a server: calls from several threads are served at the same time.
     """
     with copied_database(postgres_server, migrated_template) as url:
-        directory = tmp_path_factory.mktemp("authority")
-        services = build_services(settings_over(url, directory, ISSUER_SECONDS_MAX))
-        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
-            with issuing(url, directory, http), psycopg.connect(url, autocommit=True) as database:
-                yield PublicApi(Caller(http, insert_admin_key(url)), database, services)
-            assert http.portal is not None
-            http.portal.call(services.context.database.close)
+        with serving(url, tmp_path_factory.mktemp("authority"), Role.PUBLIC_API) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def api_without_policies(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PublicApi]:
+    """As `api`, connected as the owner of the tables, whom no policy limits: each statement's own filter is all there is."""
+    with copied_database(postgres_server, migrated_template) as url:
+        with serving(url, tmp_path_factory.mktemp("authority"), None) as running:
+            yield running
+
+
+@contextmanager
+def serving(url: str, directory: Path, role: Role | None) -> Iterator[PublicApi]:
+    """The application over this database, as this role; None: as the owner of the tables."""
+    services = build_services(settings_over(url, directory, ISSUER_SECONDS_MAX, role))
+    with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+        with issuing(url, directory, http), psycopg.connect(url, autocommit=True) as database:
+            yield PublicApi(Caller(http, insert_admin_key(url)), database, services)
+        assert http.portal is not None
+        http.portal.call(services.context.database.close)
 
 
 def issuer_settings_over(url: str, directory: Path, certificate_seconds: float = 86_400.0) -> IssuerSettings:
@@ -85,12 +101,15 @@ def issuing(url: str, directory: Path, http: TestClient) -> Iterator[None]:
 
 
 def settings_over(
-    url: str, directory: Path, certificate_wait_seconds: float = 0.0, role: Role = Role.PUBLIC_API
+    url: str, directory: Path, certificate_wait_seconds: float = 0.0, role: Role | None = Role.PUBLIC_API
 ) -> Settings:
-    """Settings with a development authority of the test's own; by default no request waits for an issuer."""
+    """Settings with a development authority of the test's own; by default no request waits for an issuer.
+
+    `role` None: the user of the URL.
+    """
     authority = ensure_authority(directory, "berth.local")
     return Settings(
-        database_url=as_role(url, role),
+        database_url=url if role is None else as_role(url, role),
         key_set_file=authority.key_set,
         webhook_key_file=authority.webhook_keys,
         certificate_wait_seconds=certificate_wait_seconds,

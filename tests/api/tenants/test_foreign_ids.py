@@ -1,5 +1,8 @@
 """Every path of the OpenAPI document answers existing ids of another tenant as it answers ids that never existed.
 
+The application connects as the owner of the tables here: the policies (migrations/policies.sql) would hide a statement that has
+lost its filter. What the policies do alone is in tests/security/attacks/test_removed_filters.py.
+
 The requests are generated from the document. A path, query or body member that is new must be listed here: under `KINDS` if
 it names an object, under `PLAIN` if not.
 """
@@ -17,7 +20,9 @@ import pytest
 from tests.api.calling import Caller, fresh, new_tenant, ssh_key
 from tests.api.documents import public_document
 from tests.support.foreign import NEVER, Owned, bearer, own_everything, stable
-from tests.support.public_api import PublicApi
+from tests.support.public_api import PublicApi, api_without_policies
+
+__all__ = ["api_without_policies"]
 
 KINDS = {
     "allocation_id": "allocation_id", "approval_id": "approval_id", "dead_letter_id": "dead_letter_id",
@@ -220,6 +225,12 @@ class Ids:
         """The id of this kind."""
         self.asked.add(kind)
         return self.values[kind]
+
+
+@pytest.fixture(scope="module")
+def api(api_without_policies: PublicApi) -> PublicApi:
+    """The application with the filters of its statements alone."""
+    return api_without_policies
 
 
 @pytest.fixture(scope="module")
