@@ -1,11 +1,15 @@
-"""All checks, in one read-only snapshot."""
+"""All checks, in one read-only snapshot that several connections share."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 
 import psycopg
+from psycopg.sql import SQL
 
 from orchestrator.verification.archived import check_archived
 from orchestrator.verification.audit_chain import check_audit_chain
@@ -33,7 +37,11 @@ from orchestrator.verification.verdict import Bounds, Connection, Verdict
 TRANSACTION_SECONDS_MAX = 600
 """An old snapshot keeps dead rows alive in the hot tables, so even a checker may not look for ever."""
 
-CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
+CONNECTIONS = 2
+"""More would take from a busy database what its requests need."""
+
+Check = Callable[[Connection, Bounds], Verdict]
+CHECKS: tuple[Check, ...] = (
     check_one_holder,
     check_together,
     check_reserved_together,
@@ -57,21 +65,78 @@ CHECKS: tuple[Callable[[Connection, Bounds], Verdict], ...] = (
     check_archived,
     check_audit_chain,
 )
+COSTLIEST: tuple[Check, ...] = (
+    check_together,
+    check_newest_fence,
+    check_one_order,
+    check_final_states,
+    check_audit_chain,
+    check_one_holder,
+    check_proven_cleanup,
+    check_billing,
+    check_one_answer,
+)
+"""By their time over 100,000 ended allocations (`python -m benchmarks.verify --each`)."""
 
 
 def run_checks(database_url: str, bounds: Bounds | None = None) -> list[Verdict]:
-    """Every verdict on one snapshot (REPEATABLE READ, read only). Raises `psycopg.Error` if it cannot be read."""
-    verdicts = []
-    with psycopg.connect(database_url) as connection:
+    """Every verdict on one snapshot (REPEATABLE READ, read only), in the order of `CHECKS`.
+
+    Several connections share the snapshot and take the checks that are left. Raises `psycopg.Error` if it cannot be read; then,
+    and on an interrupt, what the other connections run is cancelled.
+    """
+    judged = bounds or Bounds()
+    waiting = deque(sorted(CHECKS, key=_place_by_cost))
+    verdicts: dict[Check, Verdict] = {}
+    with ExitStack() as held:
+        connections = _connect(database_url, held)
+        # Last in, first out: the threads have ended before their connections are closed.
+        threads = held.enter_context(ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify"))
+        running = [threads.submit(_take_checks, connection, waiting, judged, verdicts) for connection in connections]
+        try:
+            for done in as_completed(running):
+                done.result()
+        except BaseException:
+            waiting.clear()
+            for connection in connections:
+                connection.cancel_safe()
+            raise
+    return [verdicts[check] for check in CHECKS]
+
+
+def _connect(database_url: str, held: ExitStack) -> list[Connection]:
+    """Connections whose transactions share the snapshot of the first."""
+    connections: list[Connection] = []
+    snapshot = ""
+    for _ in range(CONNECTIONS):
+        connection = held.enter_context(psycopg.connect(database_url))
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
+        if connections:
+            connection.execute(SQL("set transaction snapshot {}").format(snapshot))
         # Each query runs once over all rows: compiling it costs more than it saves.
         connection.execute("set local jit = off")
         connection.execute("set local work_mem = '64MB'")
         connection.execute("select set_config('transaction_timeout', %s, true)", (f"{TRANSACTION_SECONDS_MAX}s",))
-        for check in CHECKS:
-            began = time.monotonic()
-            verdict = check(connection, bounds or Bounds())
-            verdict.seconds = time.monotonic() - began
-            verdicts.append(verdict)
-    return verdicts
+        if not connections:
+            (snapshot,) = connection.execute("select pg_export_snapshot()").fetchone() or ("",)
+        connections.append(connection)
+    return connections
+
+
+def _take_checks(connection: Connection, waiting: deque[Check], bounds: Bounds, verdicts: dict[Check, Verdict]) -> None:
+    """Run checks that no other connection has taken, until none is left."""
+    while True:
+        try:
+            check = waiting.popleft()
+        except IndexError:
+            return
+        began = time.monotonic()
+        verdict = check(connection, bounds)
+        verdict.seconds = time.monotonic() - began
+        verdicts[check] = verdict
+
+
+def _place_by_cost(check: Check) -> int:
+    """The costliest checks start first, so that the connections end together."""
+    return COSTLIEST.index(check) if check in COSTLIEST else len(COSTLIEST)

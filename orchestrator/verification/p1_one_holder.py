@@ -18,17 +18,26 @@ with moves as (
     from (select payload from log where event_type = 'reservation.moved'
           union all select payload from outbox where event_type = 'reservation.moved') emitted
     group by 1, 2
+), moved as (
+    select c.id, c.units, m.units as to_units, m.at from moves m
+    join claims c on c.owner_kind = 'reservation' and c.owner_id = m.reservation_id
+    union all
+    select c.id, c.units, m.units, m.at from moves m join allocations a on a.reservation_id = m.reservation_id
+    join claims c on c.owner_kind = 'allocation' and c.owner_id = a.id
+), entitled as (
+    select id, max(at) as from_then from moved
+    where to_units = (select jsonb_agg(jsonb_build_array(lower(r), upper(r)) order by r) from unnest(units) r)
+    group by id
 ), spans as (
-    select unit, c.id, greatest(lower(c.during), m.at) as starts,
-           least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
-                 case when not c.booked then coalesce(a.releasing_at, a.failed_at, r.ended_at, 'infinity')
-                      else 'infinity' end) as ends
-    from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
-         left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
-         left join moves m on m.reservation_id = case c.owner_kind when 'reservation' then c.owner_id else a.reservation_id end
-             and m.units = (select jsonb_agg(jsonb_build_array(lower(r), upper(r)) order by r) from unnest(c.units) r)
-         cross join lateral unnest(c.units) part
-         cross join lateral generate_series(lower(part), upper(part) - 1) unit
+    select id, starts, ends, generate_series(lower(part), upper(part) - 1) as unit from (
+        select c.id, greatest(lower(c.during), e.from_then) as starts, unnest(c.units) as part,
+               least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
+                     case when not c.booked then coalesce(a.releasing_at, a.failed_at, r.ended_at, 'infinity')
+                          else 'infinity' end) as ends
+        from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
+             left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+             left join entitled e on e.id = c.id
+    ) parts
 ), ordered as (
     select unit, id, starts, ends, max(ends) over earlier as held_until, lag(id) over by_start as before
     from spans where starts < ends
@@ -39,10 +48,10 @@ select id, unit, starts, held_until::text, before from ordered where starts < he
 """
 OCCUPATIONS = """
 with spans as (
-    select unit, c.id, c.occupied_from as starts, coalesce(c.occupied_until, 'infinity') as ends
-    from claims c cross join lateral unnest(c.units) part
-         cross join lateral generate_series(lower(part), upper(part) - 1) unit
-    where c.occupied_from is not null
+    select id, starts, ends, generate_series(lower(part), upper(part) - 1) as unit from (
+        select id, occupied_from as starts, coalesce(occupied_until, 'infinity') as ends, unnest(units) as part
+        from claims where occupied_from is not null
+    ) parts
 ), ordered as (
     select unit, id, starts, max(ends) over earlier as held_until, lag(id) over by_start as before
     from spans

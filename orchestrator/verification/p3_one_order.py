@@ -38,14 +38,21 @@ select coalesce(n.tenant_id, t.tenant_id), t.version, n.version
 from newest n full join log_tenants t on t.tenant_id = n.tenant_id
 where n.version is distinct from t.version and (n.version is not null or t.version >= (select min(version) from log))
 """
-TWICE = "select event_id, count(*) from log group by event_id having count(*) > 1"
+TWICE = """
+with ordered as (select event_id, lag(event_id) over (order by event_id) as before from log)
+select event_id, count(*) + 1 from ordered where event_id = before group by event_id
+"""
+# An event that follows one of its subject with a higher outbox id also follows it in the whole log, where no sort is needed.
 CAUSE = """
 with emitted as (
-    select version, subject, outbox_id, max(outbox_id) over (partition by subject order by version
+    select version, subject, outbox_id, max(outbox_id) over (order by version
                rows between unbounded preceding and 1 preceding) as before
     from log
+), overtaken as materialized (
+    select version, subject, outbox_id from emitted where outbox_id <= before
 )
-select version, subject from emitted where outbox_id <= before
+select o.version, o.subject from overtaken o where exists (
+    select from log l where l.subject = o.subject and l.version < o.version and l.outbox_id >= o.outbox_id)
 """
 AHEAD = """
 select p.consumer, p.version, h.version from consumer_positions p, log_head h where p.version > h.version

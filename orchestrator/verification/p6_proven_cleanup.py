@@ -9,42 +9,48 @@ from __future__ import annotations
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
+# A release result of the allocation by the end of the occupation is proof enough: the units are clean when they are free, and P1
+# checks that no two claims occupy them at once. The history of units is judged only on nodes where another claim freed some.
 UNPROVEN = """
-with proofs as (
-    select id as allocation_id, released_at as at from allocations
-    where release_result @> '{"released": true, "wiped": true, "leases_released": true}'
+with freed as (
+    select c.id, c.node_id, c.owner_id, c.occupied_until, coalesce(a.state, 'gone') as state,
+           a.state is not null and a.active_at is null as never_active,
+           case when a.release_result @> '{"released": true, "wiped": true, "leases_released": true}' then a.released_at end
+               as released_at
+    from claims c left join allocations a on a.id = c.owner_id
+    where c.owner_kind = 'allocation' and c.occupied_from is not null and not c.occupied and not exists (
+        -- Its successor occupied the same units from the same instant: nothing was freed.
+        select from claims s where s.owner_id = c.owner_id and s.owner_kind = 'allocation' and s.node_id = c.node_id
+          and s.units = c.units and s.occupied_from = c.occupied_until and s.id > c.id)
+), doubtful as materialized (
+    select * from freed where not coalesce(released_at <= occupied_until, false)
+), proofs as (
+    select owner_id as allocation_id, released_at as at from doubtful
     union all
     select t.allocation_id, t.finished_at from node_tasks t
         join claims c on c.owner_id = t.allocation_id and c.fence = t.fence
     where t.state = 'completed' and t.result @> '{"released": true, "wiped": true, "leases_released": true}'
+      and t.allocation_id in (select owner_id from doubtful)
     union all
     select substr(subject, length('allocations/') + 1)::uuid, at from audit
     where subject like 'allocations/%%' and action = 'allocation.force_cleanup' and principal_kind = 'admin'
 ), proven as (
     select allocation_id, min(at) as at from proofs group by allocation_id
-), dispatched as (
-    select distinct allocation_id from node_tasks where dispatched_at is not null and allocation_id is not null
-), freed as (
-    select c.id, c.owner_id, c.units, c.occupied_from, c.occupied_until, coalesce(a.state, 'gone') as state,
-           case when p.at is not null then p.at
-                when d.allocation_id is null and a.state is not null and a.active_at is null then c.occupied_until
-           end as proven_at
-    from claims c
-        left join proven p on p.allocation_id = c.owner_id
-        left join dispatched d on d.allocation_id = c.owner_id
-        left join allocations a on a.id = c.owner_id
-    where c.owner_kind = 'allocation' and c.occupied_from is not null and not c.occupied and not exists (
-        -- Its successor occupied the same units from the same instant: nothing was freed.
-        select from claims s where s.owner_id = c.owner_id and s.owner_kind = 'allocation' and s.node_id = c.node_id
-          and s.units = c.units and s.occupied_from = c.occupied_until and s.id > c.id)
+), judged as materialized (
+    select d.*, case when p.at is not null then p.at
+                     when d.never_active and not exists (
+                         select from node_tasks t where t.allocation_id = d.owner_id and t.dispatched_at is not null)
+                         then d.occupied_until
+                end as proven_at
+    from doubtful d left join proven p on p.allocation_id = d.owner_id
 ), spans as (
-    select unit, c.id, c.occupied_from as starts,
-           greatest(coalesce(c.occupied_until, 'infinity'),
-                    case when f.id is not null then coalesce(f.proven_at, 'infinity') end) as cleaned
-    from claims c left join freed f on f.id = c.id
-         cross join lateral unnest(c.units) part
-         cross join lateral generate_series(lower(part), upper(part) - 1) unit
-    where c.occupied_from is not null
+    select id, starts, cleaned, generate_series(lower(part), upper(part) - 1) as unit from (
+        select c.id, c.occupied_from as starts, unnest(c.units) as part,
+               greatest(coalesce(c.occupied_until, 'infinity'),
+                        case when j.id is not null then coalesce(j.proven_at, 'infinity') end) as cleaned
+        from claims c left join judged j on j.id = c.id
+        where c.occupied_from is not null and c.node_id in (select node_id from judged)
+    ) parts
 ), ordered as (
     select unit, id, starts, max(cleaned) over earlier as cleaned_before, lag(id) over by_start as before
     from spans
@@ -52,7 +58,7 @@ with proofs as (
            earlier as (partition by unit order by starts, id rows between unbounded preceding and 1 preceding)
 )
 select format('claim %%s freed its units, but nothing proves the cleanup of allocation %%s (%%s)', id, owner_id, state)
-from freed where proven_at is null
+from judged where proven_at is null
 union all
 select format('claim %%s began on unit %%s at %%s, before the cleanup of an earlier claim (such as %%s), proven at %%s',
               id, unit, starts, before, cleaned_before)

@@ -12,37 +12,36 @@ from orchestrator.verification.verdict import Bounds, Connection, Verdict
 GONE_BACK = """
 with ordered as (
     select id, subject, fence, lag(fence) over (partition by subject order by queued_at, fence) as before
-    from node_tasks cross join lateral coalesce(allocation_id, orphan_id) subject where subject is not null
+    from (select id, fence, queued_at, coalesce(allocation_id, orphan_id) as subject from node_tasks) issued
+    where subject is not null
 )
 select id, subject, fence, before from ordered where fence <= before
 """
+# A fence is drawn at the earliest instant at which the story or a task has it.
 OLD_RESULT = """
-with story as (
-    select allocation_id, fence, at as drawn_at, null::timestamptz as ended_at
-    from allocation_timeline where fence is not null and actor_kind <> 'node'
+with ended as (
+    select allocation_id, fence, finished_at from node_tasks
+    where allocation_id is not null and state in ('completed', 'failed') and finished_at is not null
+), later as (
+    select e.*, l.at as superseded_at from ended e join allocation_timeline l
+        on l.allocation_id = e.allocation_id and l.fence > e.fence and l.at < e.finished_at and l.actor_kind <> 'node'
     union all
-    select allocation_id, fence, queued_at, case when state in ('completed', 'failed') then finished_at end
-    from node_tasks where allocation_id is not null
-), fences as (
-    select allocation_id, fence, min(drawn_at) as drawn_at, max(ended_at) as ended_at from story
-    group by allocation_id, fence
-), ordered as (
-    select allocation_id, fence, ended_at, min(drawn_at) over (partition by allocation_id order by fence desc
-           rows between unbounded preceding and 1 preceding) as superseded_at
-    from fences
+    select e.*, t.queued_at from ended e join node_tasks t
+        on t.allocation_id = e.allocation_id and t.fence > e.fence and t.queued_at < e.finished_at
 )
-select allocation_id, fence, ended_at, superseded_at from ordered where ended_at > superseded_at
+select allocation_id, fence, max(finished_at), min(superseded_at) from later group by allocation_id, fence
 """
 # Tasks may have been forgotten together; then the story alone remains.
 MOVED_BY_ANOTHER = """
-select l.allocation_id, l.to_state, l.fence from allocation_timeline l
-where l.kind = 'transition' and l.actor_kind = 'worker' and l.to_state in ('active', 'released')
-  and exists (select from node_tasks t where t.allocation_id = l.allocation_id)
-  and not exists (
-      select from node_tasks t
-      where t.allocation_id = l.allocation_id and t.fence = l.fence and t.state = 'completed' and t.finished_at <= l.at
-        and (l.to_state = 'active') = (t.type in ('slice.vm_provision', 'allocation.provision_user'))
-        and (l.to_state = 'active' or t.result @> '{"released": true, "wiped": true, "leases_released": true}'))
+with unexplained as materialized (
+    select l.allocation_id, l.to_state, l.fence from allocation_timeline l
+    where l.kind = 'transition' and l.actor_kind = 'worker' and l.to_state in ('active', 'released') and not exists (
+        select from node_tasks t
+        where t.allocation_id = l.allocation_id and t.fence = l.fence and t.state = 'completed' and t.finished_at <= l.at
+          and (l.to_state = 'active') = (t.type in ('slice.vm_provision', 'allocation.provision_user'))
+          and (l.to_state = 'active' or t.result @> '{"released": true, "wiped": true, "leases_released": true}'))
+)
+select * from unexplained u where exists (select from node_tasks t where t.allocation_id = u.allocation_id)
 """
 LIVE_WITH_OLD = """
 select t.id, t.allocation_id, t.fence, c.fence from node_tasks t join allocations a on a.id = t.allocation_id
@@ -57,15 +56,15 @@ where c.inherited_fence is not null and (not c.booked and c.closed_at is null or
       and p.closed_at <= lower(c.during)))
 """
 SET_BACK = """
-with drawn as (
-    select allocation_id, max(fence) as fence from (
-        select allocation_id, fence from allocation_timeline where fence is not null and actor_kind <> 'node'
-        union all
-        select allocation_id, fence from node_tasks where allocation_id is not null) f
-    group by allocation_id
+with holding as materialized (
+    select a.id, a.claim_id, c.fence from allocations a join claims c on c.id = a.claim_id
 )
-select c.id, c.fence, d.allocation_id, d.fence from drawn d join allocations a on a.id = d.allocation_id
-    join claims c on c.id = a.claim_id where c.fence < d.fence
+select h.claim_id, h.fence, h.id, max(drawn.fence) from (
+    select allocation_id, fence from allocation_timeline where actor_kind <> 'node'
+    union all
+    select allocation_id, fence from node_tasks
+) drawn join holding h on h.id = drawn.allocation_id and drawn.fence > h.fence
+group by h.claim_id, h.fence, h.id
 """
 OF_ANOTHER_NODE = """
 select t.id, t.node_id, a.id, a.node_id from node_tasks t join allocations a on a.id = t.allocation_id

@@ -127,6 +127,10 @@ BRANCHES = [
         " where allocation_id = {early} and to_state = 'provisioning'",
     ),
     planted(
+        "a release begun again by the row alone", "P8", "timeline ends with release_failed",
+        FREE + "update allocations set state = 'releasing' where state = 'release_failed'",
+    ),
+    planted(
         "a row version behind its story's", "P8", "timeline ends with",
         FREE + "update allocations set row_version = row_version - 1 where name = 'early'",
     ),

@@ -258,8 +258,8 @@ MUTANTS: list[Mutant] = [
         "verify forgets the move of a claim that was succeeded",
         "verification",
         "orchestrator/verification/p1_one_holder.py",
-        "left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id",
-        "left join allocations a on a.claim_id = c.id",
+        "join claims c on c.owner_kind = 'allocation' and c.owner_id = a.id",
+        "join claims c on c.id = a.claim_id",
         (f"{_TASKS}::test_what_was_moved_has_the_right_from_the_move_on_also_after_another_end",),
     ),
 ]
