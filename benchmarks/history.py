@@ -2,7 +2,8 @@
 
 Two fleets of one server, one with the history that `benchmarks/verify.py` seeds, each behind its own API process; rounds
 alternate and medians are compared. BERTH_BENCH_HISTORY sets another number of allocations. `verify` is divided by each
-100,000 allocations. The plans of the lists are printed with `--plans` by `python -m benchmarks.history`.
+100,000 allocations. `python -m benchmarks.history` prints the plans of the lists with `--plans`, and with `--each` the seconds of
+each check.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from benchmarks.figures import Figure, percentile
 from benchmarks.load import drive
 from benchmarks.running import Bench, bench
 from benchmarks.seeding import BenchTenant
-from benchmarks.verify import seed_history
+from benchmarks.verify import print_each, seed_history
 from berth.cli.deployment.admin_key import create_admin_key
 from orchestrator.verification import Bounds, run_checks
 
@@ -35,8 +36,9 @@ VERIFY_SECONDS_MAX = 6.0
 
 # What the creates of a round left is taken away: in both fleets alike.
 _CLEAR = (
+    """delete from allocation_timeline t using allocations a
+       where a.id = t.allocation_id and a.state not in ('released', 'failed')""",
     "delete from allocations where state not in ('released', 'failed')",
-    "delete from allocation_timeline t where not exists (select from allocations a where a.id = t.allocation_id) and t.at > %s",
     "delete from claims where closed_at is null",
     "delete from operations where created_at > %s",
     "truncate outbox",
@@ -118,6 +120,8 @@ def run(quick: bool) -> list[Figure]:
         began = time.perf_counter()
         verdicts = run_checks(beside.url, Bounds(operation_retention_seconds=1.0))
         seconds = time.perf_counter() - began
+    if "--each" in sys.argv:
+        print_each(verdicts)
     broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
     if broken:
         raise RuntimeError(f"the seeded history is not as commands leave it: {broken}")

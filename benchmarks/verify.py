@@ -15,7 +15,7 @@ import psycopg
 
 from benchmarks.figures import Figure
 from benchmarks.running import bench
-from orchestrator.verification import run_checks
+from orchestrator.verification import Verdict, run_checks
 
 ALLOCATIONS = 100_000
 NODES = 2_000
@@ -153,6 +153,12 @@ def _together(database_url: str, sides: Iterable[Sequence[str]]) -> None:
         list(threads.map(fill, sides))
 
 
+def print_each(verdicts: Iterable[Verdict]) -> None:
+    """The seconds of each check, and how much it checked."""
+    for verdict in verdicts:
+        print(f"{verdict.promise:<15} {verdict.seconds:6.2f} s  {verdict.checked}", flush=True)
+
+
 def run(quick: bool) -> list[Figure]:
     """One figure; `quick` checks a tenth, without a limit."""
     count = ALLOCATIONS // 10 if quick else ALLOCATIONS
@@ -163,8 +169,7 @@ def run(quick: bool) -> list[Figure]:
         verdicts = run_checks(url)
         seconds = time.perf_counter() - began
     if "--each" in sys.argv:
-        for verdict in verdicts:
-            print(f"{verdict.promise:<8} {verdict.seconds:6.2f} s  {verdict.checked}")
+        print_each(verdicts)
     broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
     if broken:
         raise RuntimeError(f"the seeded history is not as commands leave it: {broken}")
