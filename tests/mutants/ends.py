@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.node_ids import branch
 
 _ENDS = "tests/allocations/test_another_end.py"
 _RIVALS = "tests/allocations/test_ends_and_rivals.py"
@@ -261,5 +262,37 @@ MUTANTS: list[Mutant] = [
         "join claims c on c.owner_kind = 'allocation' and c.owner_id = a.id",
         "join claims c on c.id = a.claim_id",
         (f"{_TASKS}::test_what_was_moved_has_the_right_from_the_move_on_also_after_another_end",),
+    ),
+    Mutant(
+        "verify compares two snapshots",
+        "verification",
+        "orchestrator/verification/all_checks.py",
+        "        if connections:\n",
+        "        if not connections and snapshot:\n",
+        ("tests/berth/test_shared_snapshot.py::test_what_commits_between_two_connections_is_seen_by_none",),
+    ),
+    Mutant(
+        "verify waits for the checks beside one that failed",
+        "verification",
+        "orchestrator/verification/all_checks.py",
+        "                connection.cancel_safe()\n",
+        "                pass\n",
+        ("tests/berth/test_shared_snapshot.py::test_a_failed_check_ends_the_others",),
+    ),
+    Mutant(
+        "verify takes a row whose story ends with another state",
+        "verification",
+        "orchestrator/verification/p8_final_states.py",
+        "where s.states[cardinality(s.states)] is distinct from a.state or ",
+        "where ",
+        (branch("a_release_begun_again_by_the_row_alone"),),
+    ),
+    Mutant(
+        "verify takes reuse before a proof that came late",
+        "verification",
+        "orchestrator/verification/p6_proven_cleanup.py",
+        "not coalesce(released_at <= occupied_until, false)",
+        "released_at is null",
+        (_FACTS,),
     ),
 ]
