@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Generator, Iterator
@@ -22,6 +23,9 @@ from tests.distribution import LongestFirst, rank
 from tests.forked.starting import forking
 
 MEMORY = "/dev/shm"
+
+# jsonschema would compile 38 grammars for the formats of internationalised addresses, which no schema of Berth has.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # A failure that is logged within a test's own process is not drawn with every local variable, which takes seconds.
 structlog.configure(

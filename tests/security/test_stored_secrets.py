@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.app import build_services, public_application
 from orchestrator.operations.sealing import SEALED_MEMBERS
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, fresh, insert_admin_key, new_node, new_region, new_tenant, problem
 from tests.api.documents import node_document, public_document
 from tests.api.processes import public_process
 from tests.databases import copied_database
 
-DOCUMENT = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+DOCUMENT = public_document()
 HOOK = {"url": "https://hooks.example.com/x"}
 
 

@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from berth.cli.main import app
 from berth.local.servers import LocalPostgres
 from berth.process.logs import configure_logging
-from orchestrator.app import build_services, public_application
-from orchestrator.settings import Settings
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem, ssh_key
+from tests.api.documents import public_document
 from tests.api.processes import public_process
 from tests.berth.scripted import Reply, ScriptedServer
 from tests.berth.scripted import problem as refusal
@@ -38,7 +37,7 @@ HOSTILE = {
 }
 
 
-DOCUMENT = public_application(build_services(Settings(database_url="postgresql://nowhere"))).openapi()
+DOCUMENT = public_document()
 NOT_SHOWN = {
     "user_data": "only the machine that it starts reads it",
     "leader_id": "compared, and neither stored nor returned",
