@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import structlog
+import typer.testing
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
@@ -70,6 +72,14 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def forked_processes() -> Iterator[None]:
     """Processes of ours begin as forks of a process that has their imports."""
     with forking():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """The hundred commands of `berth` are drawn up once, not before each command line that runs in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))  # type: ignore[attr-defined]
         yield
 
 
