@@ -20,7 +20,7 @@ import typer.testing
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from migrations.roles import Role
-from tests.databases import copied_database
+from tests.databases import copied_database, leave
 from tests.distribution import LongestFirst, rank
 from tests.forked.starting import forking
 
@@ -122,6 +122,7 @@ def postgres_server(server_directory: Path) -> Iterator[LocalPostgres]:
         for role in Role:
             connection.execute(f"create role {role} login password '{server.password}'".encode())
     yield server
+    leave(server)
     server.stop(signal.SIGQUIT)  # at once: its data is not read again
 
 
