@@ -32,7 +32,8 @@ FLEET = ("nodes", "slots", "resources")
 OF_THE_WHOLE_FLEET = {"look_for_availability", "count_for_metrics"}
 OF_THE_MANY = (
     "hold_a_slot", "hold_a_bundle_in_a_window", "hold_what_is_busy", "hold_what_is_overdue", "hold_gpus", "confirm",
-    "create", "create_where_nothing_is_free", "show_a_slot", "list_slots",
+    "create", "create_where_nothing_is_free", "show_a_slot", "list_slots", "turn_over", "turn_over_the_last_claim",
+    "turn_over_again_under_a_key_whose_answer_is_forgotten",
 )  # fmt: skip
 """What is asked for all the time."""
 MORE_MAX = 3 * (PAGE + SWEPT)

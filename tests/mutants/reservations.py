@@ -23,6 +23,14 @@ MUTANTS: list[Mutant] = [
         (foreign("POST /api/v1/reservations/{reservation_id}/cancel"),),
     ),
     Mutant(
+        "a turn-over goes through every open claim while the planner knows of none",
+        "reservations",
+        "migrations/functions/reservations/lock_reservation.sql",
+        "from (select node_id, closed_at from claims where owner_id = p_id offset 0) c",
+        "from (select node_id, closed_at from claims where owner_id = p_id) c",
+        ("tests/database/test_plans.py::test_open_claims_that_nobody_saw_are_not_read",),
+    ),
+    Mutant(
         "the list of reservations begins with lower tenants",
         "reservations",
         "orchestrator/reservations/store/rows.py",

@@ -66,8 +66,10 @@ begin
         requested_payload(made.id, claim.fence, true))
     returning event_id into event;
 
-    last_ := not exists (select from claims c where c.owner_id = item.reservation_id and c.owner_kind = 'reservation'
-                         and c.closed_at is null);
+    -- `offset 0`: as in `lock_reservation`.
+    last_ := not exists (
+        select from (select owner_kind, closed_at from claims where owner_id = item.reservation_id offset 0) c
+        where c.owner_kind = 'reservation' and c.closed_at is null);
     -- The row version of the last turn-over moves with its state, which the caller changes.
     update reservations r set gpus_held = r.gpus_held - made.gpus, row_version = r.row_version + (not last_)::integer
     where r.id = item.reservation_id;

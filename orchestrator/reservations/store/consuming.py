@@ -22,14 +22,17 @@ from orchestrator.reservations.store.decoding import decode_common
 from orchestrator.reservations.store.turn_over import Start, StartBounds, admitted_item, start_item
 from orchestrator.tenants.principals import Actor
 
-# Without locks: what the catalogue has to admit. The call evaluates the claims again under its locks.
+# Without locks: what the catalogue has to admit. The call evaluates the claims again under its locks. `offset 0`: as in
+# `lock_reservation`.
 _FIND_UNITS = """
 select coalesce(jsonb_agg(distinct jsonb_build_object(
            'sku', r.sku, 'units', jsonb_build_object(
                'region', n.region, 'gpu_model', n.gpu_model, 'shape', n.shape, 'slot_count', n.slot_count,
                'gpus', (select sum(upper(part) - lower(part))::integer from unnest(c.units) part)))), '[]')
 from reservations r
-join claims c on c.owner_id = r.id and c.owner_kind = 'reservation' and c.closed_at is null
+join lateral (
+    select node_id, units, owner_kind, closed_at from claims where owner_id = r.id offset 0
+) c on c.owner_kind = 'reservation' and c.closed_at is null
 join nodes n on n.id = c.node_id
 where r.id = %(id)s and r.tenant_id = %(tenant_id)s
 """
