@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import foreign, pages
 
 _ROTATION = "tests/webhooks/test_key_rotation.py"
+_ROTATION_OF_PROCESSES = "tests/rotation/test_webhook_key.py::test_the_webhook_key_is_replaced_while_deliveries_go_on"
 
 MUTANTS: list[Mutant] = [
     Mutant(
@@ -147,7 +148,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/webhooks/commands/resealing.py",
         'keys.seal(webhook_id, keys.open(webhook_id, key["sealed"]))',
         'key["sealed"]',
-        (f"{_ROTATION}::test_the_webhook_key_is_rotated_while_deliveries_go_on",),
+        (f"{_ROTATION}::test_the_webhook_key_is_rotated_while_deliveries_go_on", _ROTATION_OF_PROCESSES),
     ),
     Mutant(
         "the local stack drops what earlier versions sealed",
