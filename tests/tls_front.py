@@ -26,6 +26,9 @@ class TlsFront:
         self.peers: list[dict[str, Any]] = []
         self._server_port = server_port
         self._context = context
+        self._lock = threading.Lock()
+        self._revoked: set[str] = set()
+        self._clients: list[tuple[str, ssl.SSLSocket]] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -33,6 +36,24 @@ class TlsFront:
     def close(self) -> None:
         """Accept no more connections."""
         self._listening.close()
+
+    def revoke(self, serial: str) -> None:
+        """End every connection of the client certificate with this serial number, and accept no other."""
+        with self._lock:
+            self._revoked.add(serial)
+            ended = [client for found, client in self._clients if found == serial]
+        for client in ended:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def _admit(self, client: ssl.SSLSocket) -> None:
+        if peer := client.getpeercert():
+            serial = str(peer["serialNumber"])
+            with self._lock:
+                if serial in self._revoked:
+                    raise ConnectionError("this client certificate was revoked")
+                self.peers.append(peer)
+                self._clients.append((serial, client))
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -50,8 +71,7 @@ class TlsFront:
                 self._context.wrap_socket(client, server_side=True) as encrypted,
                 socket.create_connection(("127.0.0.1", self._server_port)) as server,
             ):
-                if peer := encrypted.getpeercert():
-                    self.peers.append(peer)
+                self._admit(encrypted)
                 threading.Thread(target=_pass_on, args=(server, encrypted), daemon=True).start()
                 self._pass_to(server, encrypted)
 

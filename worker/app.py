@@ -30,6 +30,7 @@ from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
 from worker.payloads import PayloadKeys, load_payload_keys
 from worker.problems import CannotRun
+from worker.reconnecting import TemporalReconnection
 from worker.settings import Settings
 from worker.startup import await_database
 from worker.supervision import supervise
@@ -65,7 +66,9 @@ def make_context(settings: Settings) -> Context:
 def read_payload_keys(settings: Settings) -> PayloadKeys:
     """The keys of what Temporal stores. Raises `CannotRun` if they cannot be read."""
     try:
-        return load_payload_keys(settings.temporal_payload_key_file)
+        return load_payload_keys(
+            settings.temporal_payload_key_file, earlier_allowed=settings.temporal_earlier_payloads_allowed
+        )
     except (OSError, ValueError) as error:
         raise CannotRun(f"the payload keys cannot be used: {error}") from error
 
@@ -107,9 +110,11 @@ async def run_worker(settings: Settings, health: WorkerHealth, stop: asyncio.Eve
         await await_database(context.database, settings.startup_seconds_max)
         nats_connection = await connect_nats(settings)
         try:
+            reconnection = TemporalReconnection(settings, keys)
             client = await connect_temporal(settings, keys)
             starter = WorkflowStarter(client, settings.worker_task_queue, settings.worker_step_seconds, keys.digest)
-            await _supervise(settings, health, stop, context, nats_connection, client, starter)
+            worker = make_worker(client, context, settings)
+            await _supervise(settings, health, stop, context, nats_connection, worker, starter, reconnection)
         finally:
             await nats_connection.close()
     finally:
@@ -122,8 +127,9 @@ async def _supervise(
     stop: asyncio.Event,
     context: Context,
     nats_connection: NatsClient,
-    client: TemporalClient,
+    worker: Worker,
     starter: WorkflowStarter,
+    reconnection: TemporalReconnection,
 ) -> None:
     """Run every loop until `stop` is set. Raises `CannotRun` when a loop ends."""
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
@@ -131,12 +137,18 @@ async def _supervise(
     runner = SweepRunner(
         make_sweepers(context, starter, settings), settings.sweep_seconds, unavailable=(Problem, RPCError)
     )
-    async with make_worker(client, context, settings):
+
+    def use(client: TemporalClient) -> None:
+        worker.client = client
+        starter.use(client)
+
+    async with worker:
         loops = {
             asyncio.create_task(consumer.run(), name="consumer"),
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
             asyncio.create_task(runner.run(), name="sweepers"),
+            asyncio.create_task(reconnection.run(use), name="temporal credentials"),
         }
         settle_heap()
         health.started = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import nats
 import nats.errors
@@ -17,7 +18,7 @@ from berth.process.nats_connections import nats_options
 from berth.process.server_addresses import without_password
 from berth.process.temporal_connections import TemporalConnection, UnusableTemporalSettings, host_of, read_connection
 from orchestrator import tracing
-from worker.payloads import PayloadKeys, encrypting_converter
+from worker.payloads import HeaderEncryption, PayloadKeys, encrypting_converter
 from worker.problems import CannotRun
 from worker.settings import Settings
 from worker.startup import retry
@@ -64,23 +65,28 @@ async def connect_temporal(settings: Settings, keys: PayloadKeys) -> TemporalCli
         connection = read_connection(settings.temporal_address, settings)
     except UnusableTemporalSettings as error:
         raise CannotRun(f"Temporal cannot be reached with these settings: {error}") from error
+    return await retry(
+        f"Temporal at {settings.temporal_address}", settings.startup_seconds_max,
+        partial(connect_temporal_once, settings, connection, keys), (NotConnected, RPCError),
+    )  # fmt: skip
 
-    async def connect() -> TemporalClient:
-        try:
-            return await TemporalClient.connect(
-                connection.address,
-                namespace=settings.temporal_namespace,
-                tls=_tls_config(connection),
-                api_key=connection.api_key,
-                data_converter=encrypting_converter(keys),
-                header_codec_behavior=HeaderCodecBehavior.CODEC,
-                interceptors=_interceptors(),
-            )
-        except RuntimeError as error:
-            raise NotConnected(explain_failure(str(error), connection)) from error
 
-    what = f"Temporal at {settings.temporal_address}"
-    return await retry(what, settings.startup_seconds_max, connect, (NotConnected, RPCError))
+async def connect_temporal_once(
+    settings: Settings, connection: TemporalConnection, keys: PayloadKeys
+) -> TemporalClient:
+    """A client with these credentials, which Temporal accepts. Raises `NotConnected`, `RPCError`."""
+    try:
+        return await TemporalClient.connect(
+            connection.address,
+            namespace=settings.temporal_namespace,
+            tls=_tls_config(connection),
+            api_key=connection.api_key,
+            data_converter=encrypting_converter(keys),
+            header_codec_behavior=HeaderCodecBehavior.CODEC,
+            interceptors=[*_interceptors(), HeaderEncryption(keys, settings.temporal_namespace)],
+        )
+    except RuntimeError as error:
+        raise NotConnected(explain_failure(str(error), connection)) from error
 
 
 class NotConnected(Exception):

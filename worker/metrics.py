@@ -23,8 +23,12 @@ PULL_RENEWALS = Counter("berth_worker_pull_renewals_total", "Renewed pull subscr
 PAYLOADS_UNREADABLE = Counter(
     "berth_worker_payloads_unreadable_total", "Payloads of Temporal that could not be decrypted, by reason", ["reason"]
 )
-for reason in ("unknown_key", "altered"):
+for reason in ("unknown_key", "altered", "earlier_version"):
     PAYLOADS_UNREADABLE.labels(reason)
+TEMPORAL_CREDENTIALS_STALE = Gauge(
+    "berth_worker_temporal_credentials_stale",
+    "1 while changed files of the connection to Temporal cannot be used and the earlier ones are",
+)
 COMMAND_SECONDS = Histogram(
     "berth_worker_command_seconds", "Time a command took", ["command"], buckets=LATENCIES_SECONDS
 )

@@ -30,6 +30,13 @@ class Settings(TemporalSettings):
     temporal_payload_key_file: Path = Field(
         description="keys that encrypt what Temporal stores, base64 of 32 bytes per line: the first encrypts, all decrypt"
     )
+    temporal_earlier_payloads_allowed: bool = Field(
+        False,
+        description="whether payloads that are in the clear or bound to no workflow, as earlier versions wrote them, are read",
+    )
+    temporal_reload_seconds: float = Field(
+        5.0, gt=0, le=3_600, description="how often changed files of the connection to Temporal are searched"
+    )
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(

@@ -1,7 +1,7 @@
 """How every process of ours reaches Temporal: TLS with the server verified, a client certificate, an API key.
 
 TLS is used unless the server is on this machine or `BERTH_TEMPORAL_TLS` says otherwise. The files are read when a
-connection is made; no message and no `repr` contains a key.
+connection is made (the worker makes another when they change); no message and no `repr` contains a key.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class TemporalConnection:
     key: bytes | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
 
+    @property
+    def credentials(self) -> tuple[bytes | str | None, ...]:
+        """The content of the files."""
+        return self.ca, self.certificate, self.key, self.api_key
+
 
 def host_of(address: str) -> str:
     """The host of `host:port`, an IPv6 address without its brackets."""
@@ -67,6 +72,12 @@ def uses_tls(address: str, settings: TemporalSettings) -> bool:
     if settings.temporal_tls is not None:
         return settings.temporal_tls
     return not is_here(host_of(address)) or any(_given(settings)) or settings.temporal_api_key_file is not None
+
+
+def files_of(settings: TemporalSettings) -> list[Path]:
+    """The files of a connection, in a fixed order."""
+    found = (getattr(settings, name) for name in TemporalSettings.model_fields if name.endswith("_file"))
+    return [path for path in found if path is not None]
 
 
 def variables_of(settings: TemporalSettings) -> dict[str, str]:

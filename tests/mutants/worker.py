@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_CREDENTIALS = "tests/worker/test_temporal_credentials.py"
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "each round searches lost workflows from the beginning",
@@ -258,5 +260,55 @@ MUTANTS: list[Mutant] = [
         "        for delivery in leased:\n",
         ("        for delivery in leased:\n            log.info('delivery_leased', delivery=repr(delivery))\n"),
         ("tests/whole/test_secrets_in_logs.py",),
+    ),
+    Mutant(
+        "a payload is bound to no workflow",
+        "worker",
+        "worker/payloads.py",
+        'return b"%s\\0%d:%s%s" % (_PURPOSE, len(namespace), namespace, self.workflow_id.encode())',
+        "return _PURPOSE",
+        ("tests/worker/test_payloads.py::test_a_payload_of_another_workflow_is_refused",),
+    ),
+    Mutant(
+        "a payload is bound to its namespace alone",
+        "worker",
+        "worker/payloads.py",
+        "namespace, self.workflow_id.encode())",
+        'namespace, b"")',
+        ("tests/worker/test_payloads.py::test_a_payload_is_read_in_its_own_workflow_alone",),
+    ),
+    Mutant(
+        "payloads in the clear are always read",
+        "worker",
+        "worker/payloads.py",
+        "if not bound and not self._earlier_allowed:",
+        "if False:",
+        ("tests/worker/test_payloads.py::test_what_earlier_versions_wrote_is_read_only_where_that_is_allowed",),
+    ),
+    Mutant(
+        "what belongs to no workflow is stored as it is",
+        "worker",
+        "worker/payloads.py",
+        "if payload.metadata.get(BOUND) != _TO_WORKFLOW:",
+        "if False:",
+        ("tests/worker/test_payloads.py::test_nothing_is_stored_outside_of_a_workflow",),
+    ),
+    Mutant(
+        "the worker keeps the client of replaced credentials",
+        "worker",
+        "worker/reconnecting.py",
+        "        use(client)\n",
+        "",
+        (
+            "tests/worker/test_temporal_credentials.py::test_a_worker_connects_anew_with_replaced_files_and_loses_nothing",
+        ),
+    ),
+    Mutant(
+        "credentials that were refused once are not tried again",
+        "worker",
+        "worker/reconnecting.py",
+        "        present = _signature(self._files)\n",
+        "        present, self._in_use = self._in_use, _signature(self._files)\n",
+        (f"{_CREDENTIALS}::test_the_worker_goes_on_with_the_earlier_files_until_the_new_ones_can_be_used",),
     ),
 ]

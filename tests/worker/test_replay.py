@@ -32,7 +32,7 @@ def _history(path: Path) -> WorkflowHistory:
 def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(
         workflows=[ProvisioningWorkflow, ReleaseWorkflow], workflow_runner=sandbox(),
-        data_converter=encrypting_converter(PayloadKeys([PAYLOAD_KEY])),
+        data_converter=encrypting_converter(PayloadKeys([PAYLOAD_KEY], earlier_allowed=True)), namespace="default",
     )  # fmt: skip
     result = asyncio.run(replayer.replay_workflow(_history(path)))
     assert result.replay_failure is None

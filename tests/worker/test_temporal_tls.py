@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,16 +25,11 @@ from tests.deploy import deployment
 from tests.support.waiting import wait_for
 from tests.support.worker_processes import Processes
 from tests.tls_front import TlsFront, tls_front
+from tests.worker.deployed_temporal import API_KEY, ELSEWHERE, deployed, holds_api_key, server_context
 from worker.connecting import connect_temporal
 from worker.payloads import PayloadKeys
 from worker.problems import CannotRun
 from worker.settings import Settings
-
-ELSEWHERE = "127.1"
-"""The loopback address in a form (inet_aton(3)) that is not recognized as one: so it counts as another machine."""
-API_KEY = "secret" * 4
-HUFFMAN = {"s": "01000", "e": "00101", "c": "00100", "r": "101100", "t": "01001"}
-"""How HTTP/2 writes these letters in a header (RFC 7541, appendix B)."""
 
 
 @pytest.fixture(scope="module")
@@ -54,29 +48,6 @@ def front(temporal_server: LocalTemporal, secrets: Path) -> Iterator[TlsFront]:
         yield running
 
 
-def server_context(secrets: Path, *, client_certificates: bool) -> ssl.SSLContext:
-    """What the deployment's Temporal uses."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(secrets / "temporal_certificate.pem", secrets / "temporal_key.pem")
-    context.set_alpn_protocols(["h2"])
-    if client_certificates:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(secrets / "server_ca_certificate.pem")
-    return context
-
-
-def deployed(secrets: Path, **changed: Any) -> dict[str, Any]:
-    """The settings of the deployment's worker; its name for Temporal is not one of this machine's."""
-    return {
-        "temporal_ca_file": secrets / "server_ca_certificate.pem",
-        "temporal_tls_certificate_file": secrets / "temporal_client_certificate.pem",
-        "temporal_tls_key_file": secrets / "temporal_client_key.pem",
-        "temporal_tls_server_name": "temporal",
-        "temporal_api_key_file": secrets / "api_key",
-        **changed,
-    }
-
-
 def connect(port: int, **settings: Any) -> None:
     """Connect once, as the worker does at start. Raises `CannotRun`."""
     complete = Settings(
@@ -85,12 +56,6 @@ def connect(port: int, **settings: Any) -> None:
         **settings,
     )  # fmt: skip
     asyncio.run(connect_temporal(complete, PayloadKeys([bytes(32)])))
-
-
-def holds_api_key(content: bytes) -> bool:
-    """Whether the key is in what was sent, also as HTTP/2 packs it."""
-    bits = "".join(f"{byte:08b}" for byte in content)
-    return API_KEY.encode() in content or "".join(HUFFMAN[letter] for letter in API_KEY) in bits
 
 
 @pytest.mark.parametrize(

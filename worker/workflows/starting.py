@@ -67,6 +67,10 @@ class WorkflowStarter:
         self._step_timeout = timedelta(seconds=step_seconds)
         self._digest = digest
 
+    def use(self, client: Client) -> None:
+        """Send every following call over this client."""
+        self._client = client
+
     async def start(
         self, name: WorkflowName, event_id: UUID, allocation_id: UUID, tenant_id: str | None = None
     ) -> bool:
