@@ -206,6 +206,8 @@ class Quota(StrEnum):
     KV_KEYS = "kv_keys"
     KV_BYTES = "kv_bytes"
     LOG_BYTES_PER_DAY = "log_bytes_per_day"
+    STREAMS = "streams"
+    """Open streams and sockets in one process; the refusal is `ConcurrencyLimited`."""
 
 
 _DELETED_KEYS = "delete keys, which count until the log has dropped them"
@@ -220,6 +222,7 @@ _ROOM = {
     Quota.API_KEYS: "revoke one",
     Quota.KV_KEYS: _DELETED_KEYS,
     Quota.KV_BYTES: _DELETED_KEYS,
+    Quota.STREAMS: "close one",
     Quota.LOG_BYTES_PER_DAY: "a day begins at 00:00 UTC, so retry then",
 }
 """What makes room in a quota."""

@@ -107,7 +107,9 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
         5.0, ge=0, le=60, description="longest wait of a read for the version that it is to include"
     )
     feed_subscribers_max: int = Field(2_000, ge=1, description="open streams of the log in a process; beyond it 503")
-    feed_tenant_subscribers_max: int = Field(200, ge=1, description="streams and sockets of one tenant; beyond it 429")
+    feed_tenant_subscribers_max: int = Field(
+        200, ge=1, description="default of each tenant's quota of streams and sockets in a process; beyond it 429"
+    )
     feed_buffer_bytes_max: int = Field(
         8_388_608, ge=1_024, description="what may wait for a subscriber; beyond it its connection is closed"
     )
@@ -314,6 +316,7 @@ class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
             Quota.KV_KEYS: self.kv_namespace_keys_max,
             Quota.KV_BYTES: self.kv_namespace_bytes_max,
             Quota.LOG_BYTES_PER_DAY: self.kv_log_bytes_per_day_max,
+            Quota.STREAMS: self.feed_tenant_subscribers_max,
         }
 
     def socket_limits(self) -> SocketLimits:

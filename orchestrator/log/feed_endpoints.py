@@ -19,8 +19,9 @@ from orchestrator.log.queries import find_kept
 from orchestrator.log.refusals import LeaderUnaccepted, LogTruncated, VersionInFuture
 from orchestrator.log.store.feed import TRANSACTION, Filter
 from orchestrator.log.version_parameters import VERSION_MAX
-from orchestrator.problems import Invalid
+from orchestrator.problems import Invalid, Quota
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.queries import find_limit
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 
@@ -72,7 +73,15 @@ async def subscribe(
     async def recheck() -> Principal:
         return await principal_behind(parts.credentials, parts.context.database, bearer)
 
-    return EventStream(parts.feed, subscriber, recheck)
+    return EventStream(parts.feed, subscriber, recheck, await streams_max(parts, caller.tenant_id))
+
+
+async def streams_max(parts: Services, tenant_id: UUID | None) -> int:
+    """The tenant's quota of streams and sockets in this process; operators have none."""
+    default = parts.settings.feed_tenant_subscribers_max
+    if tenant_id is None:
+        return default
+    return await find_limit(parts.context.database, tenant_id, Quota.STREAMS, default=default)
 
 
 async def _subscriber(parts: Services, audience: Audience, after: int | None, request: Request) -> Subscriber:

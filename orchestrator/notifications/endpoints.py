@@ -23,7 +23,7 @@ from orchestrator.http.services import CALLER, Parts, Services, services_for, so
 from orchestrator.http.writes import AnyWrite
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.subscribers import Subscriber
-from orchestrator.log.feed_endpoints import chosen_events, require_kept
+from orchestrator.log.feed_endpoints import chosen_events, require_kept, streams_max
 from orchestrator.log.namespaces import namespace_of
 from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
 from orchestrator.notifications import messages
@@ -87,7 +87,7 @@ async def notifications(socket: WebSocket) -> None:
         if query.subscription is not None:
             # It is created if it does not exist, and acknowledgements move it.
             check_roles(delete_subscription, caller)
-        async with parts.feed.admit(caller.tenant_id):
+        async with parts.feed.admit(caller.tenant_id, await streams_max(parts, caller.tenant_id)):
             subscriber, subscription = await _open(socket, parts, caller, query)
             await parts.feed.start()
             await socket.accept(spoken)

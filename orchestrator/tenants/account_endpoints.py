@@ -27,6 +27,7 @@ async def me(caller: Caller, parts: Parts) -> Response:
         await note_head(database)
     tenant = None if caller.tenant_id is None else await find_tenant(database, caller.tenant_id)
     used = {} if tenant is None else await find_quotas_used(database, tenant.id)
+    used[Quota.STREAMS] = parts.feed.open_streams(caller.tenant_id)
     return json_response(
         {
             "principal_id": caller.id,
@@ -37,7 +38,7 @@ async def me(caller: Caller, parts: Parts) -> Response:
             else {
                 "gpus_limit": tenant.gpus_limit,
                 "gpus_used": tenant.gpus_used,
-                "subscribers_max": parts.settings.feed_tenant_subscribers_max,
+                "subscribers_max": tenant.limits.get(Quota.STREAMS, parts.settings.feed_tenant_subscribers_max),
                 "webhooks_max": tenant.limits.get(Quota.WEBHOOKS, parts.settings.webhooks_max),
                 "hold_seconds_max": parts.context.limits.hold_seconds_max,
                 "window_seconds_max": parts.context.limits.window_seconds_max,

@@ -15,6 +15,7 @@ from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, identified_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
+from orchestrator.problems import Quota
 from orchestrator.tenants import queries as tenants
 from orchestrator.tenants.commands.tenants import change_tenant_state, create_tenant, delete_tenant, set_quota
 from orchestrator.tenants.required_roles import requires
@@ -77,6 +78,7 @@ async def find_quotas(tenant_id: UUID, caller: AdminCaller, parts: Parts) -> Res
     """The quotas of a tenant, and what it uses of each."""
     tenant = await tenants.find_tenant(parts.context.database, tenant_id)
     used = await tenants.find_quotas_used(parts.context.database, tenant_id)
+    used[Quota.STREAMS] = parts.feed.open_streams(tenant_id)
     return json_response(
         {
             "tenant_id": tenant.id,

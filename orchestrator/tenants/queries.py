@@ -29,6 +29,13 @@ async def find_quotas_used(database: Database, tenant_id: UUID) -> dict[str, int
         return await tenants.read_quotas_used(reading, tenant_id)
 
 
+async def find_limit(database: Database, tenant_id: UUID, quota: Quota, *, default: int) -> int:
+    """A tenant's limit of one quota: what an operator has set, else the default."""
+    async with database.reading() as reading:
+        found = await tenants.read_limit(reading, tenant_id, quota.value)
+    return default if found is None else found
+
+
 def quotas_of(tenant: Tenant, used: Mapping[str, int], defaults: Mapping[Quota, int]) -> list[dict[str, Any]]:
     """Each quota with the tenant's limit, set by an operator or the default, and its use."""
     return [

@@ -277,4 +277,12 @@ MUTANTS: list[Mutant] = [
         "priority=Priority()",
         ("tests/worker/test_fair_dispatch.py::test_a_tenants_workflow_overtakes_those_of_another",),
     ),
+    Mutant(
+        "an operator's limit of a tenant's streams is ignored",
+        "edge",
+        "orchestrator/log/feed_endpoints.py",
+        "return await find_limit(parts.context.database, tenant_id, Quota.STREAMS, default=default)",
+        "return default",
+        ("tests/log/test_quota_of_streams.py::test_an_operator_sets_how_many_streams_one_tenant_may_have",),
+    ),
 ]

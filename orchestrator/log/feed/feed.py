@@ -59,8 +59,8 @@ class Feed:
         self._closed = False
 
     @asynccontextmanager
-    async def admit(self, tenant_id: UUID | None) -> AsyncIterator[None]:
-        """Count a subscriber for the length of the context.
+    async def admit(self, tenant_id: UUID | None, tenant_max: int) -> AsyncIterator[None]:
+        """Count a subscriber for the length of the context; `tenant_max`: the tenant's quota of streams.
 
         Raises `Overloaded` if the process has as many as it may, and `ConcurrencyLimited` if the tenant has.
         """
@@ -72,10 +72,10 @@ class Feed:
                 f"the subscriber limit of {self.limits.subscribers_max} per process is reached; retry later or use another"
                 " replica"
             )
-        if tenant_id is not None and admitted >= self.limits.tenant_subscribers_max:
+        if tenant_id is not None and admitted >= tenant_max:
             raise ConcurrencyLimited(
-                f"the limit of {self.limits.tenant_subscribers_max} streams and sockets of a tenant per process is reached;"
-                " close one, or use another replica"
+                f"the limit of {tenant_max:,} streams and sockets of a tenant per process is reached;"
+                " close one, use another replica, or ask the operator for more"
             )
         self._admitted[tenant_id] = admitted + 1
         metrics.FEED_SUBSCRIBERS.inc()
@@ -86,6 +86,10 @@ class Feed:
             self._admitted[tenant_id] -= 1
             if not self._admitted[tenant_id]:
                 del self._admitted[tenant_id]
+
+    def open_streams(self, tenant_id: UUID | None) -> int:
+        """How many subscribers of the tenant this process has."""
+        return self._admitted.get(tenant_id, 0)
 
     async def read(self, subscriber: Subscriber) -> Scan:
         """Read the events after the subscriber's cursor from the log."""

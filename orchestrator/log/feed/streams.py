@@ -21,14 +21,20 @@ HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-
 
 
 class EventStream(Response):
-    """Streams the feed to a subscriber. `recheck` raises when its credential is no longer valid."""
+    """Streams the feed to a subscriber. `recheck` raises when its credential is no longer valid.
 
-    def __init__(self, feed: Feed, subscriber: Subscriber, recheck: Callable[[], Awaitable[object]]) -> None:
+    `tenant_max`: the quota of streams of the subscriber's tenant.
+    """
+
+    def __init__(
+        self, feed: Feed, subscriber: Subscriber, recheck: Callable[[], Awaitable[object]], tenant_max: int
+    ) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._feed = feed
         self._subscriber = subscriber
         self._recheck = recheck
+        self._tenant_max = tenant_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the subscriber ends. Raises `Overloaded` before anything is sent if a subscriber limit is reached."""
@@ -43,7 +49,7 @@ class EventStream(Response):
                 recheck_at = time.monotonic() + recheck_seconds
                 await self._check_credential()
 
-        async with self._feed.admit(subscriber.audience.tenant_id):
+        async with self._feed.admit(subscriber.audience.tenant_id, self._tenant_max):
             await self._feed.start()
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             watching = asyncio.create_task(_watch(receive, subscriber))

@@ -97,6 +97,13 @@ async def read_tenant(reading: Reading, tenant_id: UUID) -> Tenant:
     return Tenant(**row._mapping)
 
 
+async def read_limit(reading: Reading, tenant_id: UUID, quota: str) -> int | None:
+    """The limit of this quota that an operator has set for the tenant; None: the default applies."""
+    values = {"id": tenant_id, "quota": quota}
+    found: int | None = (await reading.execute(_LIMIT, values)).scalar_one_or_none()
+    return found
+
+
 async def read_quotas_used(reading: Reading, tenant_id: UUID) -> dict[str, int]:
     """What a tenant uses of each quota, by its name."""
     used: dict[str, int] = (await reading.execute("select quotas_used(:id)", {"id": tenant_id})).scalar_one()
@@ -156,6 +163,7 @@ async def delete_empty_tenant(tx: Transaction, tenant_id: UUID) -> Deletion | No
             raise ValueError(f"{word} is not an outcome of a deletion")
 
 
+_LIMIT = "select (limits ->> :quota)::bigint from tenant_quotas where tenant_id = :id"
 _SET_LIMITS = """
 update tenant_quotas set gpus_limit = case when :named then cast(:gpus_limit as integer) else gpus_limit end,
        limits = jsonb_strip_nulls(limits || cast(:limits as jsonb)), row_version = row_version + 1
