@@ -13,6 +13,7 @@ class Role(StrEnum):
     ISSUER = "berth_issuer"
     WORKER = "berth_worker"
     WEBHOOKS = "berth_webhooks"
+    AUDIT_STREAM = "berth_audit_stream"
     RELAY = "berth_relay"
     OPERATOR = "berth_operator"
     READ_ONLY = "berth_read_only"

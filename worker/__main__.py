@@ -1,7 +1,7 @@
-"""`python -m worker [--webhooks]`: reads the settings, runs until SIGTERM or SIGINT, and shuts down in order.
+"""`python -m worker [--webhooks | --audit-stream]`: reads the settings, runs until SIGTERM or SIGINT, and shuts down in order.
 
-With `--webhooks` the process is the webhook sender, which needs the database alone. Exit status: 0 after an orderly
-shutdown, otherwise 1 with one sentence on standard error.
+With `--webhooks` the process is the webhook sender, which needs the database alone; with `--audit-stream` it sends the audit to
+NATS and syslog. Exit status: 0 after an orderly shutdown, otherwise 1 with one sentence on standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEYS_OF_OTHERS = {
     "BERTH_NODE_CA_KEY_FILE": "only the issuer may have the key of the node CA",
     "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
 }
-"""Variables with which the webhook sender, which connects to addresses that tenants choose, does not start, and why."""
+"""Variables with which the webhook sender and the audit streamer, which connect to other systems, do not start, and why."""
 
 STOP_SECONDS_MAX = 5.0
 """How long everything except the running commands may take to end."""
@@ -56,13 +56,29 @@ async def _send_webhooks() -> None:
     from worker.webhooks.app import run_webhooks
     from worker.webhooks.settings import WebhookSettings
 
-    for variable, why in KEYS_OF_OTHERS.items():
-        if variable in os.environ:
-            raise CannotRun(f"{variable} is set; {why}")
+    _require_no_keys_of_others()
     settings, health = WebhookSettings(), Health()
     with served(settings.metrics_host, settings.metrics_port, health):
         await run_webhooks(settings, health, _stop_on_signals(STOP_SECONDS_MAX))
     log.info("webhooks_stopped")
+
+
+async def _stream_audit() -> None:
+    # Imports neither Temporal's library nor the settings with the signing key.
+    from worker.audit_stream.app import run_audit_stream
+    from worker.audit_stream.settings import AuditStreamSettings
+
+    _require_no_keys_of_others()
+    settings, health = AuditStreamSettings(), Health()
+    with served(settings.metrics_host, settings.metrics_port, health):
+        await run_audit_stream(settings, health, _stop_on_signals(STOP_SECONDS_MAX))
+    log.info("audit_stream_stopped")
+
+
+def _require_no_keys_of_others() -> None:
+    for variable, why in KEYS_OF_OTHERS.items():
+        if variable in os.environ:
+            raise CannotRun(f"{variable} is set; {why}")
 
 
 def _stop_on_signals(seconds_max: float) -> asyncio.Event:
@@ -92,20 +108,30 @@ def _exit_at_once() -> None:
 def main() -> int:
     """Run the process and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
-    parser.add_argument("--webhooks", action="store_true", help="send webhooks, and do nothing else")
-    run = _send_webhooks if parser.parse_args().webhooks else _work
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--webhooks", action="store_true", help="send webhooks, and do nothing else")
+    only.add_argument(
+        "--audit-stream", action="store_true", help="send the audit to other systems, and do nothing else"
+    )
+    given = parser.parse_args()
+    run = _send_webhooks if given.webhooks else _stream_audit if given.audit_stream else _work
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     try:
         asyncio.run(run())
     except ValidationError as error:
-        wrong = "; ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        wrong = "; ".join(_name_wrong(e["loc"]) + e["msg"] for e in error.errors())
         sys.stderr.write(f"worker: these settings are missing or wrong: {wrong}\n")
         return 1
     except (CannotListen, CannotRun) as problem:
         sys.stderr.write(f"worker: {problem}\n")
         return 1
     return 0
+
+
+def _name_wrong(place: tuple[int | str, ...]) -> str:
+    """The variable at fault; nothing where several do not fit together."""
+    return f"BERTH_{'_'.join(map(str, place)).upper()}: " if place else ""
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from berth.local.state import write_whole
 
-NatsUser = Literal["relay", "worker", "reader", "operator"]
-NATS_USERS: Final[tuple[NatsUser, ...]] = ("relay", "worker", "reader", "operator")
+NatsUser = Literal["relay", "worker", "reader", "operator", "audit", "auditor"]
+NATS_USERS: Final[tuple[NatsUser, ...]] = ("relay", "worker", "reader", "operator", "audit", "auditor")
 ROLES_FILE = Path(__file__).with_name("nats-roles.conf")
 PASSWORDS_FILE = "nats-passwords.conf"
 TENANTS_FILE = "nats-tenants.conf"

@@ -166,10 +166,10 @@ def _page(candidates: Select[Any], leading: _Leading, others: dict[str, Any], li
     rows = candidates.limit(EXAMINED_MAX if others else limit).subquery()
     matching = [rows.c[column] == value for column, value in others.items()]
     order = ["sequence"] if leading.column is None else [leading.column, "sequence"]
-    return select(*_members(rows)).where(*matching).order_by(*(rows.c[column] for column in order)).limit(limit)
+    return select(*entry_members(rows)).where(*matching).order_by(*(rows.c[column] for column in order)).limit(limit)
 
 
-def _members(rows: FromClause) -> list[ColumnElement[Any]]:
+def entry_members(rows: FromClause) -> list[ColumnElement[Any]]:
     """The members of an `Entry`."""
     c = rows.c
     principal = func.jsonb_build_object("kind", c.principal_kind, "id", c.principal_id, "role", c.role)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.audit import list_store
-from orchestrator.audit.list_store import Examined, Filter
+from orchestrator.audit import list_store, stream_store
+from orchestrator.audit.list_store import Entry, Examined, Filter
+from orchestrator.audit.stream_store import Backlog
 from orchestrator.database.transactions import Database
 
 
@@ -16,3 +17,15 @@ async def list_audit(database: Database, matching: Filter, *, after: int | None,
         if after is not None:
             await list_store.require_kept(reading, after)
         return await list_store.list_entries(reading, matching, after=after or 0, limit=limit)
+
+
+async def read_chain(database: Database, after: int, limit: int) -> list[Entry]:
+    """Up to `limit` rows of the chain after this sequence, in its order."""
+    async with database.reading() as reading:
+        return await stream_store.read_rows(reading, after, limit)
+
+
+async def read_backlog(database: Database, name: str) -> Backlog | None:
+    """How far the target of a stream is behind; None if the stream is not enabled."""
+    async with database.reading() as reading:
+        return await stream_store.read_backlog(reading, name)

@@ -1,7 +1,7 @@
-"""The tables of the audit: rows that wait, batches of queued rows, and the chain. The view `audit` shows both kinds of rows.
+"""The tables of the audit: rows that wait, batches of queued rows, the chain, and its streams. The view `audit` shows all rows.
 
-Created by migrations/versions/r0016_audit_chain.py, r0019_audit_batches.py and r0020_audit_retention.py, which explain columns
-and indexes; a test keeps both equal.
+Created by migrations/versions/r0016_audit_chain.py, r0019_audit_batches.py, r0020_audit_retention.py and r0024_audit_streams.py,
+which explain columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -102,4 +102,19 @@ audit_anchor = Table(
     Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
     Column("sequence", BigInteger, nullable=False),
     Column("hash", SHA256_DIGEST, nullable=False),
+)
+
+audit_streams = Table(
+    "audit_streams",
+    METADATA,
+    Column("name", Text, CheckConstraint("name in ('nats', 'syslog')", name="audit_stream_name"), primary_key=True),
+    Column("sequence", BigInteger, CheckConstraint("sequence >= 0", name="audit_stream_position"), nullable=False),
+    Column("started_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("sent_at", TIMESTAMPTZ),
+    Column("leased_by", Uuid),
+    Column("leased_until", TIMESTAMPTZ),
+    Column("failing_since", TIMESTAMPTZ),
+    Column("last_error", Text, CheckConstraint("length(last_error) <= 500", name="audit_stream_error_is_short")),
+    CheckConstraint("(leased_by is null) = (leased_until is null)", name="audit_stream_lease_is_whole"),
+    CheckConstraint("(failing_since is null) = (last_error is null)", name="audit_stream_failure_is_whole"),
 )

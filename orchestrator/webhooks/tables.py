@@ -41,7 +41,9 @@ webhooks = Table(
         server_default="enabled",
     ),
     Column(
-        "disabled_reason", Text, CheckConstraint("disabled_reason in ('requested', 'gone', 'failing', 'key_revoked')")
+        "disabled_reason",
+        Text,
+        CheckConstraint("disabled_reason in ('requested', 'gone', 'failing', 'key_revoked', 'key_expired')"),
     ),
     Column("disabled_at", TIMESTAMPTZ),
     Column("position", BigInteger, CheckConstraint("position >= 0"), nullable=False),
@@ -52,11 +54,18 @@ webhooks = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("created_by", Uuid),
+    Column("key_expires_at", TIMESTAMPTZ),
     CheckConstraint(
         "(state = 'disabled') = (disabled_reason is not null) and (disabled_reason is null) = (disabled_at is null)",
         name="webhook_disabled",
     ),
     Index("webhooks_by_tenant", "tenant_id", "id", postgresql_where=text("state <> 'deleted'")),
+    Index(
+        "webhooks_of_expiring_keys",
+        "key_expires_at",
+        "id",
+        postgresql_where=text("state = 'enabled' and key_expires_at is not null"),
+    ),
     Index("webhooks_deleted", "id", postgresql_where=text("state = 'deleted'")),
     postgresql_with={"fillfactor": 50},
 )

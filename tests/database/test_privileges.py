@@ -18,7 +18,14 @@ from tests.databases import as_role
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "access" / "database-roles.md"
 LETTERS = {"SELECT": "s", "INSERT": "i", "UPDATE": "u", "DELETE": "d", "USAGE": "x", "EXECUTE": "x"}
-RUN_AS_OWNER = {"audit_advance", "audit_forget", "log_accept_timeline", "log_extend", "log_truncate"}
+RUN_AS_OWNER = {
+    "audit_advance",
+    "audit_forget",
+    "audit_stream_begin",
+    "log_accept_timeline",
+    "log_extend",
+    "log_truncate",
+}
 
 _GRANTED = """
 select c.relname, a.grantee::regrole::text, a.privilege_type from pg_class c cross join lateral aclexplode(c.relacl) a
@@ -156,6 +163,11 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
         "select secret_hash from api_keys", "select from allocations", "select from node_tasks", "select from kv_keys",
         "select from operations", "insert into webhooks default values", "update tenants set name = ''",
         "insert into log default values", "select from audit", "select audit_advance(1)", "select nextval('fences')",
+    ),
+    Role.AUDIT_STREAM: (
+        "insert into audit_streams (name, sequence) values ('nats', 0)", "delete from audit_streams", "select from audit_pending",
+        "select audit_advance(1)", "select audit_forget(1)", "select from audit_anchor", "select from log", "select from tenants",
+        "select from api_keys", "select from operations", "select from webhooks", "insert into audit (action) values ('')",
     ),
     Role.RELAY: (
         "update allocations set name = ''", "select from allocations", "select from api_keys", "select from nodes",

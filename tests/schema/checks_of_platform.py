@@ -172,6 +172,19 @@ CHECKS = {
     "log_first_version_check": least("log_first", "version", 1),
     "audit_anchor_one_check": only_row("audit_anchor"),
     "audit_head_one_check": only_row("audit_head"),
+    "audit_stream_name": one_of("audit_streams", "name", "nats", "syslog"),
+    "audit_stream_position": least("audit_streams", "sequence", 0),
+    "audit_stream_error_is_short": Check(
+        "audit_streams",
+        ({"failing_since": NOW, "last_error": "x" * 501},),
+        ({"failing_since": NOW, "last_error": "x" * 500},),
+    ),
+    "audit_stream_lease_is_whole": Check(
+        "audit_streams", ({"leased_by": OTHER}, {"leased_until": NOW}), ({}, {"leased_by": OTHER, "leased_until": NOW})
+    ),
+    "audit_stream_failure_is_whole": Check(
+        "audit_streams", ({"failing_since": NOW}, {"last_error": "x"}), ({}, {"failing_since": NOW, "last_error": "x"})
+    ),
     "log_head_one_check": only_row("log_head"),
     "log_stream_first_version_check": least("log_stream", "first_version", 1),
     "log_stream_one_check": only_row("log_stream"),
@@ -295,7 +308,10 @@ CHECKS = {
     "webhooks_description_check": length("webhooks", "description", 0, 1000),
     "webhooks_disabled_reason_check": Check(
         "webhooks", ({**_DISABLED, "disabled_reason": "unknown"},),
-        tuple({**_DISABLED, "disabled_reason": reason} for reason in ("requested", "gone", "failing", "key_revoked")),
+        tuple(
+            {**_DISABLED, "disabled_reason": reason}
+            for reason in ("requested", "gone", "failing", "key_revoked", "key_expired")
+        ),
     ),
     "webhooks_position_check": least("webhooks", "position", 0),
     "webhooks_signing_check": one_of("webhooks", "signing", "hmac", "ed25519"),

@@ -168,7 +168,7 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
 @exercises(
     "ledger_never_changes", "ledger_is_never_emptied", "sku_prices_never_change", "metering_intervals_stay",
     "audit_chain_keeps", "audit_chain_leaves", "audit_anchor_keeps", "audit_anchor_advances", "audit_head_keeps",
-    "audit_pending_keeps", "audit_pending_moves",
+    "audit_pending_keeps", "audit_pending_moves", "audit_stream_advances",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("table", "statement"),
@@ -190,6 +190,7 @@ def test_a_claim_that_draws_a_fence_inherits_none(schema: Session, change: str, 
         ("audit_pending", "update audit_pending set action = 'changed'"),
         ("audit_pending", "delete from audit_pending"),
         ("audit_pending", "truncate audit_pending"),
+        ("audit_streams", "update audit_streams set sequence = 1"),
     ],
 )
 def test_rows_that_never_change_are_neither_changed_nor_deleted(schema: Session, table: str, statement: str) -> None:

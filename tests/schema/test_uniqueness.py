@@ -72,6 +72,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit_chain_pkey": ("audit_chain", ("sequence",)),
     "audit_head_pkey": ("audit_head", ("one",)),
     "audit_pending_pkey": ("audit_pending", ("id",)),
+    "audit_streams_pkey": ("audit_streams", ("name",)),
     "balances_pkey": ("balances", ("tenant_id",)),
     "claims_pkey": ("claims", ("id",)),
     "consumer_positions_pkey": ("consumer_positions", ("consumer",)),

@@ -48,6 +48,7 @@ FIRST: dict[str, Row] = {
     },
     "audit_head": {"one": True, "sequence": 0, "recorded_at": NOW, "hash": HASH},
     "audit_pending": {"id": 1, "principal_kind": "admin", "principal_id": "1", "action": "a", "subject": "s"},
+    "audit_streams": {"name": "nats", "sequence": 0},
     "balances": {"tenant_id": TENANT},
     "claims": {
         "id": 1, "node_id": NODE, "tenant_id": TENANT, "owner_kind": "allocation", "owner_id": ALLOCATION,

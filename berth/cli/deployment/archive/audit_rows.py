@@ -33,7 +33,7 @@ select least(
         select from allocations a
         where a.id = case when c.subject ~ '^allocations/[0-9a-f-]{36}$' then substr(c.subject, 13)::uuid end)
     order by c.sequence limit 1
-)
+), (select min(sequence) from audit_streams)
 """
 _LINES = """
 select sequence, jsonb_build_object(
@@ -61,22 +61,29 @@ values ('system', 'berth archive run', 'audit.archive', 'archive/' || %(sequence
 
 @dataclass(frozen=True, slots=True)
 class DueRows:
-    """The rows behind `anchor` up to `last` may leave. `held_at`: a row that is due and stays, as proof of a cleanup."""
+    """The rows behind `anchor` up to `last` may leave. `held_at`: a row that is due and stays, as proof of a cleanup.
+
+    `unsent_from`: the first row that is due and stays, because a stream has not sent it.
+    """
 
     anchor: KnownRow
     last: int
     held_at: int | None
+    unsent_from: int | None
 
 
 def find_rows(connection: Connection, days: int) -> DueRows:
-    """Which rows were recorded more than `days` days ago and prove nothing that the database still has. The newest stays."""
+    """Which rows were recorded more than `days` days ago, prove nothing that the database still has, and were sent by every
+    stream. The newest stays.
+    """
     anchor = read_anchor(connection)
     row = connection.execute(_DUE, {"days": days}).fetchone()
     assert row is not None, "an aggregate without a table has one row"
-    due, proof = row
-    if proof is not None and proof <= due:
-        return DueRows(anchor, int(proof) - 1, int(proof))
-    return DueRows(anchor, int(due), None)
+    due, proof, sent = row
+    last = due if proof is None else min(due, proof - 1)
+    held_at = None if last == due else int(proof)
+    unsent_from = None if sent is None or sent >= last else int(sent) + 1
+    return DueRows(anchor, int(last) if unsent_from is None else int(sent), held_at, unsent_from)
 
 
 def read_anchor(connection: Connection) -> KnownRow:

@@ -65,6 +65,13 @@ def run(
             markup=False,
             soft_wrap=True,
         )
+    if done.audit_unsent_from is not None:
+        session.console.print(
+            f"rows of the audit from {done.audit_unsent_from} on stay: a stream has not sent them; `berth audit-stream list`"
+            " shows which one, and why",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _retention(session: Session, days: int | None, audit_days: int | None) -> Retention:

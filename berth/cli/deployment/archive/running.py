@@ -62,7 +62,7 @@ class Archived:
     """What a run did. `skipped`: sealed, but locked or changed meanwhile; a later segment contains them again.
 
     `audit_held_at`: a row of the audit that is due and stays, with all behind it: it proves the cleanup of an allocation that
-    the database still has.
+    the database still has. `audit_unsent_from`: from this row on, rows that are due stay because a stream has not sent them.
     """
 
     segments: int = 0
@@ -71,6 +71,7 @@ class Archived:
     resumed: int = 0
     audit_rows: int = 0
     audit_held_at: int | None = None
+    audit_unsent_from: int | None = None
 
     def and_segment(self, sealed: Sealed, deleted: int, *, resumed: bool = False) -> Archived:
         """With one more segment."""
@@ -157,7 +158,7 @@ class _Run:
         days = self._retention.audit_days
         while days:
             due = find_rows(self._connection, days)
-            self.done = replace(self.done, audit_held_at=due.held_at)
+            self.done = replace(self.done, audit_held_at=due.held_at, audit_unsent_from=due.unsent_from)
             if due.last <= due.anchor.sequence:
                 return
             reach(CrashPoint.BEFORE_SEGMENT)

@@ -1,0 +1,1 @@
+"""The stream of the audit: a real process, NATS, and receivers of syslog."""
