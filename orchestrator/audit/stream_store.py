@@ -1,4 +1,4 @@
-"""SQL of the streams of the audit: leases, positions, and the rows behind a position. A role of its own runs it."""
+"""SQL of the streams of the audit: leases, positions, and the rows behind a position. The audit streamer runs it."""
 
 from __future__ import annotations
 

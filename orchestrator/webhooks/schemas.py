@@ -93,7 +93,7 @@ class Webhook(BaseModel):
     signing: SigningName
     public_keys: list[str] = Field(description="Keys that verify its messages (Ed25519), newest first")
     state: StateName
-    disabled_reason: Literal["requested", "gone", "failing", "key_revoked"] | None
+    disabled_reason: Literal["requested", "gone", "failing", "key_revoked", "key_expired"] | None
     disabled_at: datetime | None
     failing_since: datetime | None = Field(description="Since when every attempt has failed")
     position: BigCount

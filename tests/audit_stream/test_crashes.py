@@ -11,9 +11,9 @@ import pytest
 
 from berth.local.servers import LocalNats
 from orchestrator.crash_points import CrashPoint
+from tests.audit_stream.jetstream import sequences, to
 from tests.audit_stream.processes import append, stream_of, streaming
 from tests.audit_stream.receivers import tcp_receiver
-from tests.audit_stream.test_nats import sequences, to
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 from tests.testbuild.killing import REACHED
 

@@ -11,50 +11,16 @@ import nats
 import psycopg
 from nats.js.api import StreamConfig
 
-from berth.local.nats_users import NatsUser
 from berth.local.servers import LocalNats, LocalPostgres
 from berth.process.nats_connections import nats_options
 from tests.api.calling import new_tenant
+from tests.audit_stream.jetstream import STREAM, sequences, stored, to
 from tests.audit_stream.processes import append, stream_of, streaming
 from tests.client.deployment import Deployment
 from tests.support.shell import Shell, bare, deployment
 from tests.support.waiting import wait_for
 
 __all__ = ["bare", "deployment"]
-
-STREAM = "BERTH_AUDIT"
-
-
-def stored(server: LocalNats, user: NatsUser = "auditor") -> list[tuple[str, dict[str, Any]]]:
-    """Id and document of every message of the stream, in order, as a SIEM reads them."""
-
-    async def read() -> list[tuple[str, dict[str, Any]]]:
-        client = await nats.connect(**nats_options(server.url_of(user), "test"), allow_reconnect=False)
-        try:
-            jetstream = client.jetstream()
-            info = await jetstream.stream_info(STREAM)
-            if not info.state.messages:
-                return []
-            subscription = await jetstream.pull_subscribe("", stream=STREAM, durable="siem")
-            found = []
-            while len(found) < info.state.messages:
-                for message in await subscription.fetch(100, timeout=5):
-                    assert message.headers is not None
-                    found.append((message.headers["Nats-Msg-Id"], json.loads(message.data)))
-            await jetstream.delete_consumer(STREAM, "siem")
-            return found
-        finally:
-            await client.close()
-
-    return asyncio.run(read())
-
-
-def sequences(server: LocalNats) -> list[int]:
-    return [document["metadata"]["sequence"] for _, document in stored(server)]
-
-
-def to(server: LocalNats, **more: str) -> dict[str, str]:
-    return {"BERTH_AUDIT_NATS_URL": server.url_of("audit"), **more}
 
 
 def test_every_row_arrives_once_in_order_and_the_position_is_saved(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from berth.local.authority import Authority, ensure_authority
 from berth.local.servers import LocalPostgres, free_port
 from migrations.roles import Role
+from tests.api.calling import Caller
 from tests.databases import as_role
 from tests.forked.starting import CommandLine
 from tests.metrics_ports import NO_ANSWER, get
@@ -89,6 +91,85 @@ def test_a_sender_that_is_killed_in_an_attempt_is_replaced_and_nothing_is_lost(
         assert sender.wait(WAIT_SECONDS_MAX) == 0
     again = [one.message_id for one in receiver.received].count(cut_off["event_id"])
     assert (again, len(receiver.received)) == (2, 3), "under the same id"
+
+
+def key_that_expires(desk: Desk) -> tuple[str, Caller]:
+    """Id and holder of an operator's key with an expiry."""
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    made = desk.admin.make("/admin/api-keys", {"name": "for an hour", "role": "admin", "expires_at": at})
+    return str(made["id"]), Caller(desk.http, made["key"])
+
+
+def expire(desk: Desk, key_id: str) -> None:
+    """As if the hour were over."""
+    desk.database.execute("update api_keys set expires_at = clock_timestamp() where id = %s", (key_id,))
+    desk.database.execute("update webhooks set key_expires_at = clock_timestamp() where created_by = %s", (key_id,))
+
+
+def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, receiver: Receiver) -> None:
+    desk = senders.desk
+    key_id, leaver = key_that_expires(desk)
+    tenant = desk.tenant()
+    ends, stays = desk.webhook(leaver, receiver, types=TYPES), desk.webhook(desk.admin, receiver, types=TYPES)
+    own = desk.webhook(tenant, receiver, types=TYPES)
+    expiry = desk.database.execute(
+        "select key_expires_at = (select expires_at from api_keys where id = %s) from webhooks where id = %s",
+        (key_id, ends["id"]),
+    ).fetchone()
+    assert expiry == (True,)
+    with senders.running():
+        desk.append(tenant)
+        wait_for(lambda: len(receiver.received) == 3, "all three")
+        desk.append(tenant)
+        wait_for(lambda: len(receiver.received) == 6, "all three again")
+    expire(desk, key_id)
+    # A delivery that waited when the key expired is not sent either.
+    desk.database.execute(
+        "insert into webhook_deliveries (webhook_id, number, version, event_id, event_type)"
+        " select id, numbered + 100, 1, uuidv7(), 'node.online' from webhooks where id = %s",
+        (ends["id"],),
+    )
+    desk.append(tenant)
+    with senders.running():
+        wait_for(lambda: len(receiver.received) == 8, "the other two")
+        wait_for(lambda: desk.admin.get(f"/webhooks/{ends['id']}")["state"] == "disabled", "it is disabled")
+    stopped = desk.admin.get(f"/webhooks/{ends['id']}")
+    assert (stopped["disabled_reason"], len(receiver.received)) == ("key_expired", 8)
+    waited = "select state from webhook_deliveries where webhook_id = %s and number > 100"
+    assert desk.one(waited, ends["id"]) == "failed"
+    assert [desk.admin.get(f"/webhooks/{stays['id']}")["state"], tenant.get(f"/webhooks/{own['id']}")["state"]] == [
+        "enabled", "enabled",
+    ]  # fmt: skip
+    told = desk.database.execute(
+        "select payload from outbox where event_type = 'webhook.disabled' union all"
+        " select payload from log where event_type = 'webhook.disabled'"
+    ).fetchall()
+    assert told == [({"webhook_id": ends["id"], "reason": "key_expired"},)]
+
+
+@pytest.mark.parametrize("change", ["rotated", "enabled"])
+def test_a_webhook_belongs_to_the_key_that_a_rotation_or_an_operator_gives_it(
+    senders: Senders, receiver: Receiver, change: str
+) -> None:
+    desk = senders.desk
+    key_id, leaver = key_that_expires(desk)
+    webhook = desk.webhook(leaver, receiver, types=TYPES)
+    if change == "rotated":
+        rotated = desk.admin.call("POST", f"/admin/api-keys/{key_id}/rotate", {"overlap_seconds": 3600})
+        assert rotated.status_code == 201, rotated.text
+        owner = rotated.json()["id"]
+    else:
+        for state in ("disabled", "enabled"):
+            assert desk.admin.call("PATCH", f"/webhooks/{webhook['id']}", {"state": state}).status_code == 200
+        owner = str(desk.one("select id from api_keys where name = 'first'"))
+    expire(desk, key_id)
+    with senders.running():
+        desk.append(desk.tenant())
+        wait_for(lambda: len(receiver.received) == 1, "it is sent")
+    assert str(desk.one("select created_by from webhooks where id = %s", webhook["id"])) == owner
+    assert desk.admin.call("DELETE", f"/admin/api-keys/{owner}").status_code in (204, 409)
+    if change == "rotated":
+        assert desk.admin.get(f"/webhooks/{webhook['id']}")["disabled_reason"] == "key_revoked"
 
 
 def test_its_metrics_are_those_of_webhooks(senders: Senders) -> None:

@@ -36,7 +36,7 @@ def document_of(row: Entry, bytes_max: int, *, ascii_only: bool = False) -> byte
 
 
 def message_id(row: Entry) -> str:
-    """The id for de-duplication. The hash tells rows apart that have one sequence in two histories (a restored database)."""
+    """The id for de-duplication. The hash distinguishes rows with one sequence in two histories (a restored database)."""
     return f"audit-{row.sequence}-{row.hash[:16]}"
 
 

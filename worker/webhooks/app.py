@@ -18,7 +18,7 @@ from worker.startup import await_database
 from worker.supervision import supervise
 from worker.sweepers.runner import SweepRunner
 from worker.sweepers.sweeper import Sweeper
-from worker.webhooks.deliveries import INTERVAL_SECONDS, sweep_webhook_deliveries
+from worker.webhooks.deliveries import INTERVAL_SECONDS, sweep_expired_webhooks, sweep_webhook_deliveries
 from worker.webhooks.destinations import Resolver
 from worker.webhooks.dispatching import Dispatcher
 from worker.webhooks.resealing import reseal_for_ever
@@ -55,7 +55,12 @@ def make_sweepers(context: Context, settings: WebhookSettings) -> list[Sweeper]:
         sweep_webhook_deliveries, context, settings.webhook_delivery_retention_seconds,
         settings.webhook_deliveries_kept_max,
     )  # fmt: skip
-    return [Sweeper("webhook_deliveries", INTERVAL_SECONDS, delete, "finished webhook deliveries past their retention")]
+    return [
+        Sweeper("webhook_deliveries", INTERVAL_SECONDS, delete, "finished webhook deliveries past their retention"),
+        Sweeper(
+            "expired_webhooks", INTERVAL_SECONDS, partial(sweep_expired_webhooks, context), "webhooks of expired keys"
+        ),
+    ]
 
 
 async def run_webhooks(settings: WebhookSettings, health: Health, stop: asyncio.Event) -> None:

@@ -1,9 +1,9 @@
-"""Deletes old webhook deliveries and measures how webhooks are doing."""
+"""Deletes old webhook deliveries, disables webhooks of expired keys, and measures how webhooks are doing."""
 
 from __future__ import annotations
 
 from orchestrator.operations.execution import Context
-from orchestrator.webhooks.commands.dispatch import sweep_deliveries
+from orchestrator.webhooks.commands.dispatch import disable_expired_webhooks, sweep_deliveries
 from orchestrator.webhooks.queries import count_webhooks
 from worker.sweepers.metrics import SWEPT
 from worker.webhooks.metrics import (
@@ -11,11 +11,14 @@ from worker.webhooks.metrics import (
     WEBHOOK_LAG_VERSIONS,
     WEBHOOK_OLDEST_DUE_SECONDS,
     WEBHOOKS,
+    WEBHOOKS_DISABLED,
 )
 
 BATCH_MAX = 1_000
 BATCHES_MAX = 10
 INTERVAL_SECONDS = 15.0
+EXPIRED_MAX = 100
+"""Webhooks that one transaction disables."""
 
 
 async def sweep_webhook_deliveries(context: Context, retention_seconds: float, kept_max: int) -> None:
@@ -35,3 +38,12 @@ async def sweep_webhook_deliveries(context: Context, retention_seconds: float, k
     WEBHOOK_DELIVERIES_PENDING.set(counts.pending)
     WEBHOOK_OLDEST_DUE_SECONDS.set(counts.oldest_due_seconds)
     WEBHOOK_LAG_VERSIONS.set(counts.lag_versions)
+
+
+async def sweep_expired_webhooks(context: Context) -> None:
+    """Disable operators' webhooks whose key has expired; nothing is sent to them from that instant on, whenever this runs."""
+    for _ in range(BATCHES_MAX):
+        disabled = await disable_expired_webhooks(context, EXPIRED_MAX)
+        WEBHOOKS_DISABLED.labels("key_expired").inc(disabled)
+        if disabled < EXPIRED_MAX:
+            return

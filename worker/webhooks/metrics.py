@@ -22,9 +22,11 @@ WEBHOOK_OLDEST_DUE_SECONDS = Gauge(
 )
 WEBHOOK_LAG_VERSIONS = Gauge("berth_webhook_lag_versions", "Versions of the log that the webhook furthest behind needs")
 WEBHOOKS_DISABLED = Counter(
-    "berth_webhooks_disabled_total", "Webhooks disabled because of their endpoint's responses", ["reason"]
+    "berth_webhooks_disabled_total",
+    "Webhooks disabled because of their endpoint's responses, or because their key expired",
+    ["reason"],
 )
-for reason in ("gone", "failing"):
+for reason in ("gone", "failing", "key_expired"):
     WEBHOOKS_DISABLED.labels(reason)
 WEBHOOKS_RESEALED = Counter(
     "berth_webhooks_resealed_total", "Webhooks whose keys this process sealed again under the newest webhook key"

@@ -1,5 +1,5 @@
 -- Revoke an API key; the time of the first revocation stays. Return how many webhooks stopped with it, null: there is no such key.
--- Operators' webhooks receive every event, so those that the key created are disabled (`key_revoked`) until another operator
+-- Operators' webhooks receive every event, so those that belong to the key are disabled (`key_revoked`) until another operator
 -- enables them; a tenant's belong to the tenant, and stay.
 create or replace function revoke_key(p_key uuid) returns bigint language plpgsql set enable_seqscan = off as $$
 declare

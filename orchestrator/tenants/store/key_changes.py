@@ -71,6 +71,11 @@ update api_keys set replaced_by = :successor, expires_at = least(expires_at, clo
 where id = :id and (cast(:scope as uuid) is null or tenant_id = :scope)
 returning expires_at
 """
+# An operators' webhook ends with its key, so it follows a rotation.
+_MOVE_WEBHOOKS = """
+update webhooks set created_by = :successor, key_expires_at = :expires_at
+where tenant_id is null and created_by = :id and state <> 'deleted'
+"""
 _LOCK_TENANT = "select from tenants where id = :tenant_id for no key update"
 _IS_LAST_ADMIN = """
 select k.access_role = 'admin' and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp())
@@ -119,6 +124,7 @@ async def rotate_key(
 ) -> tuple[ApiKey, datetime]:
     """Make a key of the same name, role and owner; return it, and when the old one ends: after the overlap or at its expiry.
 
+    Operators' webhooks of the old key belong to the new one from the commit on.
     Raises `NotFound`, also for a key outside the scope, `InvalidState` if the key is not live, `QuotaExceeded`, `Invalid`.
     """
     tenant_id = await read_key_tenant(tx, scope, key_id)
@@ -132,6 +138,8 @@ async def rotate_key(
     made = await insert_api_key(tx, successor, wanted.secret, ends)
     values = {"id": key_id, "scope": scope, "successor": made.id, "overlap": wanted.overlap_seconds}
     replaced: datetime = (await tx.execute(_REPLACE, values)).scalar_one()
+    if tenant_id is None:
+        await tx.execute(_MOVE_WEBHOOKS, {"id": key_id, "successor": made.id, "expires_at": made.expires_at})
     return made, replaced
 
 

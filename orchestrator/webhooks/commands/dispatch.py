@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from uuid import UUID
 
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -11,7 +12,7 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
 from orchestrator.webhooks.rules import Attempt
 from orchestrator.webhooks.store import deliveries as webhook_deliveries
-from orchestrator.webhooks.store.attempts import disable, record_failure, record_success
+from orchestrator.webhooks.store.attempts import disable, lock_expired, record_failure, record_success
 from orchestrator.webhooks.store.dispatch import (
     Advance,
     InFlight,
@@ -70,15 +71,35 @@ async def record_attempt(
         pause = None if attempt.is_gone else pause_seconds
         recorded, too_long = await record_failure(tx, delivery, attempt, pause, failing_seconds_max)
         reason = "gone" if attempt.is_gone else "failing" if too_long else None
-        if not recorded or reason is None or not await disable(tx, delivery.webhook_id, reason):
+        if not recorded or reason is None:
             return None
-        await fail_pending(tx, delivery.webhook_id)
-        payload = {"webhook_id": delivery.webhook_id, "reason": reason}
-        subject = f"webhooks/{delivery.webhook_id}"
-        await append_event(tx, Event(EventType.WEBHOOK_DISABLED, subject, uuid.uuid4(), delivery.tenant_id, payload))
-        return reason
+        return reason if await _disable(tx, delivery.webhook_id, delivery.tenant_id, reason) else None
 
     return await transact(context, effect)
+
+
+async def disable_expired_webhooks(context: Context, limit: int) -> int:
+    """Disable at most `limit` operators' webhooks whose key has expired (`key_expired`), each with its event; return how many."""
+
+    async def effect(tx: Transaction) -> int:
+        expired = await lock_expired(tx, limit)
+        for webhook_id in expired:
+            await _disable(tx, webhook_id, None, "key_expired")
+        return len(expired)
+
+    return await transact(context, effect)
+
+
+async def _disable(tx: Transaction, webhook_id: UUID, tenant_id: UUID | None, reason: str) -> bool:
+    """Disable a webhook, fail what waits, and append the event; False if it is disabled already."""
+    if not await disable(tx, webhook_id, reason):
+        return False
+    await fail_pending(tx, webhook_id)
+    payload = {"webhook_id": webhook_id, "reason": reason}
+    await append_event(
+        tx, Event(EventType.WEBHOOK_DISABLED, f"webhooks/{webhook_id}", uuid.uuid4(), tenant_id, payload)
+    )
+    return True
 
 
 async def sweep_deliveries(context: Context, *, seconds: float, kept: int, limit: int) -> int:

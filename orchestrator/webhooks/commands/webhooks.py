@@ -73,7 +73,7 @@ async def change_webhook(
     async def effect(tx: Transaction) -> Done:
         await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)
         changed = await webhooks.change_webhook(
-            tx, webhook_id, url=url, description=description, types=types, state=state
+            tx, webhook_id, url=url, description=description, types=types, state=state, caller=caller.id
         )
         if caller.tenant_id is None:
             detail = {"state": changed.state, "types": list(changed.types), "url_changed": url is not None}

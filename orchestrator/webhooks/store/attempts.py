@@ -37,6 +37,10 @@ _DISABLE = """
 update webhooks set state = 'disabled', disabled_reason = :reason, disabled_at = clock_timestamp(), updated_at = clock_timestamp()
 where id = :webhook_id and state = 'enabled' returning tenant_id, url
 """
+_EXPIRED = """
+select id from webhooks where state = 'enabled' and key_expires_at <= statement_timestamp()
+order by key_expires_at, id limit :limit for no key update skip locked
+"""
 _COUNTS = """
 select (select count(*) from webhooks where state = 'enabled') as enabled,
        (select count(*) from webhooks where state = 'disabled') as disabled,
@@ -76,6 +80,11 @@ async def record_failure(
 async def disable(tx: Transaction, webhook_id: UUID, reason: str) -> bool:
     """Disable a webhook; False if it was not enabled."""
     return (await tx.execute(_DISABLE, {"webhook_id": webhook_id, "reason": reason})).first() is not None
+
+
+async def lock_expired(tx: Transaction, limit: int) -> list[UUID]:
+    """Lock at most `limit` enabled webhooks whose key has expired, the earliest first; those that are locked are left out."""
+    return list((await tx.execute(_EXPIRED, {"limit": limit})).scalars())
 
 
 async def _end(tx: Transaction, delivery: LeasedDelivery, attempt: Attempt, state: str, pause_seconds: float) -> bool:

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
 
-# A suspended tenant's webhooks pause: nothing is read or sent for them until it is active again.
+# A suspended tenant's webhooks pause: nothing is read or sent for them until it is active again. An operators' webhook is not
+# read or sent from the instant on at which its key expires; a sweeper disables it.
 # A tenant's webhook is read only while the tenant has events beyond its position; then `batch` of the tenant's events are
 # read by their index, whether or not their type matches. A locked webhook is being advanced by another dispatcher; skip it.
 _ADVANCE = """
@@ -20,6 +21,7 @@ with due as materialized (
            case when w.position < f.version - 1 then f.version end as missed_before
     from webhooks w cross join log_head h cross join log_first f
     where w.state = 'enabled' and w.position < h.version and h.leader_id = postgres_leader_id()
+      and (w.key_expires_at is null or w.key_expires_at > clock_timestamp())
       and (w.tenant_id is null or exists (select from log_tenants t where t.tenant_id = w.tenant_id and t.version > w.position)
                                   and exists (select from tenants t where t.id = w.tenant_id and t.state = 'active'))
       and (select count(*) from (select from webhook_deliveries d where d.webhook_id = w.id and d.state = 'pending'
@@ -61,6 +63,7 @@ _PENDING_WORK = """
 select exists (
     select from webhooks w cross join log_head h
     where w.state = 'enabled' and w.position < h.version
+      and (w.key_expires_at is null or w.key_expires_at > clock_timestamp())
       and (w.tenant_id is null or exists (select from log_tenants t where t.tenant_id = w.tenant_id and t.version > w.position)
                                   and exists (select from tenants t where t.id = w.tenant_id and t.state = 'active'))
 ) as behind, exists (
@@ -84,6 +87,7 @@ with recursive waiting(webhook_id) as (
     select d.webhook_id, d.number, d.next_attempt_at, w.tenant_id, d.turn,
            row_number() over (partition by w.tenant_id order by d.turn, d.next_attempt_at) as of_tenant
     from waiting join webhooks w on w.id = waiting.webhook_id and w.state <> 'deleted'
+         and (w.key_expires_at is null or w.key_expires_at > clock_timestamp())
          and (w.tenant_id is null or exists (select from tenants t where t.id = w.tenant_id and t.state = 'active'))
     cross join lateral (
         select x.webhook_id, x.number, x.next_attempt_at, row_number() over (order by x.next_attempt_at) as turn from (

@@ -47,9 +47,10 @@ select count(*) from webhooks w
 where w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)
 """
 _INSERT = """
-insert into webhooks as w (id, tenant_id, url, description, types, signing, keys, position, versions_max, created_by)
+insert into webhooks as w (id, tenant_id, url, description, types, signing, keys, position, versions_max, created_by,
+                           key_expires_at)
 select :id, :tenant_id, :url, :description, cast(:types as text[]), :signing, cast(:keys as jsonb), h.version, :versions_max,
-       :created_by
+       :created_by, (select k.expires_at from api_keys k where k.id = :created_by and cast(:tenant_id as uuid) is null)
 from log_head h
 returning w.id, w.url, w.description, w.types, w.signing,
        array(select key ->> 'public_key' from jsonb_array_elements(w.keys) with ordinality live(key, place)
@@ -84,7 +85,8 @@ select w.id from webhooks w
 where w.id = :id and w.state <> 'deleted' and w.tenant_id is not distinct from cast(:tenant_id as uuid)
 for no key update
 """
-# A webhook that is enabled again starts at the head of the log. Missed events are read from the feed or replayed.
+# A webhook that is enabled again starts at the head of the log, and belongs to the key that enables it. Missed events are read
+# from the feed or replayed.
 _CHANGE = """
 update webhooks w set
     url = coalesce(:url, w.url), description = coalesce(:description, w.description),
@@ -93,6 +95,10 @@ update webhooks w set
     disabled_at = case when coalesce(:state, w.state) = 'disabled' then coalesce(w.disabled_at, clock_timestamp()) end,
     failing_since = case when w.state = 'disabled' and :state = 'enabled' then null else w.failing_since end,
     position = case when w.state = 'disabled' and :state = 'enabled' then h.version else w.position end,
+    created_by = case when w.state = 'disabled' and :state = 'enabled' then :caller else w.created_by end,
+    key_expires_at = case when w.state = 'disabled' and :state = 'enabled'
+                          then (select k.expires_at from api_keys k where k.id = :caller and w.tenant_id is null)
+                          else w.key_expires_at end,
     updated_at = clock_timestamp()
 from log_head h where w.id = :id
 returning w.id, w.url, w.description, w.types, w.signing,
@@ -187,9 +193,13 @@ async def change_webhook(
     description: str | None,
     types: Sequence[str] | None,
     state: str | None,
+    caller: UUID,
 ) -> Webhook:
-    """Change a locked webhook; None leaves a member unchanged. Disabling fails pending deliveries, which can be replayed."""
-    values = {"id": webhook_id, "url": url, "description": description, "state": state}
+    """Change a locked webhook; None leaves a member unchanged. Disabling fails pending deliveries, which can be replayed.
+
+    One that is enabled again belongs to the caller's key, as if that key had created it.
+    """
+    values = {"id": webhook_id, "url": url, "description": description, "state": state, "caller": caller}
     row = (await tx.execute(_CHANGE, {**values, "types": None if types is None else list(types)})).one()
     if state == "disabled":
         await fail_pending(tx, webhook_id)
