@@ -4,7 +4,7 @@
 # databases. Safe to repeat. PGHOST, PGPORT and PGUSER say where and as whom.
 set -eu
 secrets=${SECRETS_DIRECTORY:-/run/secrets}
-roles="berth_public_api berth_node_api berth_issuer berth_worker berth_webhooks berth_relay berth_operator berth_read_only"
+roles="berth_public_api berth_node_api berth_issuer berth_worker berth_webhooks berth_audit_stream berth_relay berth_operator berth_read_only"
 PGPASSWORD=$(cat "$secrets/postgres_password")
 export PGPASSWORD
 for role in berth temporal $roles; do

@@ -44,6 +44,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
     from orchestrator.operations.gate_settings import GateSettings
     from orchestrator.settings import Settings as OrchestratorSettings
     from outbox_relay.settings import Settings as RelaySettings
+    from worker.audit_stream.settings import AuditStreamSettings
     from worker.settings import Settings as WorkerSettings
     from worker.webhooks.settings import WebhookSettings
 
@@ -53,6 +54,7 @@ def processes() -> list[tuple[str, str, type[BaseSettings]]]:
         ("Issuer: signs the certificates of nodes", "python -m orchestrator --listen issuer", IssuerSettings),
         ("Worker", "python -m worker", WorkerSettings),
         ("Webhook sender", "python -m worker --webhooks", WebhookSettings),
+        ("Audit streamer", "python -m worker --audit-stream", AuditStreamSettings),
         ("Relay", "python -m outbox_relay", RelaySettings),
         ("Node agent", "python -m node_agent", AgentSettings),
         ("The `berth` command and the local stack", "berth", CommandSettings),

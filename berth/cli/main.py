@@ -27,7 +27,7 @@ from berth.cli.commands import (
 from berth.cli.commands.availability import availability
 from berth.cli.commands.up import up
 from berth.cli.commands.usage import usage
-from berth.cli.deployment import doctor, migrate
+from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.session import command
@@ -66,6 +66,7 @@ app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")
+app.add_typer(audit_streams.app, name="audit-stream")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
 app.add_typer(catalogue.skus, name="sku")
 app.add_typer(catalogue.images, name="image")

@@ -32,6 +32,9 @@ class Settings(TemporalSettings):
     nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
     nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")
+    four_eyes: bool = Field(
+        False, description="whether the API requires a second operator (its setting of this name), for `berth doctor`"
+    )
     backup_marker: Path | None = Field(
         None, description="file that the backup job touches after each complete backup, for `berth doctor`"
     )

@@ -16,6 +16,7 @@ import node_agent.settings
 import orchestrator.nodes.issuer_settings
 import orchestrator.settings
 import outbox_relay.settings
+import worker.audit_stream.settings
 import worker.settings
 import worker.webhooks.settings
 
@@ -29,6 +30,7 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "relay": outbox_relay.settings.Settings,
     "worker": worker.settings.Settings,
     "webhooks": worker.webhooks.settings.WebhookSettings,
+    "audit-stream": worker.audit_stream.settings.AuditStreamSettings,
     "agent": node_agent.settings.Settings,
     "operator": berth.cli.settings.Settings,
 }
@@ -96,10 +98,13 @@ def target(service: dict[str, Any]) -> str:
 
 def process(service: dict[str, Any]) -> str:
     """The process that a service of ours runs, as in `SETTINGS`: the issuer shares the orchestrator's target, the webhook
-    sender the worker's.
+    sender and the audit streamer the worker's.
     """
     command = service.get("command", ())
-    return "issuer" if "issuer" in command else "webhooks" if "--webhooks" in command else target(service)
+    for option, name in (("issuer", "issuer"), ("--webhooks", "webhooks"), ("--audit-stream", "audit-stream")):
+        if option in command:
+            return name
+    return target(service)
 
 
 def mounted_secrets(service: dict[str, Any]) -> dict[str, str]:

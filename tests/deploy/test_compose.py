@@ -57,6 +57,7 @@ def test_every_process_of_ours_has_its_container() -> None:
     assert ("python", "-m", "orchestrator", "--listen", "node") in commands
     assert ("python", "-m", "orchestrator", "--listen", "issuer") in commands
     assert ("python", "-m", "worker", "--webhooks") in commands
+    assert ("python", "-m", "worker", "--audit-stream") in commands
     assert {target(service) for name, service in our_services().items() if name in RUNNING} == {
         "orchestrator", "relay", "worker",
     }  # fmt: skip
@@ -149,7 +150,7 @@ def test_only_migrations_own_the_schema_and_each_process_has_its_role(secrets: P
     assert roles == {
         "image-check": "none", "migrate": "berth", "operator": Role.OPERATOR, "orchestrator-public": Role.PUBLIC_API,
         "orchestrator-node": Role.NODE_API, "issuer": Role.ISSUER, "relay": Role.RELAY, "worker": Role.WORKER,
-        "webhooks": Role.WEBHOOKS,
+        "webhooks": Role.WEBHOOKS, "audit-stream": Role.AUDIT_STREAM,
     }  # fmt: skip
 
 
@@ -197,7 +198,7 @@ def test_there_are_no_default_passwords_and_no_unset_variables() -> None:
     found = list(VARIABLE.finditer(text))
     assert len(found) == text.count("${")
     assert {match["name"] for match in found} == deployment.example_environment().keys()
-    assert {match["name"] for match in found if match["kind"] == "-"} == {"PUBLIC_LISTEN", "NODE_LISTEN"}
+    assert {match["name"] for match in found if match["kind"] == "-"} == {"PUBLIC_LISTEN", "NODE_LISTEN", "FOUR_EYES"}
     assert all(match["kind"] for match in found), "a variable that is unset must be refused"
 
 
@@ -251,6 +252,10 @@ def test_only_the_two_listeners_are_reachable() -> None:
     published = {name for name, service in services().items() if "ports" in service}
     assert published == {"orchestrator-public", "orchestrator-node"}
     assert {name for name, service in services().items() if "edge" in service.get("networks", ())} == published
+
+
+def test_the_audit_is_not_streamed_by_default() -> None:
+    assert services()["audit-stream"]["profiles"] == ["audit-stream"]
 
 
 def test_only_the_webhook_sender_reaches_the_internet() -> None:

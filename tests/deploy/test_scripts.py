@@ -55,7 +55,7 @@ def test_making_secrets_again_changes_nothing_and_adds_what_is_missing(tmp_path:
         "node_listener_certificate.pem", "node_listener_key.pem",
     }  # fmt: skip
     assert len(again.stdout.splitlines()) == 2
-    assert len({after[name] for name in after if name.endswith("_password")}) == 7 + len(Role)
+    assert len({after[name] for name in after if name.endswith("_password")}) == 9 + len(Role)
 
 
 def test_the_listener_certificate_serves_tls_for_its_names(secrets: Path) -> None:

@@ -21,6 +21,7 @@ from berth.local.servers import LocalNats, free_port
 from berth.process.nats_connections import nats_options
 from outbox_relay.messages import STREAM_SUBJECTS
 from outbox_relay.settings import Settings as RelaySettings
+from worker.audit_stream.settings import AuditStreamSettings
 from worker.settings import Settings as WorkerSettings
 
 STREAM = "BERTH_LOG"
@@ -248,8 +249,12 @@ def test_a_caller_without_a_user_is_refused(server: LocalNats, credentials: str)
 def test_the_roles_name_the_stream_and_the_consumer_of_the_settings() -> None:
     text = ROLES_FILE.read_text()
     assert set(re.findall(r"\$JS\.(?:API\.[A-Z.]+?|ACK)\.(BERTH_[A-Z]+)", text)) == {
-        RelaySettings.model_fields["log_stream_name"].default
+        RelaySettings.model_fields["log_stream_name"].default,
+        AuditStreamSettings.model_fields["audit_nats_stream"].default,
     }
+    assert re.findall(r'AUDIT_MAY \{\s+publish \{ allow: \["([a-z.]+)"', text) == [
+        AuditStreamSettings.model_fields["audit_nats_subject"].default
+    ]
     assert set(re.findall(r"BERTH_LOG\.(berth-[a-z]+)", text)) == {
         WorkerSettings.model_fields["worker_consumer_name"].default
     }

@@ -69,7 +69,7 @@ class AuditStreamSettings(BaseSettings):
         False, description="whether tcp:// may name another machine; the audit is then readable on the way"
     )
     audit_syslog_hostname: str = Field(
-        default_factory=socket.gethostname, description="HOSTNAME of the messages; default: that of the machine"
+        "", max_length=255, description="HOSTNAME of the messages; default: that of the machine"
     )
     audit_syslog_message_bytes_max: int = Field(
         8_192, ge=2_048, le=1_048_576, description="longest message; a larger row is sent without its `detail`"
@@ -93,7 +93,7 @@ class AuditStreamSettings(BaseSettings):
     @field_validator("audit_syslog_url")
     @classmethod
     def _usable_syslog_url(cls, url: str | None) -> str | None:
-        if url is None:
+        if not url:
             return None
         try:
             parts = urlsplit(url)
@@ -135,7 +135,8 @@ class AuditStreamSettings(BaseSettings):
         if self.audit_syslog_url is not None:
             found.append(
                 SyslogTarget(
-                    self.audit_syslog_url, self.audit_syslog_hostname, self.audit_syslog_message_bytes_max,
+                    self.audit_syslog_url, self.audit_syslog_hostname or socket.gethostname(),
+                    self.audit_syslog_message_bytes_max,
                     self.audit_stream_timeout_seconds, self.audit_syslog_settle_seconds, self.audit_syslog_ca_file,
                     self.audit_syslog_certificate_file, self.audit_syslog_key_file,
                 )

@@ -9,6 +9,7 @@ import psycopg
 import migrations
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.node_trust import node_trust_findings
+from berth.cli.deployment.operator_findings import operator_findings
 from berth.cli.deployment.readings import (
     BillingReadings,
     FleetReadings,
@@ -20,6 +21,7 @@ from berth.cli.deployment.readings import (
     read_security,
 )
 from berth.cli.deployment.security_findings import stored_findings
+from berth.cli.settings import Settings
 
 POSTGRES_VERSION_LEAST = 180000
 OUTBOX_SECONDS_MAX = 10
@@ -31,7 +33,7 @@ NODES_NAMED_MAX = 10
 WEBHOOK_DUE_SECONDS_MAX = 300
 
 
-def database_findings(url: str) -> Iterator[Finding]:
+def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     """The server first; of a schema that is not the newest, nothing is read."""
     try:
         readings = read_database(url)
@@ -42,8 +44,8 @@ def database_findings(url: str) -> Iterator[Finding]:
     if readings.server_version < POSTGRES_VERSION_LEAST:
         yield Finding("postgres", "bad", f"{version}; Berth needs 18 or newer")
     elif readings.fsync != "on" or readings.synchronous_commit == "off":
-        settings = f"fsync={readings.fsync}, synchronous_commit={readings.synchronous_commit}"
-        yield Finding("postgres", "bad", f"{version}, but commits are not durable ({settings})")
+        durability = f"fsync={readings.fsync}, synchronous_commit={readings.synchronous_commit}"
+        yield Finding("postgres", "bad", f"{version}, but commits are not durable ({durability})")
     else:
         yield Finding(
             "postgres", "ok", f"{version}, {readings.max_connections} connections at most, commits are durable"
@@ -61,6 +63,7 @@ def database_findings(url: str) -> Iterator[Finding]:
     yield from _fleet(read_fleet(url))
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url))
+    yield from operator_findings(url, settings)
 
 
 def _fleet(readings: FleetReadings) -> Iterator[Finding]:

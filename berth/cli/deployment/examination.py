@@ -40,7 +40,7 @@ def examine(session: Session) -> Iterator[Finding]:
     if url is None:
         yield Finding("postgres", "skipped", "no database is known: set BERTH_DATABASE_URL or start `berth up`")
     else:
-        yield from database_findings(url)
+        yield from database_findings(url, session.settings)
     yield from stream_findings(nats_url, url)
     yield temporal_finding(temporal, session.settings)
     yield from _api(api_url)

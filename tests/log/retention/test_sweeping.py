@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from berth.cli.deployment.database_findings import database_findings
+from berth.cli.settings import Settings
 from orchestrator.log.commands import register_consumer
 from orchestrator.log.store.truncation import Truncation
 from orchestrator.operations.execution import Context
@@ -51,7 +52,7 @@ def metric(gauge: str, **labels: str) -> float | None:
 
 def finding(url: str) -> tuple[str, str]:
     """What `berth doctor` says of the log."""
-    (found,) = [one for one in database_findings(url) if one.subject == "log"]
+    (found,) = [one for one in database_findings(url, Settings()) if one.subject == "log"]
     return found.verdict, found.detail
 
 
