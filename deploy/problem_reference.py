@@ -36,6 +36,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "send `read_version`, or a version for each precondition",
     ),
     "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
+    "attestation_required": (
+        "orchestrator/nodes/store/attestation.py",
+        "start the agent with BERTH_TPM_TCTI; after a change of the machine, have an operator forget the TPM",
+    ),
+    "attestation_refused": (
+        "orchestrator/nodes/attestation/, orchestrator/nodes/store/attestation.py",
+        "by `reason`: ask for another challenge; for another TPM or key, find out what machine this is, then enrol it again",
+    ),
     "identity_conflict": (
         "orchestrator/nodes/commands/certificates.py, orchestrator/nodes/store/certificates.py",
         "revoke the node's certificates, find out how its key was copied, enrol it again",

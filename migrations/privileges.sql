@@ -17,6 +17,7 @@ begin
             ('approvals',                   'siu',   '',      '',      'sud',   '',      '',      '',      's',     'c'),
             ('archive_segments',            's',     '',      '',      '',      '',      '',      '',      'si',    's'),
             ('archived_allocations',        's',     '',      '',      '',      '',      '',      '',      'si',    's'),
+            ('attestation_challenges',      'siud',  'siud',  '',      '',      '',      '',      '',      's',     'c'),
             ('audit',                       's',     '',      '',      '',      '',      '',      '',      'si',    's'),
             ('audit_anchor',                's',     '',      '',      '',      '',      '',      '',      's',     's'),
             ('audit_batches',               'siud',  'siud',  '',      '',      '',      '',      '',      '',      's'),
@@ -47,6 +48,7 @@ begin
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('node_orphans',                'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_tasks',                  'su',    'su',    '',      'siu',   '',      '',      '',      'sd',    'c'),
+            ('node_tpms',                   'siu',   's',     'su',    '',      '',      '',      '',      's',     's'),
             ('nodes',                       'siu',   'su',    'su',    'su',    '',      '',      '',      's',     's'),
             ('notification_subscriptions',  'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('operations',                  'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),
@@ -78,7 +80,8 @@ begin
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
-            ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('dead_letters', array['excerpt']),
+            ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),
+            ('dead_letters', array['excerpt']),
             ('enrolment_tokens', array['token_hash']), ('kv_keys', array['value']), ('log', array['payload']),
             ('node_tasks', array['envelope']), ('operations', array['body']), ('outbox', array['payload']),
             ('reservations', array['template']), ('webhook_deliveries', array['response_excerpt']),

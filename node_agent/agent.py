@@ -20,6 +20,7 @@ import structlog
 from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
 from node_agent.admission import Trust
+from node_agent.attestation.tpm import Tpm
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.choice import choose_driver
@@ -68,7 +69,8 @@ class Agent:
         store = IdentityStore(settings.agent_state_dir)
         self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
         self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, self._metrics)
-        self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection)
+        tpm = Tpm(settings.tpm_tcti, store.directory) if settings.tpm_tcti else None
+        self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection, tpm)
         self._key_set_wanted = False
         self._stopping = asyncio.Event()
         self._refusals_in_a_row = 0

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from node_agent.attestation.wire import AttestationChallenge, EnrolmentChallengeRequest
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.identity import IdentityStore, StoredIdentity
 from node_agent.metrics import AgentMetrics
@@ -194,16 +195,25 @@ def understood(response: httpx.Response, answer: type[Answer]) -> Answer:
 
 async def enrol(api_url: str, request: EnrolRequest, tls: ApiTls) -> Credentials:
     """Trade a one-time token for an identity, on the public listener. Raises the module's three situations."""
+    return await _ask(api_url, "/api/v1/nodes/enroll", request, Credentials, tls)
+
+
+async def challenge_enrolment(api_url: str, request: EnrolmentChallengeRequest, tls: ApiTls) -> AttestationChallenge:
+    """A challenge for this node's TPM, on the public listener. Raises the module's three situations."""
+    return await _ask(api_url, "/api/v1/nodes/enroll/challenge", request, AttestationChallenge, tls)
+
+
+async def _ask(api_url: str, path: str, request: BaseModel, answer: type[Answer], tls: ApiTls) -> Answer:
     async with httpx.AsyncHTTPTransport(verify=tls.context(), trust_env=False) as transport:
         asked = httpx.Request(
-            "POST", api_url.rstrip("/") + "/api/v1/nodes/enroll", content=_json(request), headers=_JSON,
+            "POST", api_url.rstrip("/") + path, content=_json(request), headers=_JSON,
             extensions={"timeout": httpx.Timeout(ANSWER_SECONDS_MAX).as_dict()},
         )  # fmt: skip
         try:
             response = await _read(await transport.handle_async_request(asked), None)
         except (httpx.HTTPError, OSError) as error:
             raise Unreachable(f"{api_url}: {str(error) or type(error).__name__}") from error
-        return understood(accepted(response), Credentials)
+        return understood(accepted(response), answer)
 
 
 async def ask_time(api_url: str, ca_file: Path | None) -> datetime | None:

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 
 from berth.process.backoff import Backoff
+from node_agent.attestation.tpm import Tpm, TpmFailed
+from node_agent.attestation.wire import (
+    Attestation,
+    AttestationChallenge,
+    AttestedCertificateRequest,
+    AttestedEnrolRequest,
+    EnrolmentChallengeRequest,
+    TpmKeys,
+)
 from node_agent.clock import ServerClock
 from node_agent.connection import (
     CredentialsRefused,
@@ -21,15 +31,16 @@ from node_agent.connection import (
     RequestRefused,
     Unreachable,
     ask_time,
+    challenge_enrolment,
     enrol,
 )
 from node_agent.crash_points import CrashPoint, reach
-from node_agent.identity import IdentityStore, StoredIdentity, request_pem, token_digest, validity
+from node_agent.identity import IdentityStore, StoredIdentity, public_key_sha256, request_pem, token_digest, validity
 from node_agent.key_set import KEY_SET_BYTES_MAX, KeySet, KeySetRefused
 from node_agent.key_sets import KeySets
-from node_agent.pinning import ApiTls, tls_for_token
+from node_agent.pinning import tls_for_token
 from node_agent.problems import CannotStart, IdentityLost
-from node_agent.protocol import CertificateRequest, Credentials, EnrolRequest
+from node_agent.protocol import Credentials
 from node_agent.settings import Settings
 
 log = structlog.get_logger("node_agent.enrolment")
@@ -45,12 +56,14 @@ class Enrolment:
         key_sets: KeySets,
         clock: ServerClock,
         connection: NodeConnection,
+        tpm: Tpm | None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._key_sets = key_sets
         self._clock = clock
         self._connection = connection
+        self._tpm = tpm
         self._identity: StoredIdentity | None = None
 
     @property
@@ -104,7 +117,8 @@ class Enrolment:
         would be a second claim to this node's identity. Raises the connection's situations.
         """
         private_key_pem = self._store.pending_key()
-        request = CertificateRequest(csr_pem=request_pem(private_key_pem))
+        attestation = await self._prove(private_key_pem, self._challenge_renewal)
+        request = AttestedCertificateRequest(csr_pem=request_pem(private_key_pem), attestation=attestation)
         credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
         reach(CrashPoint.RENEWAL_AFTER_ANSWER)
         with suppress(KeySetRefused):  # the certificate is good without it
@@ -145,13 +159,21 @@ class Enrolment:
             token, settings.api_url, settings.api_ca_file, http_allowed=settings.enrolment_http_allowed
         )  # fmt: skip
         private_key_pem = self._store.pending_key()
-        request = EnrolRequest(
-            token=token,
-            hardware_id=self._store.hardware_id(self._settings.hardware_id),
-            csr_pem=request_pem(private_key_pem),
-        )
-        reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
-        credentials = await self._answered(request, tls)
+        hardware_id = self._store.hardware_id(settings.hardware_id)
+
+        async def ask() -> Credentials:
+            attestation = await self._prove(private_key_pem, challenge)
+            request = AttestedEnrolRequest(
+                token=token, hardware_id=hardware_id, csr_pem=request_pem(private_key_pem), attestation=attestation
+            )
+            reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
+            return await enrol(settings.api_url, request, tls)
+
+        async def challenge(keys: TpmKeys) -> AttestationChallenge:
+            asked = EnrolmentChallengeRequest(token=token, hardware_id=hardware_id, tpm=keys)
+            return await challenge_enrolment(settings.api_url, asked, tls)
+
+        credentials = await self._answered(ask)
         reach(CrashPoint.ENROLMENT_AFTER_ANSWER)
         try:
             self._key_sets.offer(credentials.key_set)
@@ -161,12 +183,32 @@ class Enrolment:
         reach(CrashPoint.ENROLMENT_AFTER_STORED)
         log.info("enrolled", node_id=str(credentials.node_id), epoch=credentials.node_epoch)
 
-    async def _answered(self, request: EnrolRequest, tls: ApiTls) -> Credentials:
+    async def _prove(
+        self, private_key_pem: str, challenge: Callable[[TpmKeys], Awaitable[AttestationChallenge]]
+    ) -> Attestation | None:
+        """The proof of this node's TPM for a request with this key; None without a TPM, or if none is asked for.
+
+        Raises the connection's situations; `Unreachable` also while the TPM fails.
+        """
+        if self._tpm is None:
+            return None
+        try:
+            asked = await challenge(await self._tpm.keys())
+            if asked.credential is None or asked.encrypted_secret is None:
+                return None
+            return await self._tpm.answer(asked, public_key_sha256(private_key_pem))
+        except (TpmFailed, OSError, ValueError) as error:
+            raise Unreachable(f"this node's TPM does not answer: {error}") from error
+
+    async def _challenge_renewal(self, keys: TpmKeys) -> AttestationChallenge:
+        return await self._connection.post("/node/v1/certificate/challenge", keys, AttestationChallenge)
+
+    async def _answered(self, ask: Callable[[], Awaitable[Credentials]]) -> Credentials:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
         backoff = Backoff(most_seconds=2.0)
         while True:
             try:
-                return await enrol(self._settings.api_url, request, tls)
+                return await ask()
             except (CredentialsRefused, RequestRefused) as refused:
                 raise CannotStart(f"the server refuses to enrol this node: {refused}") from refused
             except Unreachable as error:

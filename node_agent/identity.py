@@ -17,7 +17,13 @@ import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
@@ -71,6 +77,12 @@ def request_pem(private_key_pem: str) -> str:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "berth-node")])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     return request.public_bytes(Encoding.PEM).decode()
+
+
+def public_key_sha256(private_key_pem: str) -> bytes:
+    """The SHA-256 of the key's SubjectPublicKeyInfo."""
+    key = load_pem_private_key(private_key_pem.encode(), password=None).public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
 
 
 class IdentityStore:

@@ -30,6 +30,12 @@ class Settings(BaseSettings):
     enrolment_token_file: Path | None = Field(None, description="file that holds the one-time enrolment token")
     hardware_id: str | None = Field(None, min_length=1, max_length=200, description="default: made once, kept on disk")
 
+    tpm_tcti: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9-]*(:[\x21-\x7e]*)?$",
+        description="address of this node's TPM for tpm2-tools, for example device:/dev/tpmrm0; default: it proves no TPM",
+    )
+
     root_keys_file: Path = Field(
         description="PEM Ed25519 public keys of the offline root, one or more; key sets that none of them signed are refused"
     )

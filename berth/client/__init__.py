@@ -8,6 +8,8 @@ Imports nothing else of ours and works from any program.
 """
 
 from berth.client.access_errors import (
+    AttestationRefused,
+    AttestationRequired,
     DriverRefused,
     IdentityConflict,
     InsecureAddress,
@@ -113,20 +115,18 @@ from berth.client.models import (
     Connection,
     CreatedAllocation,
     DeadLetter,
-    EnrolmentToken,
     Image,
     NewApiKey,
-    Node,
     OfferedImage,
     Orphan,
     Page,
     Region,
     Sku,
-    Slot,
     SshKey,
     Tenant,
     TimelineEntry,
 )
+from berth.client.node_models import EnrolmentToken, Node, Slot
 from berth.client.requests.operation_keys import OperationKey, parse_key
 from berth.client.reservation_models import (
     RESERVATION_FINAL_STATES,
@@ -160,6 +160,8 @@ __all__ = [
     "ApprovalTableFull",
     "Archived",
     "AsyncClient",
+    "AttestationRefused",
+    "AttestationRequired",
     "AuditEntry",
     "AuditPrincipal",
     "AuditTruncated",

@@ -23,6 +23,18 @@ class IdentityConflict(Forbidden):
     codes = ("identity_conflict",)
 
 
+class AttestationRequired(Forbidden):
+    """This node must prove that it has its TPM, and the request did not."""
+
+    codes = ("attestation_required",)
+
+
+class AttestationRefused(Forbidden):
+    """The answer of a TPM does not prove that it is the node's; `extra["reason"]` is one word."""
+
+    codes = ("attestation_refused",)
+
+
 class DriverRefused(BerthError):
     """The driver of this node is not allowed, or not that of its pool."""
 

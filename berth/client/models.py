@@ -281,54 +281,6 @@ class NewApiKey(ApiKey):
     key: str
 
 
-class Slot(Answer):
-    """One GPU unit of a node: free, held, allocated, cleanup_blocked (`code` says why) or out_of_service (`reason`)."""
-
-    index: int
-    unit: int
-    numa_half: int
-    state: str
-    reason: str | None = None
-    holder: UUID | None = None
-    code: str | None = None
-
-
-class Node(Answer):
-    """A machine of the fleet. Lists leave `slots` out."""
-
-    id: UUID
-    name: str
-    region: str
-    gpu_model: str
-    shape: str
-    slot_count: int
-    half_slots: int
-    state: str
-    online: bool
-    free_slots: int
-    cleanup_blocked_slots: int = 0
-    slots: list[Slot] | None = None
-    epoch: int
-    hardware_id: str | None = None
-    address: str | None = None
-    faults: dict[str, str] = Field(default_factory=dict)
-    enrolled_at: datetime | None = None
-    last_seen_at: datetime | None = None
-    agent_version: str | None = None
-    driver: str | None = None
-    key_set_serial: int | None = None
-    key_set_refusal: str | None = None
-    drained: bool | None = None
-    row_version: int
-
-
-class EnrolmentToken(Answer):
-    """A one-time token with which a node's agent enrols; shown once."""
-
-    token: str
-    expires_at: datetime
-
-
 class DeadLetter(Answer):
     """An event that a consumer of the log gave up on: why, and what became of it."""
 

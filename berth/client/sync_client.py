@@ -352,6 +352,7 @@ class Client:
     cordon_node = _now(administration.cordon_node)
     uncordon_node = _now(administration.uncordon_node)
     drain_node = _now(administration.drain_node)
+    set_node_attestation = _now(administration.set_node_attestation)
     revoke_node_certificates = _now(administration.revoke_node_certificates)
     list_approvals = _now(approvals.list_approvals)
     iterate_approvals = _each(approvals.list_approvals)

@@ -36,6 +36,9 @@ LASTING = frozenset({"/v1/subscribe"})
 """Long-lived responses: they have separate bounds and metrics."""
 LONG_POLLS = frozenset({"/node/v1/tasks/wait"})
 """Requests that wait most of their time: they are bounded by node, and not by the requests in flight."""
+OPEN_PATHS = frozenset({"/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge"})
+"""Writes whose credential is in the body, which is read before the caller is known."""
+OPEN_BODY_BYTES_MAX = 32 * 1024
 SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -188,12 +191,16 @@ class Edge:
 
     def _require_acceptable(self, scope: Scope, headers: Headers) -> None:
         length = headers.get("content-length")
-        if length is not None and (not length.isdigit() or int(length) > self._body_bytes_max):
-            raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+        if length is not None and (not length.isdigit() or int(length) > self._bytes_max(scope)):
+            raise TooLarge(f"the body may have at most {self._bytes_max(scope)} bytes")
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
         if self._in_flight >= self._in_flight_max and not _ending(scope):
             raise _overloaded()
+
+    def _bytes_max(self, scope: Scope) -> int:
+        """Bytes that a body may have: few, where it is read before its sender is known."""
+        return min(self._body_bytes_max, OPEN_BODY_BYTES_MAX) if scope["path"] in OPEN_PATHS else self._body_bytes_max
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, place: _Place) -> None:
         received = 0
@@ -225,8 +232,8 @@ class Edge:
                 # No JSON text in UTF-8 holds a zero byte; every one in UTF-16 or UTF-32 does (RFC 8259 §8.1).
                 if b"\0" in body or head.startswith(BYTE_ORDER_MARKS):
                     raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
-                if received > self._body_bytes_max:
-                    raise TooLarge(f"the body may have at most {self._body_bytes_max} bytes")
+                if received > self._bytes_max(scope):
+                    raise TooLarge(f"the body may have at most {self._bytes_max(scope)} bytes")
                 values.add(body, last=complete)
                 if self._in_flight > self._in_flight_max and not _ending(scope):
                     raise _overloaded()

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
+from orchestrator.edge.edge import OPEN_PATHS
 from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.http.asgi import App, Message, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
@@ -37,8 +38,6 @@ from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.required_roles import check_roles
 
 log = structlog.get_logger("orchestrator.api")
-OPEN_PATHS = frozenset({"/api/v1/nodes/enroll"})
-"""Writes whose credential is in the body."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READ_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key"})
 CONFIRM_PATH = re.compile(r"/api/v1/reservations/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/confirm")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated
 from uuid import UUID
 
@@ -65,20 +66,30 @@ class Credentials:
 
         Raises `Unauthenticated`, `TooManyFailures`, `DatabaseUnavailable`, or what `BearerTokens` raises.
         """
-        digest = hashlib.sha256(bearer.encode()).digest()
+        async with self.attempt(bearer, source) as digest:
+            principal = await self._principal_of(database.for_platform(), bearer, digest)
+            if principal.break_glass and self._break_glass is not None:
+                await self._break_glass.require_event(principal, source)
+        return principal
+
+    @asynccontextmanager
+    async def attempt(self, secret: str, source: str | None) -> AsyncIterator[bytes]:
+        """Look a credential up in the block, which gets its SHA-256; `Unauthenticated` in it is a failure of the source.
+
+        Raises `TooManyFailures`.
+        """
+        digest = hashlib.sha256(secret.encode()).digest()
         try:
-            counted = bool(bearer) and await self._failed.begin(source, digest)
+            counted = bool(secret) and await self._failed.begin(source, digest)
         except TooManyFailures:
             FAILED_ATTEMPTS.labels(result="refused").inc()
             raise
         is_wrong = False
         try:
-            principal = await self._principal_of(database.for_platform(), bearer, digest)
-            if principal.break_glass and self._break_glass is not None:
-                await self._break_glass.require_event(principal, source)
+            yield digest
         except Problem as problem:
             is_wrong = problem.status == UNAUTHENTICATED
-            if is_wrong and bearer:
+            if is_wrong and secret:
                 FAILED_ATTEMPTS.labels(result="looked_up").inc()
             raise
         else:
@@ -86,7 +97,6 @@ class Credentials:
         finally:
             if counted and source is not None:
                 self._failed.end(source, is_wrong=is_wrong)
-        return principal
 
     async def _principal_of(self, database: Database, bearer: str, digest: bytes) -> Principal:
         if self.tokens is not None and is_token(bearer):

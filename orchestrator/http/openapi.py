@@ -109,7 +109,7 @@ _TAGS: Final = {
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",
 }
-_OPEN_PATHS: Final = frozenset({"/ok", "/asyncapi.json", "/api/v1/nodes/enroll"})
+_OPEN_PATHS: Final = frozenset({"/ok", "/asyncapi.json", "/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge"})
 
 
 def install(app: FastAPI) -> None:

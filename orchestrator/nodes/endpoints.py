@@ -17,6 +17,8 @@ from orchestrator.http.paging import Page, identified_page, page_of
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite, unsealed_response
 from orchestrator.nodes import queries as nodes
+from orchestrator.nodes.attestation.evidence import fingerprint_of_certificate
+from orchestrator.nodes.commands.attestation import set_attestation
 from orchestrator.nodes.commands.certificates import revoke_node_certificates
 from orchestrator.nodes.commands.enrolment import create_enrolment_token
 from orchestrator.nodes.commands.nodes import cordon_node, create_node, drain_node, retire_node, uncordon_node
@@ -29,6 +31,7 @@ from orchestrator.nodes.schemas import (
     NodeQuery,
     RetireNode,
     RevokeCertificates,
+    SetAttestation,
 )
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
@@ -129,6 +132,20 @@ async def retire(node_id: UUID, body: RetireNode, write: AdminWrite) -> Response
     """Take a node out of the fleet for good; refused while anything holds a unit of it."""
     answer = await retire_node(write.context, write.operation(body), write.actor, node_id, reason=body.reason)
     write.parts.catalogue.forget()
+    return answer_response(answer)
+
+
+@router.put("/{node_id}/attestation", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
+async def put_attestation(node_id: UUID, body: SetAttestation, write: AdminWrite) -> Response:
+    """Say whether a node must prove that it has its TPM, and register that TPM, or forget it so that the next one is pinned."""
+    ek_sha256 = bytes.fromhex(body.ek_sha256) if body.ek_sha256 else None
+    if body.ek_certificate is not None:
+        ek_sha256 = fingerprint_of_certificate(body.ek_certificate)
+    answer = await set_attestation(
+        write.context, write.operation(body), write.actor, node_id,
+        policy=body.policy, ek_sha256=ek_sha256, forget_tpm=body.forget_tpm,
+    )  # fmt: skip
     return answer_response(answer)
 
 

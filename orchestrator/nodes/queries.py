@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.store import certificates as node_certificates
-from orchestrator.nodes.store import nodes, silence
+from orchestrator.nodes.store import enrolment, nodes, silence
 from orchestrator.nodes.store.certificates import Standing
+from orchestrator.nodes.store.enrolment import NOT_VALID
 from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.orphans import Orphan, list_orphans
 from orchestrator.operations.execution import Context
+from orchestrator.problems import Unauthenticated
 
 
 async def find_node(database: Database, node: UUID | str) -> dict[str, Any]:
@@ -36,6 +39,13 @@ async def find_standing(database: Database, node_id: UUID, serial: str) -> Stand
     """The node behind a verified certificate. Raises `Unauthenticated` if it no longer counts."""
     async with database.read_one() as reading:
         return await node_certificates.require_standing(reading, node_id, serial)
+
+
+async def require_known_token(database: Database, token_hash: bytes) -> None:
+    """Raise `Unauthenticated` for a token that was never made. Uses no connection that an authenticated request may need."""
+    async with database.read_call(CallGroup.ANYONE) as call:
+        if not await enrolment.is_token_known(call, token_hash):
+            raise Unauthenticated(NOT_VALID)
 
 
 async def list_orphans_of_node(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from uuid import UUID
+
 from orchestrator.problems import Problem
 
 
@@ -9,3 +12,37 @@ class DriverRefused(Problem):
     """The node's driver may not be used here, or is not that of its pool; the node does not come online."""
 
     status, code, title = 409, "driver_refused", "Driver refused"
+
+
+class AttestationReason(StrEnum):
+    """Why the answer of a TPM is refused."""
+
+    MALFORMED = "malformed"
+    UNSUITABLE_KEY = "unsuitable_key"
+    NO_CHALLENGE = "no_challenge"
+    OTHER_TPM = "other_tpm"
+    OTHER_KEY = "other_key"
+    OTHER_REQUEST = "other_request"
+    BAD_SIGNATURE = "bad_signature"
+
+
+class AttestationProblem(Problem):
+    """A refusal for want of a proof by the node's TPM, which is recorded. `node_id`: the node, once it is known."""
+
+    node_id: UUID | None = None
+
+
+class AttestationRequired(AttestationProblem):
+    """The node must prove its TPM, and the request does not."""
+
+    status, code, title = 403, "attestation_required", "Attestation required"
+
+
+class AttestationRefused(AttestationProblem):
+    """The answer of the TPM does not prove that it is the node's; `reason` is one word."""
+
+    status, code, title = 403, "attestation_refused", "Attestation refused"
+
+    def __init__(self, reason: AttestationReason, detail: str) -> None:
+        super().__init__(f"the attestation is refused: {detail}", reason=reason.value)
+        self.reason = reason

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field, model_validator
 
 from berth.process.bounded_models import at_most
-from node_agent.protocol import EnrolRequest
+from node_agent.attestation.wire import AttestedEnrolRequest, EnrolmentChallengeRequest
 from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import (
@@ -25,13 +25,14 @@ from orchestrator.http.fields import (
 )
 from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
-from orchestrator.nodes.states import NodeState, SlotState
+from orchestrator.nodes.states import AttestationPolicy, NodeState, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
 CSR_PATTERN = (
     r"^\s*-----BEGIN (NEW )?CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END (NEW )?CERTIFICATE REQUEST-----\s*$"
 )
+CERTIFICATE_PATTERN = r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END CERTIFICATE-----\s*$"
 
 ADDRESS = "where operators reach the machine, as they registered it; tenants log in where the node's agent reports"
 
@@ -81,13 +82,38 @@ class RetireNode(Request):
     reason: Sentence
 
 
-class Enrol(EnrolRequest):
-    """`EnrolRequest` with a hardware id that can be stored."""
+class SetAttestation(Request):
+    """Whether a node proves that it has its TPM, and which TPM that is.
+
+    `ek_sha256` or `ek_certificate` registers a TPM by its endorsement key; with neither the registered or pinned one stays,
+    with `forget_tpm` the next enrolment pins one.
+    """
+
+    policy: Annotated[AttestationPolicy, Field(strict=False)]
+    ek_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    ek_certificate: Annotated[str, Field(max_length=10_000, pattern=CERTIFICATE_PATTERN)] | None = None
+    forget_tpm: bool = False
+
+    @model_validator(mode="after")
+    def _one_tpm(self) -> Self:
+        if (self.ek_sha256 is not None) + (self.ek_certificate is not None) + self.forget_tpm > 1:
+            raise ValueError("only one of ek_sha256, ek_certificate and forget_tpm may be given")
+        return self
+
+
+class Enrol(AttestedEnrolRequest):
+    """`AttestedEnrolRequest` with a hardware id that can be stored."""
 
     hardware_id: HardwareId
     csr_pem: Annotated[
         str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
     ]
+
+
+class ChallengeEnrolment(EnrolmentChallengeRequest):
+    """`EnrolmentChallengeRequest` with a hardware id that can be stored."""
+
+    hardware_id: HardwareId
 
 
 class EnrolmentToken(BaseModel):
@@ -140,6 +166,11 @@ class ListedNode(BaseModel):
     driver: str | None
     key_set_serial: BigCount | None = Field(description="Serial of the key set that its agent uses, as it reports")
     key_set_refusal: str | None = Field(description="Why its agent refused the last key set; null: it did not")
+    attestation: AttestationPolicy = Field(description="Whether it must prove that it has its TPM")
+    ek_sha256: str | None = Field(
+        description="SHA-256 of the endorsement key of its TPM (SubjectPublicKeyInfo), registered or pinned; null: none"
+    )
+    attested_at: datetime | None = Field(description="When a certificate was last issued to it with a proof by its TPM")
     row_version: BigCount
 
 

@@ -1,4 +1,4 @@
-"""The states of nodes and slots, and the changes that operators may make to a node. Pure."""
+"""The states of nodes and slots, the changes that operators may make to a node, and its attestation policy. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ class NodeState(StrEnum):
     CORDONED = "cordoned"
     DRAINING = "draining"
     RETIRED = "retired"
+
+
+class AttestationPolicy(StrEnum):
+    """Whether a node proves that it has its TPM: never, if its agent offers to and from then on, or always."""
+
+    OFF = "off"
+    OFFERED = "offered"
+    REQUIRED = "required"
 
 
 class SlotState(StrEnum):

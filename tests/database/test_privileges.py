@@ -146,7 +146,9 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
         "insert into allocations default values", "select secret_hash from api_keys", "select from operations",
         "select from webhooks", "select from enrolment_tokens", "select from kv_keys", "select from reservations",
         "insert into node_certificates default values", "update node_certificates set revoked_at = null",
-        "insert into node_tasks default values", "insert into claims default values", "insert into ledger default values",
+        "update node_tpms set ak_public = ''",
+        "insert into node_tpms default values", "insert into node_tasks default values",
+        "insert into claims default values", "insert into ledger default values",
         "insert into nodes default values", "select audit_advance(1)", "select nextval('fences')", "select from log",
     ),
     Role.ISSUER: (

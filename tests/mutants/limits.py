@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+TOKENS = "tests/api/nodes/test_unknown_tokens.py"
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "a flood's requests all come first",
@@ -284,5 +286,29 @@ MUTANTS: list[Mutant] = [
         "return await find_limit(parts.context.database, tenant_id, Quota.STREAMS, default=default)",
         "return default",
         ("tests/log/test_quota_of_streams.py::test_an_operator_sets_how_many_streams_one_tenant_may_have",),
+    ),
+    Mutant(
+        "the body of an unknown token is evaluated",
+        "nodes",
+        "orchestrator/nodes/queries.py",
+        "        if not await enrolment.is_token_known(call, token_hash):",
+        "        if False:",
+        (f"{TOKENS}::test_an_unknown_token_is_one_statement_and_nothing_else_is_evaluated",),
+    ),
+    Mutant(
+        "unknown tokens are no failed attempts",
+        "nodes",
+        "orchestrator/nodes/enrolment_endpoints.py",
+        "parts.credentials.attempt(token, source_of(request.scope))",
+        "parts.credentials.attempt(token, None)",
+        (f"{TOKENS}::test_unknown_tokens_slow_down_their_address",),
+    ),
+    Mutant(
+        "a stranger sends a large body",
+        "nodes",
+        "orchestrator/edge/edge.py",
+        "min(self._body_bytes_max, OPEN_BODY_BYTES_MAX) if",
+        "self._body_bytes_max if",
+        (f"{TOKENS}::test_the_body_of_a_stranger_is_small",),
     ),
 ]

@@ -24,8 +24,8 @@ MUTANTS: list[Mutant] = [
         "the issuer signs what the chain does not allow",
         "nodes",
         "orchestrator/nodes/commands/issuance.py",
-        "return None if found.extends_chain else NO_LINK",
-        "return None",
+        "if not found.extends_chain:",
+        "if False:",
         (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
     ),
     Mutant(

@@ -12,6 +12,10 @@ DRIVERS = "tests/security/test_sandbox_drivers.py"
 
 ROLES = "tests/security/test_roles.py"
 
+ATTESTATION = "tests/api/nodes/attestation/test_attestation.py"
+ISSUED = "tests/api/nodes/attestation/test_issuer_and_attestation.py"
+STRUCTURES = "tests/api/nodes/attestation/test_structures.py"
+
 MUTANTS = [
     Mutant(
         "any role of the right kind is enough",
@@ -279,5 +283,102 @@ MUTANTS = [
         "body.gpus_limit if named else write.parts.settings.tenant_gpus_default",
         "body.gpus_limit",
         (f"{QUOTAS}::test_a_new_tenant_has_the_default_of_gpus",),
+    ),
+    Mutant(
+        "a node whose TPM is pinned gets a certificate without it",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "self.policy is not AttestationPolicy.OFF and self.ek_sha256 is not None",
+        "False",
+        (
+            f"{ATTESTATION}::test_a_copied_key_without_the_tpm_gets_no_certificate_and_does_not_suspend_the_node",
+            f"{ATTESTATION}::test_a_pinned_node_does_not_enrol_again_without_its_tpm",
+        ),
+    ),
+    Mutant(
+        "another TPM is believed",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "if tpm.ek_sha256 is not None and ek.sha256 != tpm.ek_sha256:",
+        "if False:",
+        (f"{ATTESTATION}::test_another_tpm_is_refused_at_renewal_and_at_enrolment",),
+    ),
+    Mutant(
+        "another attestation key renews",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "if not enrolling and ak.public != tpm.ak_public:",
+        "if False:",
+        (f"{ATTESTATION}::test_another_attestation_key_of_the_same_tpm_is_refused_until_the_node_enrols",),
+    ),
+    Mutant(
+        "an expired challenge counts",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "if challenge is None or not challenge.is_valid:",
+        "if challenge is None:",
+        (f"{ATTESTATION}::test_an_expired_challenge_is_refused",),
+    ),
+    Mutant(
+        "a refused answer leaves its challenge",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "        await discard_challenge(tx, refused.node_id)\n",
+        "",
+        (f"{ATTESTATION}::test_a_quote_over_another_request_is_refused_and_uses_the_challenge_up",),
+    ),
+    Mutant(
+        "a renewal pins a TPM",
+        "nodes",
+        "orchestrator/nodes/store/attestation.py",
+        "    if not enrolling and tpm.ak_public is None:\n        if tpm.must_attest:",
+        "    if False:\n        if tpm.must_attest:",
+        (f"{ATTESTATION}::test_a_tpm_cannot_be_pinned_by_a_renewal",),
+    ),
+    Mutant(
+        "a quote counts for any request",
+        "nodes",
+        "orchestrator/nodes/attestation/evidence.py",
+        "if not hmac.compare_digest(quote.extra_data, quoted_data(evidence.secret, key_sha256)):",
+        "if False:",
+        (
+            f"{ATTESTATION}::test_a_quote_over_another_request_is_refused_and_uses_the_challenge_up",
+            f"{STRUCTURES}::test_what_swtpm_has_signed_is_accepted_for_its_request_alone",
+        ),
+    ),
+    Mutant(
+        "an unsigned quote counts",
+        "nodes",
+        "orchestrator/nodes/attestation/evidence.py",
+        "        ak.key.verify(evidence.signature, evidence.quote, ec.ECDSA(hashes.SHA256()))\n",
+        "        pass\n",
+        (f"{ATTESTATION}::test_a_quote_of_another_key_is_refused",),
+    ),
+    Mutant(
+        "a key outside a TPM attests",
+        "nodes",
+        "orchestrator/nodes/attestation/structures.py",
+        "if reader.number(4) & _PURPOSE != wanted:",
+        "if reader.number(4) < 0:",
+        (f"{ATTESTATION}::test_a_signing_key_that_is_not_restricted_is_refused",),
+    ),
+    Mutant(
+        "a structure may have bytes behind its end",
+        "nodes",
+        "orchestrator/nodes/attestation/structures.py",
+        "if self._at != len(self._content):",
+        "if False:",
+        (f"{STRUCTURES}::test_every_shorter_or_longer_structure_is_refused",),
+    ),
+    Mutant(
+        "the issuer believes the listener about the TPM",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "return None if _is_attested(found) else NOT_ATTESTED",
+        "return None",
+        (
+            f"{ISSUED}::test_the_issuer_refuses_what_does_not_prove_the_tpm",
+            f"{ISSUED}::test_the_issuer_refuses_a_node_that_must_attest_and_never_did",
+        ),
     ),
 ]

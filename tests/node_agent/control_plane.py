@@ -23,9 +23,16 @@ from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from berth.local.servers import free_port
+from node_agent.attestation.wire import (
+    Attestation,
+    AttestationChallenge,
+    AttestedCertificateRequest,
+    AttestedEnrolRequest,
+    EnrolmentChallengeRequest,
+    TpmKeys,
+)
 from node_agent.key_set import KeySet, key_id, sign_key_set, task_key
 from node_agent.protocol import (
-    CertificateRequest,
     Credentials,
     EnrolRequest,
     Envelope,
@@ -95,6 +102,8 @@ class ControlPlane:
         self.heartbeats: list[Heartbeat] = []
         self.enrolments: list[EnrolRequest] = []
         self.renewals: list[bytes] = []
+        self.attestations: list[tuple[bytes, Attestation | None]] = []
+        self.challenge: Callable[[TpmKeys], tuple[int, Any]] = lambda keys: (200, AttestationChallenge())
         self.lost_renewals = 0
         self.peers: list[str] = []
         self.next_fence = 100
@@ -261,7 +270,9 @@ class ControlPlane:
             return 405, {"code": "method_not_allowed", "server_time": self.now().isoformat()}
         if path == "/api/v1/nodes/enroll":
             self.received.append(content)
-            return self._enrol(EnrolRequest.model_validate_json(content))
+            return self._enrol(AttestedEnrolRequest.model_validate_json(content))
+        if path == "/api/v1/nodes/enroll/challenge":
+            return self.challenge(EnrolmentChallengeRequest.model_validate_json(content).tpm)
         peer = scope["state"]["peer"]
         assert peer, "the node listener accepted a client without a certificate"
         self.peers.append(dict(peer["subjectAltName"])["URI"])
@@ -277,8 +288,11 @@ class ControlPlane:
             return 200, HeartbeatAnswer(
                 server_time=self.now(), node_state="active", key_set_serial=self.announced_serial
             )
+        if path == "/node/v1/certificate/challenge":
+            return self.challenge(TpmKeys.model_validate_json(content))
         if path == "/node/v1/certificate":
-            request = CertificateRequest.model_validate_json(content)
+            request = AttestedCertificateRequest.model_validate_json(content)
+            self.attestations.append((public_key_of(request.csr_pem), request.attestation))
             self.renewals.append(public_key_of(request.csr_pem))
             if len(self.renewals) <= self.lost_renewals:
                 return 503, {"code": "overloaded"}
@@ -291,11 +305,12 @@ class ControlPlane:
             return 204, None
         return self._result(task_id, ResultReport.model_validate_json(content))
 
-    def _enrol(self, request: EnrolRequest) -> tuple[int, Any]:
+    def _enrol(self, request: AttestedEnrolRequest) -> tuple[int, Any]:
         if request.token not in self.tokens:
             return 403, {"code": "forbidden", "detail": "the token is unknown or used"}
         self.tokens.remove(request.token)
         self.enrolments.append(request)
+        self.attestations.append((public_key_of(request.csr_pem), request.attestation))
         self.epoch += 1
         return 200, self._credentials(request.csr_pem)
 

@@ -18,6 +18,8 @@ _DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
 _OF_AUDIT = {"kind": "audit", "audit_first": 1, "audit_last": 2, "audit_hash": HASH, "deleted": 2}
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
 
+_TPM = {"ek_sha256": b"\x01" * 32, "ek_public": b"ek", "ak_public": b"ak"}
+_QUOTE = {"attestation_secret": HASH, "quote": b"quote", "quote_signature": b"signature"}
 _PERSON = {"decided_by": OTHER, "decided_role": "admin", "decided_break_glass": False}
 _EXPIRED = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
 _REJECTED = {**_EXPIRED, **_PERSON, "state": "rejected"}
@@ -198,6 +200,19 @@ CHECKS = {
     "metering_intervals_gpus_check": least("metering_intervals", "gpus", 1),
     "metering_intervals_price_micro_per_gpu_second_check": least("metering_intervals", "price_micro_per_gpu_second", 0),
     "certificate_requests_key_sha256_check": digest("certificate_requests", "key_sha256"),
+    "attestation_secret_has_32_bytes": digest("attestation_challenges", "secret"),
+    "node_tpm_ek_is_sha256": digest("node_tpms", "ek_sha256"),
+    "node_tpm_policy": one_of("node_tpms", "policy", "off", "offered", "required"),
+    "node_tpm_keys_are_complete": Check(
+        "node_tpms",
+        ({**_TPM, "ek_public": None}, {**_TPM, "ak_public": None}, {**_TPM, "ek_sha256": None}),
+        (_TPM, {"ek_sha256": b"\x01" * 32}),
+    ),
+    "quote_is_complete": Check(
+        "certificate_requests",
+        ({**_QUOTE, "quote": None}, {**_QUOTE, "quote_signature": None}, {**_QUOTE, "attestation_secret": None}),
+        (_QUOTE,),
+    ),
     "issued_or_refused": Check(
         "certificate_requests", ({"serial": "02", "refusal": "over"},), ({"serial": "02"}, {"refusal": "over"})
     ),

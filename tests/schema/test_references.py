@@ -15,6 +15,8 @@ FOREIGN_KEYS = {
     "api_keys_tenant_id_fkey": ("api_keys", "tenants"),
     "balances_tenant_id_fkey": ("balances", "tenants"),
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
+    "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),
+    "node_tpms_node_id_fkey": ("node_tpms", "nodes"),
     "certificate_requests_node_id_fkey": ("certificate_requests", "nodes"),
     "node_certificates_node_id_fkey": ("node_certificates", "nodes"),
     "node_orphans_node_id_fkey": ("node_orphans", "nodes"),

@@ -20,6 +20,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "approvals_pkey": ("approvals", ("id",)),
     "one_pending_approval": ("approvals", ("action", "subject_id")),
     "api_keys_pkey": ("api_keys", ("id",)),
+    "attestation_challenges_pkey": ("attestation_challenges", ("node_id",)),
+    "node_tpms_pkey": ("node_tpms", ("node_id",)),
     "certificate_requests_pkey": ("certificate_requests", ("id",)),
     "one_request_for_a_link": ("certificate_requests", ("node_id", "node_epoch", "predecessor")),
     "dead_letter_once": ("dead_letters", ("consumer", "version")),

@@ -90,6 +90,10 @@ FIRST: dict[str, Row] = {
         "id": number(18), "action": "allocation.force_cleanup", "subject_id": ALLOCATION, "requested_by": OTHER,
         "requested_role": "admin", "requested_break_glass": False, "waits_until": LATER,
     },
+    "attestation_challenges": {
+        "node_id": NODE, "secret": HASH, "ek_public": b"ek", "ak_public": b"ak", "expires_at": LATER,
+    },
+    "node_tpms": {"node_id": NODE},
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
     },
@@ -147,6 +151,8 @@ SECOND: dict[str, Row] = {
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
+    "attestation_challenges": {"node_id": OTHER},
+    "node_tpms": {"node_id": OTHER},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},
     "kv_keys": {"namespace": TENANT, "key": b"l"},

@@ -12,15 +12,14 @@ from berth.client.models import (
     Allocation,
     AuditEntry,
     DeadLetter,
-    EnrolmentToken,
     Image,
-    Node,
     Page,
     Region,
     Sku,
     Tenant,
     TenantQuotas,
 )
+from berth.client.node_models import EnrolmentToken, Node
 
 ADMIN = "/api/v1/admin"
 
@@ -192,6 +191,25 @@ def drain_node(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Nod
 def retire_node(node_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[Node]:
     """Take a node out of the fleet for good. Raises `NodeInUse` while anything holds a unit of it."""
     return write("POST", f"{ADMIN}/nodes/{node_id}/retire", Node, {"reason": reason}, idempotency_key)
+
+
+def set_node_attestation(
+    node_id: UUID,
+    *,
+    policy: str,
+    ek_sha256: str | None = None,
+    ek_certificate: str | None = None,
+    forget_tpm: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Node]:
+    """Say whether a node proves its TPM (`off`, `offered`, `required`), and register that TPM or forget it."""
+    body = {
+        "policy": policy,
+        "ek_sha256": ek_sha256,
+        "ek_certificate": ek_certificate,
+        "forget_tpm": forget_tpm or None,
+    }
+    return write("PUT", f"{ADMIN}/nodes/{node_id}/attestation", Node, body, idempotency_key)
 
 
 def revoke_node_certificates(node_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[Node]:

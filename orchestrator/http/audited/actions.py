@@ -55,6 +55,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/uncordon": "node.uncordon",
     "POST /api/v1/admin/nodes/{node_id}/drain": "node.drain",
     "POST /api/v1/admin/nodes/{node_id}/retire": "node.retire",
+    "PUT /api/v1/admin/nodes/{node_id}/attestation": "node.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/adopt": "node.orphan_adopted",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/destroy": "node.orphan_destroy",

@@ -15,8 +15,9 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.certificate_waits import wait_for_certificate
 from orchestrator.nodes.certificates import key_digest, read_signing_request
+from orchestrator.nodes.refusals import AttestationProblem
+from orchestrator.nodes.store import attestation, nodes
 from orchestrator.nodes.store import certificates as node_certificates
-from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.certificate_requests import record_request, request_of_link
 from orchestrator.nodes.store.certificates import (
     CONFLICT,
@@ -44,15 +45,27 @@ class Renewed:
     server_time: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class RenewalRequest:
+    """A signing request, and the proof of the node's TPM if there is one."""
+
+    csr_pem: str
+    key_sha256: bytes
+    attestation: attestation.Answer | None
+    request_id: str
+
+
 async def renew_certificate(
-    context: Context, node_id: UUID, serial: str, *, csr_pem: str, request_id: str, wait_seconds_max: float
-) -> Renewed:
+    context: Context, node_id: UUID, serial: str, *,
+    csr_pem: str, answer: attestation.Answer | None, request_id: str, wait_seconds_max: float,
+) -> Renewed:  # fmt: skip
     """The successor of the presented certificate, of the same epoch, for the key of the signing request.
 
     The request is recorded, and the issuer signs it. Asked again with the same key, the same certificate; with the key of the
     presented certificate, that one. TLS has proven possession of the presented certificate's key. Another key in the place of
     a successor is a fork: it suspends the node. Raises `Invalid` for an unusable request, `Unauthenticated` if the presented
-    certificate was revoked meanwhile, `IdentityConflict` for a fork and after it, `TooManyCertificates`, `CertificatePending`.
+    certificate was revoked meanwhile, `IdentityConflict` for a fork and after it, `TooManyCertificates`, `CertificatePending`;
+    for a new request of a node with a TPM, `AttestationRequired` and `AttestationRefused`, which are recorded.
     """
     key_sha256 = key_digest(read_signing_request(csr_pem))
     request: UUID | None = None
@@ -63,10 +76,14 @@ async def renew_certificate(
             link = await read_link(tx, serial)
             pem = link.pem_for(key_sha256)
             if pem is None:
-                request = await _request_successor(tx, standing, serial, link, key_sha256, csr_pem, request_id)
+                wanted = RenewalRequest(csr_pem, key_sha256, answer, request_id)
+                request = await _request_successor(tx, standing, serial, link, wanted)
             server_time = await read_clock(tx)
             reach(CrashPoint.RENEW_CERTIFICATE_BEFORE_COMMIT)
         reach(CrashPoint.RENEW_CERTIFICATE_AFTER_COMMIT)
+    except AttestationProblem as refused:
+        await attestation.record_refusal(context.database, refused, request_id)
+        raise
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
     if pem is None and request is None:
@@ -78,23 +95,28 @@ async def renew_certificate(
 
 
 async def _request_successor(
-    tx: Transaction, standing: Standing, serial: str, link: Link, key_sha256: bytes, csr_pem: str, request_id: str
+    tx: Transaction, standing: Standing, serial: str, link: Link, wanted: RenewalRequest
 ) -> UUID | None:
     """The request for the successor, recorded once; None if another key has its place, which suspends the node."""
     recorded = await request_of_link(tx, standing.node_id, standing.epoch, serial)
-    is_fork = link.successor_key_sha256 is not None or (recorded is not None and recorded.key_sha256 != key_sha256)
-    if is_fork:
-        await _suspend(tx, standing, serial, request_id)
-        return None
-    if recorded is not None:
+    if recorded is not None and recorded.key_sha256 == wanted.key_sha256 and link.successor_key_sha256 is None:
         return recorded.id
+    # Before the fork: a copied key without the TPM is not the node, and must not suspend it.
+    proof = await attestation.require_attestation(
+        tx, standing.node_id, wanted.key_sha256, wanted.attestation, enrolling=False
+    )
+    is_fork = link.successor_key_sha256 is not None or recorded is not None
+    if is_fork:
+        await _suspend(tx, standing, serial, wanted.request_id)
+        return None
     if link.valid >= VALID_PER_NODE_MAX:
         raise TooManyCertificates(
             f"at most {VALID_PER_NODE_MAX} certificates of a node are valid at once; renew when one has ended"
         )
     return await record_request(
         tx, standing.node_id, standing.epoch,
-        predecessor=serial, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id,
+        predecessor=serial, key_sha256=wanted.key_sha256, csr_pem=wanted.csr_pem, evidence=proof,
+        request_id=wanted.request_id,
     )  # fmt: skip
 
 

@@ -15,8 +15,9 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.certificate_waits import wait_for_certificate
 from orchestrator.nodes.certificates import key_digest, read_signing_request
+from orchestrator.nodes.refusals import AttestationProblem
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import enrolment, nodes
+from orchestrator.nodes.store import attestation, enrolment, nodes
 from orchestrator.nodes.store.certificate_requests import record_request
 from orchestrator.nodes.store.certificates import revoke_certificates
 from orchestrator.operations.execution import Context, Done, run_once
@@ -77,51 +78,69 @@ class Enrolled:
     server_time: datetime
 
 
-async def enrol_node(
-    context: Context, *, token: str, hardware_id: str, csr_pem: str, request_id: str, wait_seconds_max: float
-) -> Enrolled:
+@dataclass(frozen=True, slots=True)
+class EnrolmentRequest:
+    """A signing request with the token that authenticates it, and the proof of the node's TPM if there is one."""
+
+    token: str
+    hardware_id: str
+    csr_pem: str
+    attestation: attestation.Answer | None
+    request_id: str
+
+    @property
+    def token_hash(self) -> bytes:
+        """SHA-256 of the token, by which it is stored."""
+        return hashlib.sha256(self.token.encode()).digest()
+
+
+async def enrol_node(context: Context, wanted: EnrolmentRequest, *, wait_seconds_max: float) -> Enrolled:
     """The node in its next epoch, with one live certificate, which the issuer signs after the commit.
 
-    The transaction that uses the token up records the request. Raises `Invalid` for an unusable request, one and the same
-    `Unauthenticated` for a token that is unknown, used, over, or another machine's, and `CertificatePending`: then the same
-    token with the same key returns the certificate later.
+    The transaction that uses the token up records the request. Raises one and the same `Unauthenticated` for a token that is
+    unknown, used, over, or another machine's; `Invalid` for an unusable request; `AttestationRequired` and
+    `AttestationRefused`, which are recorded; and `CertificatePending`: then the same token with the same key returns the
+    certificate later. Nothing but the token is evaluated before it is known.
     """
-    key_sha256 = key_digest(read_signing_request(csr_pem))
-    token_hash = hashlib.sha256(token.encode()).digest()
     try:
         async with context.database.transaction() as tx:
-            node_id, epoch, request = await _enrol(tx, key_sha256, csr_pem, token_hash, hardware_id, request_id)
+            node_id, epoch, request = await _enrol(tx, wanted)
             reach(CrashPoint.ENROL_NODE_BEFORE_COMMIT)
         reach(CrashPoint.ENROL_NODE_AFTER_COMMIT)
+    except AttestationProblem as refused:
+        await attestation.record_refusal(context.database, refused, wanted.request_id)
+        raise
     except TransactionConflict as error:
         raise OperationInProgress("the node is being changed by another request; try again") from error
     pem, server_time = await wait_for_certificate(context.database, request, wait_seconds_max)
     return Enrolled(node_id, epoch, pem, server_time)
 
 
-async def _enrol(
-    tx: Transaction, key_sha256: bytes, csr_pem: str, token_hash: bytes, hardware_id: str, request_id: str
-) -> tuple[UUID, int, UUID]:
+async def _enrol(tx: Transaction, wanted: EnrolmentRequest) -> tuple[UUID, int, UUID]:
     """The node, its epoch and the recorded request."""
+    token_hash, hardware_id, request_id = wanted.token_hash, wanted.hardware_id, wanted.request_id
     node_id = await enrolment.lock_node_of_token(tx, token_hash)
     if node_id is None:
         raise _not_valid()
+    key_sha256 = key_digest(read_signing_request(wanted.csr_pem))
     if not await enrolment.consume_token(tx, node_id, token_hash, hardware_id):
         before = await enrolment.recorded_before(tx, node_id, token_hash, hardware_id, key_sha256)
         if before is None:
             raise _not_valid()
         return node_id, before.epoch, before.request
+    proof = await attestation.require_attestation(tx, node_id, key_sha256, wanted.attestation, enrolling=True)
     name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
     await revoke_certificates(tx, node_id, "the node enrolled again")
     request = await record_request(
-        tx, node_id, epoch, predecessor=None, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id
-    )
+        tx, node_id, epoch,
+        predecessor=None, key_sha256=key_sha256, csr_pem=wanted.csr_pem, evidence=proof, request_id=request_id,
+    )  # fmt: skip
     payload = {"node_id": node_id, "name": name, "epoch": epoch, "hardware_id": hardware_id, "state": state}
     await append_event(tx, Event(EventType.NODE_ENROLLED, f"nodes/{node_id}", uuid4(), None, payload, None, request_id))
-    detail = {"epoch": epoch, "hardware_id": hardware_id}
+    detail = {"epoch": epoch, "hardware_id": hardware_id, **await attestation.describe_proof(tx, node_id, proof)}
     await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), "node.enrol", f"nodes/{node_id}", detail, request_id)
     return node_id, epoch, request
 
 
 def _not_valid() -> Unauthenticated:
-    return Unauthenticated("this enrolment token is not valid here; ask an operator for a new one")
+    return Unauthenticated(enrolment.NOT_VALID)

@@ -10,8 +10,13 @@ import structlog
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.nodes.attestation.evidence import verify_evidence
+from orchestrator.nodes.attestation.structures import read_attestation_key
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.refusals import AttestationRefused
+from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store import certificate_requests
+from orchestrator.nodes.store.attestation import note_attested
 from orchestrator.nodes.store.certificate_requests import RequestToSign
 from orchestrator.nodes.store.certificates import record_certificate
 from orchestrator.nodes.store.nodes import lock_node
@@ -22,6 +27,7 @@ BATCH_MAX: Final = 100
 NOT_CURRENT: Final = "the node is retired, suspended or enrolled again"
 NO_LINK: Final = "the presented certificate is over, revoked or renewed already"
 OTHER_KEY: Final = "the request does not prove the recorded key"
+NOT_ATTESTED: Final = "the request does not prove the node's TPM"
 
 log = structlog.get_logger("issuer")
 
@@ -73,17 +79,38 @@ def _proven_key(found: RequestToSign) -> PublicKey | None:
 def _refusal(found: RequestToSign) -> str | None:
     if not found.is_current:
         return NOT_CURRENT
-    return None if found.extends_chain else NO_LINK
+    if not found.extends_chain:
+        return NO_LINK
+    return None if _is_attested(found) else NOT_ATTESTED
+
+
+def _is_attested(found: RequestToSign) -> bool:
+    """Whether the request proves the node's TPM, or need not. The listener's word is not enough: the quote is verified again.
+
+    Whether its challenge was fresh only the listener knows; a quote names the one key of its request.
+    """
+    if found.evidence is None or found.tpm.policy is AttestationPolicy.OFF:
+        return not found.tpm.must_attest
+    if found.tpm.ak_public is None:
+        return False
+    try:
+        verify_evidence(read_attestation_key(found.tpm.ak_public), found.evidence, found.key_sha256)
+    except AttestationRefused:
+        return False
+    return True
 
 
 async def _sign(tx: Transaction, authority: NodeAuthority, found: RequestToSign, key: PublicKey) -> None:
     issued = authority.issue(key, found.node_id)
     await record_certificate(tx, found.node_id, found.epoch, issued, predecessor=found.predecessor)
     await certificate_requests.set_issued(tx, found.id, issued.serial)
+    attested = {} if found.evidence is None else {"attested": True}
+    if attested:
+        await note_attested(tx, found.node_id)
     if found.predecessor is None:
-        await _record(tx, found, "node.issue_certificate", {"epoch": found.epoch, "serial": issued.serial})
+        await _record(tx, found, "node.issue_certificate", {"epoch": found.epoch, "serial": issued.serial, **attested})
         return
-    detail = {"epoch": found.epoch, "serial": issued.serial, "predecessor": found.predecessor}
+    detail = {"epoch": found.epoch, "serial": issued.serial, "predecessor": found.predecessor, **attested}
     await _record(tx, found, "node.renew_certificate", detail)
 
 

@@ -10,10 +10,14 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.attestation.evidence import Evidence
+from orchestrator.nodes.states import AttestationPolicy
+from orchestrator.nodes.store.attestation import NodeTpm
 
 _INSERT = """
-insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, request_id)
-values (:node_id, :epoch, :predecessor, :key_sha256, :csr_pem, :request_id)
+insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, request_id,
+                                  attestation_secret, quote, quote_signature)
+values (:node_id, :epoch, :predecessor, :key_sha256, :csr_pem, :request_id, :secret, :quote, :signature)
 returning id
 """
 _OF_LINK = """
@@ -32,13 +36,14 @@ select id, node_id from certificate_requests where serial is null and refusal is
 # valid now and has no successor.
 _TO_SIGN = """
 select r.id, r.node_id, r.node_epoch, r.predecessor, r.key_sha256, r.csr_pem, r.request_id,
+       r.attestation_secret, r.quote, r.quote_signature, t.policy, t.ek_sha256, t.ak_public,
        n.epoch = r.node_epoch and n.state <> 'retired' and n.identity_conflict_at is null as is_current,
        case when r.predecessor is null
             then not exists (select from node_certificates c where c.node_id = r.node_id and c.node_epoch = r.node_epoch)
             else exists (select from node_certificates c where c.serial = r.predecessor and c.node_id = r.node_id
                            and c.node_epoch = r.node_epoch and c.revoked_at is null and c.not_after > clock_timestamp())
              and not exists (select from node_certificates s where s.predecessor = r.predecessor) end as extends_chain
-from certificate_requests r join nodes n on n.id = r.node_id
+from certificate_requests r join nodes n on n.id = r.node_id left join node_tpms t on t.node_id = r.node_id
 where r.id = :id and r.serial is null and r.refusal is null
 """
 
@@ -76,6 +81,8 @@ class RequestToSign:
     request_id: str | None
     is_current: bool
     extends_chain: bool
+    tpm: NodeTpm
+    evidence: Evidence | None
 
 
 async def record_request(
@@ -86,11 +93,16 @@ async def record_request(
     predecessor: str | None,
     key_sha256: bytes,
     csr_pem: str,
+    evidence: Evidence | None,
     request_id: str,
 ) -> UUID:
     """The issuer may sign the request from the commit on. The caller has locked and authenticated the node."""
-    values = {"node_id": node_id, "epoch": epoch, "predecessor": predecessor, "key_sha256": key_sha256}
-    inserted: UUID = (await tx.execute(_INSERT, {**values, "csr_pem": csr_pem, "request_id": request_id})).scalar_one()
+    values = {
+        "node_id": node_id, "epoch": epoch, "predecessor": predecessor, "key_sha256": key_sha256, "csr_pem": csr_pem,
+        "request_id": request_id, "secret": evidence and evidence.secret, "quote": evidence and evidence.quote,
+        "signature": evidence and evidence.signature,
+    }  # fmt: skip
+    inserted: UUID = (await tx.execute(_INSERT, values)).scalar_one()
     return inserted
 
 
@@ -118,9 +130,11 @@ async def read_request_to_sign(tx: Transaction, request: UUID) -> RequestToSign 
     row = (await tx.execute(_TO_SIGN, {"id": request})).first()
     if row is None:
         return None
+    tpm = NodeTpm(AttestationPolicy(row.policy or AttestationPolicy.OFFERED), row.ek_sha256, row.ak_public)
+    evidence = None if row.quote is None else Evidence(row.attestation_secret, row.quote, row.quote_signature)
     return RequestToSign(
         row.id, row.node_id, row.node_epoch, row.predecessor, row.key_sha256, row.csr_pem, row.request_id,
-        row.is_current, row.extends_chain,
+        row.is_current, row.extends_chain, tpm, evidence,
     )  # fmt: skip
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Transaction
 
+NOT_VALID = "this enrolment token is not valid here; ask an operator for a new one"
 _INSERT = """
 insert into enrolment_tokens (node_id, token_hash, hardware_id, created_by, expires_at)
 values (:node_id, :token_hash, :hardware_id, :created_by,
@@ -26,6 +28,13 @@ where t.token_hash = :token_hash and n.id = t.node_id and n.id = :node_id and n.
   and (t.hardware_id = :hardware_id
        or t.hardware_id is null and (n.hardware_id is null or n.hardware_id = :hardware_id))
 returning t.id
+"""
+_STATE = """
+select case when t.used_at is null then 'unused' else 'used' end
+from enrolment_tokens t join nodes n on n.id = t.node_id
+where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' and t.expires_at > clock_timestamp()
+  and (t.hardware_id = :hardware_id
+       or t.hardware_id is null and (n.hardware_id is null or n.hardware_id = :hardware_id))
 """
 # The key is the requester's proof that it is the one that was answered before; the answer may have been lost.
 _RECORDED = """
@@ -78,6 +87,19 @@ async def lock_node_of_token(tx: Transaction, token_hash: bytes) -> UUID | None:
         )
     ).first()
     return None if row is None else row.id
+
+
+async def is_token_known(call: FunctionCall, token_hash: bytes) -> bool:
+    """Whether there is a token with this SHA-256, used or over as it may be."""
+    statement = "select exists (select from enrolment_tokens where token_hash = %(token_hash)s)"
+    return bool(await call.value(statement, {"token_hash": token_hash}))
+
+
+async def token_state(tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str) -> str | None:
+    """`unused`, or `used`, under the node's lock; None if the token is over, or bound to other hardware."""
+    values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id}
+    state: str | None = (await tx.execute(_STATE, values)).scalar()
+    return state
 
 
 async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str) -> bool:

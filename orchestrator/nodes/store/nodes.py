@@ -57,6 +57,9 @@ class Node:
     driver: str | None
     key_set_serial: int | None
     key_set_refusal: str | None
+    attestation: str
+    ek_sha256: str | None
+    attested_at: datetime | None
     row_version: int
 
 
@@ -65,6 +68,9 @@ _DERIVED = {
     "cleanup_blocked_slots": """
         (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
          where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release'))""",
+    "attestation": "coalesce((select t.policy from node_tpms t where t.node_id = nodes.id), 'offered')",
+    "ek_sha256": "(select encode(t.ek_sha256, 'hex') from node_tpms t where t.node_id = nodes.id)",
+    "attested_at": "(select t.attested_at from node_tpms t where t.node_id = nodes.id)",
     "drained": """
         (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null))""",
 }

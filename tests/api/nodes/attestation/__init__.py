@@ -1,0 +1,1 @@
+"""Attestation of nodes by their TPM."""

@@ -1,0 +1,1 @@
+"""A session recorded from swtpm; SOURCE says how."""

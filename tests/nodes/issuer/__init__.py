@@ -1,0 +1,1 @@
+"""What every issuer of node certificates must do."""
