@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -13,23 +14,28 @@ from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
 from berth.process.settings import describe_wrong_settings
 from node_agent.agent import Agent
+from node_agent.drivers.choice import choose_driver
+from node_agent.drivers.contract import Driver
 from node_agent.problems import AgentProblem
 from node_agent.settings import Settings
 
 log = structlog.get_logger("node_agent")
 
 
-async def _run(settings: Settings) -> None:
-    await Agent(settings).run()
+async def _run(settings: Settings, choose: Callable[[Settings], Driver]) -> None:
+    await Agent(settings, choose).run()
 
 
-def main() -> int:
-    """Return 0 after an orderly stop, or 1 with one sentence on standard error."""
+def main(choose: Callable[[Settings], Driver] = choose_driver) -> int:
+    """Run the agent with the driver that `choose` constructs.
+
+    Return 0 after an orderly stop, or 1 with one sentence on standard error.
+    """
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     problem: BaseException
     try:
-        asyncio.run(_run(Settings()))
+        asyncio.run(_run(Settings(), choose))
         return 0
     except* (AgentProblem, CannotListen, OSError, ValidationError) as group:
         problem = _first(group)

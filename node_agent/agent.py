@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -23,8 +24,7 @@ from node_agent.admission import Trust
 from node_agent.attestation.tpm import Tpm
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
-from node_agent.drivers.choice import choose_driver
-from node_agent.drivers.interface import Inventory
+from node_agent.drivers.contract import Driver, Inventory
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
@@ -57,8 +57,8 @@ LEASE_RENEWALS = 3
 class Agent:
     """The agent of one node. Construct it in a running event loop; `run` returns after an orderly stop."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Lock the state directory and open the journal. Raises CannotStart, JournalUnwritable, OSError."""
+    def __init__(self, settings: Settings, choose_driver: Callable[[Settings], Driver]) -> None:
+        """Lock the state directory, open the journal, construct the driver. Raises CannotStart, JournalUnwritable, OSError."""
         make_private_directory(settings.agent_state_dir)
         self._ownership = DirectoryOwnership(settings.agent_state_dir)
         self._settings = settings

@@ -15,13 +15,13 @@ import structlog
 
 from node_agent.admission import PROVISIONS, RELEASES
 from node_agent.crash_points import CrashPoint, reach
-from node_agent.drivers.interface import Driver, DriverFailure, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import (
     FailureCode,
     ProvisionParameters,
     ReleaseParameters,
-    ReleaseResult,
     ResultReport,
     TaskBody,
     TaskType,
@@ -30,7 +30,12 @@ from node_agent.reporter import completed, failed
 
 log = structlog.get_logger("node_agent.effects")
 
-PhaseListener = Callable[[str, str], None]
+Offer = Callable[[str, str], None]
+"""Sends a phase and its detail when possible. Never blocks, never raises."""
+
+PROGRESS_FIRST_SECONDS = 10.0
+PROGRESS_REPORTS_MAX = 16
+"""Of one task: the control plane keeps 64 entries of a task, phases included."""
 
 
 class Effects:
@@ -40,14 +45,14 @@ class Effects:
         self._driver = driver
         self._metrics = metrics
 
-    async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, on_phase: PhaseListener) -> ResultReport:
+    async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, offer: Offer) -> ResultReport:
         """Execute `body` and return its report. If the agent is stopping, the effect is left as it is:
         the next agent process finds it in the journal."""
         try:
             if body.type in PROVISIONS:
-                return await self._provision(body, interrupted, self._timed(on_phase))
+                return await self._provision(body, interrupted, TimedPhases(self._metrics, offer))
             if body.type in RELEASES:
-                return await self._release(body, self._timed(on_phase))
+                return await self._release(body, TimedPhases(self._metrics, offer))
             return await self._probe(body)
         except DriverFailure as failure:
             return failed(body.fence, failure.code, failure.detail)
@@ -62,9 +67,9 @@ class Effects:
             detail = await self._cleaned_up(body.allocation_id, why)
         return failed(body.fence, FailureCode.INTERRUPTED, detail)
 
-    async def _provision(self, body: TaskBody, interrupted: asyncio.Event, on_phase: PhaseListener) -> ResultReport:
+    async def _provision(self, body: TaskBody, interrupted: asyncio.Event, listener: Listener) -> ResultReport:
         order = ProvisionOrder(_allocation(body), body.fence, ProvisionParameters.model_validate(body.parameters))
-        work = asyncio.create_task(self._driver.provision(order, on_phase))
+        work = asyncio.create_task(perform(self._driver.provision(order), listener))
         interruption = asyncio.create_task(interrupted.wait())
         try:
             await asyncio.wait((work, interruption), return_when=asyncio.FIRST_COMPLETED)
@@ -82,17 +87,18 @@ class Effects:
             interruption.cancel()
             await _end(work)
 
-    async def _release(self, body: TaskBody, on_phase: PhaseListener) -> ResultReport:
+    async def _release(self, body: TaskBody, listener: Listener) -> ResultReport:
         order = ReleaseOrder(_allocation(body), body.fence, ReleaseParameters.model_validate(body.parameters))
-        result = await self._driver.release(order, on_phase)
-        if result.released and result.wiped and result.leases_released:
+        result = await perform(self._driver.release(order), listener)
+        unproven = [wipe for wipe in result.evidence.get("devices", []) if not wipe["proven"]]
+        if result.released and result.wiped and result.leases_released and not unproven:
             return completed(body.fence, result.model_dump(mode="json"))
         # A report that says "completed" of a release that is not would free the units (TRAPS, failure 14).
-        return failed(body.fence, FailureCode.CLEANUP_FAILED, _not_proven(result))
+        return failed(body.fence, FailureCode.CLEANUP_FAILED, why_not_proven(result))
 
     async def _probe(self, body: TaskBody) -> ResultReport:
         if body.type is TaskType.TOPOLOGY_DISCOVER:
-            return completed(body.fence, await self._driver.facts())
+            return completed(body.fence, (await self._driver.facts()).model_dump(mode="json"))
         inventory = await self._driver.inventory()
         return completed(
             body.fence,
@@ -116,34 +122,45 @@ class Effects:
             return f"{detail}; and what it left could not be removed: {type(error).__name__}: {error}"
         return detail
 
-    def _timed(self, on_phase: PhaseListener) -> PhaseListener:
-        last = time.monotonic()
 
-        def timed(phase: str, detail: str) -> None:
-            nonlocal last
-            reach(CrashPoint.EFFECT_AT_PHASE)
-            now = time.monotonic()
-            self._metrics.phases.labels(phase).observe(now - last)
-            last = now
-            on_phase(phase, detail)
+class TimedPhases:
+    """Passes the phases of one task on, and measures them.
 
-        return timed
+    Of a long phase it reports the share that is done as `<phase>.progress`: first after ten seconds, then after twice as long
+    each time, so that a task of any length stays within the entries that the control plane keeps.
+    """
+
+    def __init__(self, metrics: AgentMetrics, offer: Offer) -> None:
+        self._metrics = metrics
+        self._offer = offer
+        self._last = time.monotonic()
+        self._next_report = self._last + PROGRESS_FIRST_SECONDS
+        self._pause = PROGRESS_FIRST_SECONDS
+        self._reports = 0
+
+    def completed(self, phase: str, detail: str) -> None:
+        """Report the phase and measure how long it took."""
+        reach(CrashPoint.EFFECT_AT_PHASE)
+        now = time.monotonic()
+        self._metrics.phases.labels(phase).observe(now - self._last)
+        self._last = now
+        self._offer(phase, detail)
+
+    def advanced(self, phase: str, share: float, detail: str) -> None:
+        """Report the share that is done, if it is time again."""
+        now = time.monotonic()
+        if now < self._next_report or self._reports >= PROGRESS_REPORTS_MAX:
+            return
+        self._reports += 1
+        self._pause *= 2
+        self._next_report = now + self._pause
+        self._offer(f"{phase}.progress", f"{share:.0%}: {detail}")
 
 
 def _allocation(body: TaskBody) -> UUID:
     if body.allocation_id is None:
         raise DriverFailure(FailureCode.TASK_REFUSED, f"{body.type} names no allocation")
     return body.allocation_id
-
-
-def _not_proven(result: ReleaseResult) -> str:
-    """What a release did not prove, as a sentence."""
-    facts = {
-        "hard stopped": result.hard_stopped, "wiped": result.wiped, "leases released": result.leases_released,
-    }  # fmt: skip
-    said = ", ".join(f"{fact}: {'yes' if holds else 'no'}" for fact, holds in facts.items())
-    problem = result.evidence.get("problem")
-    return f"not proven ({said})" if problem is None else f"not proven ({said}): {problem}"
 
 
 async def _end(work: asyncio.Task[object]) -> None:

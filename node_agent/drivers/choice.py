@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from node_agent.drivers.interface import Driver
+from node_agent.drivers.contract import Driver
 from node_agent.drivers.noop import NoopDriver
-from node_agent.drivers.sandbox.driver import SandboxDriver, SandboxLimits
+from node_agent.drivers.sandbox.driver import SandboxDriver
+from node_agent.drivers.sandbox.provisioning import SandboxLimits
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
 

@@ -1,25 +1,40 @@
 """A driver that does nothing and says it is done: what remains is the cost of everything around it.
 
-For the latency benchmark (DESIGN §10) and for tests of the executor. It keeps its allocations in memory alone.
+For the latency benchmark (DESIGN §10) and for tests of the executor. It keeps its allocations in memory alone, and breaks
+the contract in everything that can be seen from outside: tests/drivers uses it to show that its checks find that.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import os
 from uuid import UUID
 
-from node_agent.drivers.interface import Held, Inventory, PhaseReporter, ProvisionOrder, ReleaseOrder
-from node_agent.protocol import Connection, ProvisionResult, ReleaseResult
+from node_agent.drivers.contract import (
+    ConsoleText,
+    DriverFailure,
+    Facts,
+    GuestState,
+    Held,
+    Inventory,
+    Plan,
+    ProvisionOrder,
+    ReleaseOrder,
+    Verb,
+    VerbOrder,
+    VerbResult,
+)
+from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult
 
 
 class NoopDriver:
     """Answers at once with a plausible result; its guests accept no logins."""
 
     name = "noop"
+    verbs: frozenset[Verb] = frozenset()
 
     def __init__(self, advertised_host: str) -> None:
         self._advertised_host = advertised_host
-        self._held: dict[UUID, list[int]] = {}
+        self._held: dict[UUID, Held] = {}
 
     async def start(self) -> None:
         """Nothing to make ready."""
@@ -28,19 +43,32 @@ class NoopDriver:
         """Nothing survives in memory."""
         return []
 
-    async def provision(self, order: ProvisionOrder, report_phase: PhaseReporter) -> ProvisionResult:
+    def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Remember the allocation."""
-        self._held[order.allocation_id] = order.parameters.slots
-        connection = Connection(host=self._advertised_host, port=22, user="tenant", host_key="ssh-ed25519 none")
-        return ProvisionResult(
-            connection=connection, image_sha256=order.parameters.image.sha256, evidence={"driver": self.name}
-        )
 
-    async def release(self, order: ReleaseOrder, report_phase: PhaseReporter) -> ReleaseResult:
+        def remembered() -> ProvisionResult:
+            slots = order.parameters.slots
+            self._held[order.allocation_id] = Held(order.allocation_id, slots, order.fence, GuestState.RUNNING)
+            connection = Connection(host=self._advertised_host, port=22, user="tenant", host_key="ssh-ed25519 none")
+            return ProvisionResult(
+                connection=connection, image_sha256=order.parameters.image.sha256, evidence={"driver": self.name}
+            )
+
+        return Plan((), remembered)
+
+    def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
         """Forget the allocation."""
-        known = self._held.pop(order.allocation_id, None)
-        evidence = {"driver": self.name, "was_there": known is not None}
-        return ReleaseResult(released=True, hard_stopped=False, wiped=True, leases_released=True, evidence=evidence)
+
+        def forgotten() -> ReleaseResult:
+            known = self._held.pop(order.allocation_id, None)
+            evidence = {"driver": self.name, "was_there": known is not None}
+            return ReleaseResult(released=True, hard_stopped=False, wiped=True, leases_released=True, evidence=evidence)
+
+        return Plan((), forgotten)
+
+    def verb(self, order: VerbOrder) -> Plan[VerbResult]:
+        """There are no verbs."""
+        raise DriverFailure(FailureCode.TASK_REFUSED, f"the driver {self.name} has no verb {order.verb}")
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Forget the allocation."""
@@ -48,17 +76,20 @@ class NoopDriver:
 
     async def inventory(self) -> Inventory:
         """What is remembered."""
-        leased = {slot: allocation for allocation, slots in self._held.items() for slot in slots}
-        held = [Held(allocation, slots, None) for allocation, slots in self._held.items()]
-        return Inventory(allocations=list(self._held), leased_slots=leased, held=held)
+        leased = {slot: held.allocation_id for held in self._held.values() for slot in held.slots}
+        return Inventory(list(self._held.values()), leased)
 
     async def tend_leases(self) -> list[int]:
         """There are no leases."""
         return []
 
-    async def facts(self) -> dict[str, Any]:
-        """Nothing is known of the node."""
-        return {"driver": self.name}
+    async def facts(self) -> Facts:
+        """The kernel and nothing more."""
+        return Facts(driver=self.name, kernel=os.uname().release, processors=0, memory_bytes=0, disk_free_bytes=0)
+
+    async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
+        """There are no consoles."""
+        raise LookupError(f"no guest runs for allocation {allocation_id}")
 
     async def stop(self, grace_seconds: float) -> None:
         """Nothing runs."""

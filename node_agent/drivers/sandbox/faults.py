@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Mapping
 
-from node_agent.drivers.interface import DriverFailure
+from node_agent.drivers.contract import DriverFailure
 from node_agent.protocol import FailureCode
 
 OFF = frozenset({"", "0", "false", "no", "off"})

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import structlog
 
-from node_agent.drivers.interface import DriverFailure
+from node_agent.drivers.contract import DriverFailure, Progress
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import FailureCode, ImageParameters
 
@@ -38,11 +38,11 @@ class ImageCache:
         self._images_max = images_max
         self._fetching: dict[str, asyncio.Lock] = {}
 
-    async def place(self, image: ImageParameters, target: Path) -> int:
+    async def place(self, image: ImageParameters, target: Path, progress: Progress) -> int:
         """Put a checked copy of `image` at `target`; returns its bytes. Raises DriverFailure with
         IMAGE_CHECKSUM_MISMATCH or IMAGE_DOWNLOAD_FAILED."""
         for _ in range(2):
-            cached = await self._cached(image)
+            cached = await self._cached(image, progress)
             stop = threading.Event()
             try:
                 size, digest = await in_thread(partial(copy_and_hash, cached, target, stop), stop)
@@ -61,15 +61,15 @@ class ImageCache:
         for aside in self._directory.glob(".fetch-*"):
             aside.unlink(missing_ok=True)
 
-    async def _cached(self, image: ImageParameters) -> Path:
+    async def _cached(self, image: ImageParameters, progress: Progress) -> Path:
         cached = self._directory / image.sha256
         async with self._fetching.setdefault(image.sha256, asyncio.Lock()):
             if not cached.exists():
-                await self._fetch(image, cached)
+                await self._fetch(image, cached, progress)
                 self._evict(keep=cached)
         return cached
 
-    async def _fetch(self, image: ImageParameters, cached: Path) -> None:
+    async def _fetch(self, image: ImageParameters, cached: Path, progress: Progress) -> None:
         aside = self._directory / f".fetch-{secrets.token_hex(8)}"
         scheme = urlsplit(image.url).scheme
         try:
@@ -78,7 +78,7 @@ class ImageCache:
                 stop = threading.Event()
                 _, digest = await in_thread(partial(copy_and_hash, source, aside, stop, self._image_bytes_max), stop)
             elif scheme in ("http", "https"):
-                digest = await self._download(image.url, aside)
+                digest = await self._download(image.url, aside, progress)
             else:
                 raise DriverFailure(
                     FailureCode.IMAGE_DOWNLOAD_FAILED, f"cannot fetch from a {scheme or 'relative'} URL"
@@ -93,19 +93,21 @@ class ImageCache:
         finally:
             aside.unlink(missing_ok=True)
 
-    async def _download(self, url: str, aside: Path) -> str:
+    async def _download(self, url: str, aside: Path, progress: Progress) -> str:
         digest, size = hashlib.sha256(), 0
         async with (
             httpx.AsyncClient(timeout=FETCH_SECONDS_MAX, follow_redirects=True) as client,
             client.stream("GET", url) as response,
         ):
             response.raise_for_status()
+            total = int(response.headers.get("content-length", 0))
             with aside.open("wb") as file:
                 async for chunk in response.aiter_bytes(CHUNK_BYTES):
                     size += len(chunk)
                     _within(size, self._image_bytes_max)
                     digest.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
+                    progress(min(1.0, size / total) if total else 0.0, f"{size} of {total or '?'} bytes")
         return digest.hexdigest()
 
     def _evict(self, keep: Path) -> None:

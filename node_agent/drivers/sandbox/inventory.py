@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from node_agent.drivers.interface import Held, Inventory
+from node_agent.drivers.contract import GuestState, Held, Inventory
 from node_agent.drivers.sandbox.leases import Leases
 from node_agent.drivers.sandbox.processes import alive
-from node_agent.drivers.sandbox.records import AllocationDirectory
+from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 
 
 def take_inventory(allocations: Path, leases: Leases) -> Inventory:
@@ -17,23 +17,27 @@ def take_inventory(allocations: Path, leases: Leases) -> Inventory:
 
     Raises OSError if a directory cannot be read.
     """
-    leased = {slot: lease.allocation_id for slot, lease in leases.held().items()}
-    fences = {lease.allocation_id: lease.fence for lease in leases.held().values()}
-    readable, dead = [], []
+    leases_held = leases.held()
+    leased = {slot: lease.allocation_id for slot, lease in leases_held.items()}
+    fences = {lease.allocation_id: lease.fence for lease in leases_held.values()}
     held: dict[UUID, Held] = {}
     for path in sorted(allocations.iterdir()):
         directory = AllocationDirectory(path)
         record = directory.load()
         if record is not None:
-            readable.append(record.allocation_id)
-            held[record.allocation_id] = Held(record.allocation_id, sorted(record.slots), record.fence)
-            if record.state == "running" and not alive(directory):
-                dead.append(record.allocation_id)
+            state = _state(directory, record)
+            held[record.allocation_id] = Held(record.allocation_id, sorted(record.slots), record.fence, state)
         elif (named := _named(path)) is not None:
             held[named] = Held(named, _slots_of(named, leased), fences.get(named))
     for allocation_id in sorted(set(leased.values()) - held.keys()):
         held[allocation_id] = Held(allocation_id, _slots_of(allocation_id, leased), fences[allocation_id])
-    return Inventory(readable, dead, leased, list(held.values()))
+    return Inventory(list(held.values()), leased)
+
+
+def _state(directory: AllocationDirectory, record: GuestRecord) -> GuestState:
+    if record.state == "running" and not alive(directory):
+        return GuestState.DOWN
+    return GuestState(record.state)
 
 
 def _slots_of(allocation_id: UUID, leased: dict[int, UUID]) -> Sequence[int]:

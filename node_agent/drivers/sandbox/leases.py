@@ -17,7 +17,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from node_agent.clock import boot_seconds
-from node_agent.drivers.interface import DriverFailure
+from node_agent.drivers.contract import DriverFailure
 from node_agent.durable_files import sync_directory
 from node_agent.protocol import Closed, FailureCode
 

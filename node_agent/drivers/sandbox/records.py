@@ -1,6 +1,6 @@
 """What the sandbox keeps on disk for each allocation: one directory, and one record in it that says what should be.
 
-allocations/<id>/   record.json   what it is and whether it should run
+allocations/<id>/   record.json   what it is and whether it should run; renamed to record.releasing when it is taken down
                     image.img     its own copy of the image
                     home/         where the tenant lands; user-data, if any, lies in it
                     host_key      its SSH host key
@@ -12,6 +12,7 @@ allocations/<id>/   record.json   what it is and whether it should run
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Literal
@@ -20,19 +21,22 @@ from uuid import UUID
 import structlog
 from pydantic import ValidationError
 
-from node_agent.durable_files import write_durably
+from node_agent.durable_files import sync_directory, write_durably
 from node_agent.protocol import Closed
 
 log = structlog.get_logger("node_agent.sandbox")
 
 
 class GuestRecord(Closed):
-    """What should be. `provisioning` and `releasing` are transient; only a `running` one is started again."""
+    """What should be. `provisioning` and `releasing` are transient; only a `running` one is started again.
+
+    `releasing` is not stored: a record under the name `record.releasing` is read as such, because renaming needs no space.
+    """
 
     allocation_id: UUID
     fence: int
     slots: list[int]
-    state: Literal["provisioning", "running", "releasing"]
+    state: Literal["provisioning", "running", "stopped", "releasing"]
     host: str
     port: int | None = None
     port_first: int
@@ -59,6 +63,7 @@ class AllocationDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.record_file = path / "record.json"
+        self.releasing_file = path / "record.releasing"
         self.image_file = path / "image.img"
         self.home = path / "home"
         self.host_key_file = path / "host_key"
@@ -67,14 +72,32 @@ class AllocationDirectory:
         self.marker_file = path / "ready"
         self.log_file = path / "guest.log"
 
+    @property
+    def device(self) -> str:
+        """The name under which a release proves that this directory is wiped."""
+        return f"allocations/{self.path.name}"
+
     def exists(self) -> bool:
         """Whether anything is there, even a dangling link."""
         return os.path.lexists(self.path)
 
     def load(self) -> GuestRecord | None:
         """The record; None when there is none or it cannot be read (which is logged)."""
+        record = self._read(self.record_file)
+        if record is not None:
+            return record
+        releasing = self._read(self.releasing_file)
+        return releasing and releasing.model_copy(update={"state": "releasing"})
+
+    def mark_releasing(self) -> None:
+        """From here on no agent starts the guest again. Needs no space on the disk. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self.record_file.rename(self.releasing_file)
+            sync_directory(self.path)
+
+    def _read(self, file: Path) -> GuestRecord | None:
         try:
-            return GuestRecord.model_validate_json(self.record_file.read_bytes())
+            return GuestRecord.model_validate_json(file.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError as error:

@@ -1,0 +1,281 @@
+"""The contract between the agent and a driver. `tests/drivers` checks every driver against each sentence of it.
+
+The executor judges tasks, fences and order, journals, and reports. A driver has effects on one kind of node. It keeps no
+journal: what it holds it finds again from its records and from what exists.
+
+Plans
+    A driver returns a `Plan` for each order: phases in a fixed order. `performing.perform` runs them one after another.
+    - A phase that ran to its end and runs again at once changes nothing.
+    - A phase may be cancelled at any await. No thread or process of it acts after the cancellation was delivered.
+    - A phase that cannot reach its end raises `DriverFailure` with a stable code; a full disk is such a failure. It may
+      leave things behind.
+    - After SIGKILL at any instruction the next process calls `start`, `resume`, and then `cleanup` for an interrupted
+      provision, or performs the plan of an interrupted release or verb again from its first phase. Both succeed.
+
+Provision
+    The plan ends with the allocation usable and proven so: a guest that answers with the host key made for this start,
+    and a sign of life that a tenant cannot forge. A console is neither. Remains of the same allocation are removed first:
+    the newer fence wins. Of two orders that name one slot at most one succeeds; the other fails with `lease_conflict` and
+    changes nothing of the first. `cleanup` follows a failure.
+
+Release, cleanup
+    Both need no free space, succeed for an allocation that never existed, and begin from the start each time. A slot stays
+    leased until every device is proven wiped. `cleanup` is a release without grace.
+
+Verbs
+    `driver.verbs` names the verbs that the driver has. A verb keeps claim and leases; only `rebuild` discards the disk.
+
+Inventory
+    `Inventory.held` names every allocation of which anything exists: guest, process, file, device, lease, definition.
+    An allocation that is not in it has nothing on this node. A driver that cannot look raises OSError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from uuid import UUID
+
+from pydantic import Field
+
+from node_agent.protocol import (
+    Closed,
+    Connection,
+    FailureCode,
+    ProvisionParameters,
+    ProvisionResult,
+    ReleaseParameters,
+    ReleaseResult,
+)
+
+Result = TypeVar("Result")
+
+
+class DriverFailure(Exception):
+    """The task failed for a reason that has a stable code. `detail` says what was found and what to do."""
+
+    def __init__(self, code: FailureCode, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+Progress = Callable[[float, str], None]
+"""Called with the share of a phase that is done, 0 to 1, and a detail for people. Never blocks, never raises."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One step of a plan. `run` returns a detail for people when the phase has reached its end; see the module's text."""
+
+    name: str
+    run: Callable[[Progress], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Result]):
+    """The phases of one order. `result` is valid after the last phase; `scope` is held while any phase runs."""
+
+    phases: Sequence[Phase]
+    result: Callable[[], Result]
+    scope: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class Verb(StrEnum):
+    """Changes of a running allocation that keep its claim."""
+
+    REBOOT = "reboot"
+    STOP = "stop"
+    START = "start"
+    REBUILD = "rebuild"
+
+
+@dataclass(frozen=True)
+class ProvisionOrder:
+    """One allocation to bring up, and the fence it is brought up under."""
+
+    allocation_id: UUID
+    fence: int
+    parameters: ProvisionParameters
+
+
+@dataclass(frozen=True)
+class ReleaseOrder:
+    """One allocation to take down."""
+
+    allocation_id: UUID
+    fence: int
+    parameters: ReleaseParameters
+
+
+@dataclass(frozen=True)
+class VerbOrder:
+    """One verb on an allocation. `rebuild` takes everything from `parameters`; the other verbs use only their slots.
+
+    The guest gets `graceful_seconds` to stop before it is killed.
+    """
+
+    allocation_id: UUID
+    fence: int
+    verb: Verb
+    parameters: ProvisionParameters
+    graceful_seconds: float = 10.0
+
+
+class VerbResult(Closed):
+    """How to log in afterwards; None after `stop`."""
+
+    connection: Connection | None
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class WipeLevel(StrEnum):
+    """What was done to the medium, in the terms of NIST SP 800-88. `none`: the data are unreachable, the medium untouched."""
+
+    NONE = "none"
+    CLEAR = "clear"
+    PURGE = "purge"
+    DESTROY = "destroy"
+
+
+class DeviceWipe(Closed):
+    """Proof for one device that an allocation had; no more than was found by looking.
+
+    `ReleaseResult.evidence["devices"]` has one for each device of `ProvisionResult.evidence["devices"]`. `device` is the
+    name that discovery gives it, or the path of a file below the driver's directory. `checked` says what was read back.
+    """
+
+    device: Annotated[str, Field(min_length=1, max_length=200)]
+    kind: Literal["disk", "gpu", "memory", "firmware"]
+    serial: str | None = None
+    method: Annotated[str, Field(min_length=1, max_length=64)]
+    level: WipeLevel
+    proven: bool
+    checked: dict[str, Any] = Field(default_factory=dict)
+
+
+class GuestState(StrEnum):
+    """What a driver finds of one allocation. `down` should run and does not; `unknown` has no readable record."""
+
+    PROVISIONING = "provisioning"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DOWN = "down"
+    RELEASING = "releasing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Held:
+    """An allocation that has remains on the node. `slots` is empty and `fence` None if no record names them."""
+
+    allocation_id: UUID
+    slots: Sequence[int]
+    fence: int | None
+    state: GuestState = GuestState.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What the node really holds, nothing left out: the basis of heartbeats and of the health probe."""
+
+    held: Sequence[Held] = ()
+    leased_slots: dict[int, UUID] = field(default_factory=dict)
+
+    @property
+    def allocations(self) -> list[UUID]:
+        """Allocations whose records can be read."""
+        return [held.allocation_id for held in self.held if held.state is not GuestState.UNKNOWN]
+
+    @property
+    def dead(self) -> list[UUID]:
+        """Allocations that should run and do not."""
+        return [held.allocation_id for held in self.held if held.state is GuestState.DOWN]
+
+
+class Device(Closed):
+    """A device that discovery found. `address` is the name that the other parts of the contract use."""
+
+    kind: Literal["gpu", "disk", "nic"]
+    address: Annotated[str, Field(min_length=1, max_length=200)]
+    model: str | None = None
+    serial: str | None = None
+    size_bytes: int | None = None
+    numa_node: int | None = None
+    iommu_group: int | None = None
+    wipe_methods: list[str] = Field(default_factory=list)
+
+
+class Facts(Closed):
+    """What the node is made of, as found now: the result of `slice.topology_discover`."""
+
+    driver: str
+    kernel: str
+    processors: int
+    memory_bytes: int
+    disk_free_bytes: int
+    devices: list[Device] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ConsoleText:
+    """A part of a guest's console log: `data` begins at `offset`. A log may have lost its beginning (`offset` is then
+    larger than asked for). A tenant writes what it likes there: it proves nothing."""
+
+    offset: int
+    data: bytes
+
+
+class Driver(Protocol):
+    """See the module's text for what each call guarantees."""
+
+    name: str
+    verbs: frozenset[Verb]
+
+    async def start(self) -> None:
+        """Make ready; no earlier process of this driver has effects any more once this returns. Raises CannotStart."""
+
+    async def resume(self) -> list[UUID]:
+        """Adopt what runs, start again what should run. Returns the allocations that now run."""
+
+    def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
+        """The plan that brings the allocation up."""
+
+    def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
+        """The plan that takes it down gracefully, then hard; wipes; drops its leases; proves each."""
+
+    def verb(self, order: VerbOrder) -> Plan[VerbResult]:
+        """The plan of a verb. Raises DriverFailure(TASK_REFUSED) if the driver lacks it or holds no such allocation."""
+
+    async def cleanup(self, allocation_id: UUID) -> None:
+        """Remove whatever is there of the allocation. Raises DriverFailure(CLEANUP_FAILED)."""
+
+    async def inventory(self) -> Inventory:
+        """Return everything that exists now. Raises OSError if the list would be incomplete."""
+
+    async def tend_leases(self) -> list[int]:
+        """Renew the leases of what is there and clear those of what is gone; the slots cleared. Never one in use."""
+
+    async def facts(self) -> Facts:
+        """What the node is made of."""
+
+    async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
+        """The guest's console log from `offset` on, at most `bytes_max`. Raises LookupError if there is no such guest."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """The node is going down: stop every guest; `resume` of the next agent starts them again."""
+
+
+class InteractiveConsole(Protocol):
+    """What a driver has besides if a person can type into the console of its guests."""
+
+    def attach(self, allocation_id: UUID) -> AbstractContextManager[int]:
+        """A descriptor to read from and write to, for as long as it is held. Raises LookupError."""
+
+
+def phases_of(plan: Plan[Any]) -> Iterator[str]:
+    """The names of a plan's phases, in order."""
+    return (phase.name for phase in plan.phases)
