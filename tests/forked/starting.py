@@ -27,7 +27,7 @@ from tests.forked.__main__ import LENGTH_BYTES, PID_BYTES
 
 ROOT = Path(__file__).parents[2]
 MODULES = {"orchestrator", "worker", "outbox_relay", "node_agent", "berth.cli"}
-LAUNCHERS = {"tests.testbuild", "tests.dying"}
+LAUNCHERS = {"tests.testbuild", "tests.dying", "tests.drivers.agent_host"}
 PLAIN = {
     "executable": None, "preexec_fn": None, "pass_fds": (), "shell": False, "gid": None, "gids": None, "uid": None,
     "umask": -1, "process_group": -1,

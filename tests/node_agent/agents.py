@@ -20,6 +20,8 @@ from tests.node_agent.control_plane import ControlPlane
 class AgentProcess:
     """`python -m node_agent` on one state directory."""
 
+    command: tuple[str, ...] = (sys.executable, "-m", "node_agent")
+
     def __init__(self, plane: ControlPlane, directory: Path, **environment: str) -> None:
         self.state_dir = directory / "agent"
         self.log_file = directory / "agent.log"
@@ -41,7 +43,7 @@ class AgentProcess:
     def start(self, **environment: str) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "node_agent"], env={**self._environment, **environment},
+                [*self.command], env={**self._environment, **environment},
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 

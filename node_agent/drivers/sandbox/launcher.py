@@ -92,10 +92,11 @@ class Launcher:
             run_guest(path, events)
             status = 0
         except BaseException as error:  # noqa: BLE001 - nothing may return into the launcher's loop
-            traceback.print_exc()
             with contextlib.suppress(OSError):
                 detail = f"{type(error).__name__}: {error}"[:500]
                 os.write(events, json.dumps({"path": str(path), "event": "problem", "detail": detail}).encode() + b"\n")
+            with contextlib.suppress(OSError):  # the disk of the log may be full
+                traceback.print_exc()
         finally:
             os._exit(status)
 

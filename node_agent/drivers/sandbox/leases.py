@@ -1,5 +1,6 @@
-"""Leases: one file per slot, made with O_EXCL, so that two allocations cannot hold a slot even if the control plane
-errs.
+"""Leases: one file per slot, linked into its place if there is none.
+
+Two allocations cannot hold a slot even if the control plane errs.
 
 A lease expires unless it is renewed, and is renewed for as long as anything of its allocation is there; then it is
 cleared (`tend`). Expiry is counted on the clock since boot and names the boot, so a wall clock that jumps and a node
@@ -109,23 +110,33 @@ class Leases:
 
     def _replace(self, slot: int, lease: Lease) -> None:
         # Not synced: what a power failure undoes is the expiry of a lease of an earlier boot.
-        aside = self._directory / f".slot-{slot}.renewed"
-        aside.write_text(lease.model_dump_json())
-        aside.replace(self._path(slot))
+        aside = self._aside(slot)
+        try:
+            aside.write_text(lease.model_dump_json())
+            aside.replace(self._path(slot))
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _aside(self, slot: int) -> Path:
+        return self._directory / f".slot-{slot}.new"
 
     def _create(self, path: Path, content: bytes, slot: int) -> None:
         if path.exists() and self._read(path) is None:
             path.unlink(missing_ok=True)
+        # Linked when it is whole: a full disk or a crash leaves no lease without a holder.
+        aside = self._aside(slot)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with aside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            path.hardlink_to(aside)
         except FileExistsError as error:
             holder = self._read(path)
             who = f"allocation {holder.allocation_id} under fence {holder.fence}" if holder else "an unknown holder"
             raise DriverFailure(FailureCode.LEASE_CONFLICT, f"slot {slot} is leased to {who}") from error
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> Lease | None:
         try:

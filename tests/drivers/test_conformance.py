@@ -1,0 +1,71 @@
+"""Every driver passes every check of the suite, with a real agent. A new driver adds its harness to `HARNESSES`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers import checks
+from tests.drivers.harness import Harness
+from tests.drivers.sandbox_harness import NoopHarness, SandboxHarness
+from tests.drivers.stage import run, small_disk
+
+HARNESSES: tuple[type[Harness], ...] = (SandboxHarness,)
+
+
+@pytest.fixture(params=HARNESSES, ids=lambda harness: harness.name)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    """Each driver in turn."""
+    made: Harness = request.param()
+    if (reason := made.unavailable()) is not None:
+        pytest.skip(f"the driver {made.name} cannot run here: {reason}")
+    return made
+
+
+@pytest.fixture
+def disk(harness: Harness, tmp_path: Path) -> Iterator[Path]:
+    """A small file system for everything that the driver keeps."""
+    with small_disk(harness.directory(tmp_path / "agent"), harness.small_disk_bytes) as mounted:
+        if mounted is None:
+            pytest.skip("a full disk is not tested: this user may not mount a tmpfs")
+        yield mounted
+
+
+SOUND = [check for check in checks.CHECKS if check is not checks.withstands_a_full_disk]
+
+
+@pytest.mark.parametrize("check", SOUND, ids=lambda check: check.__name__)
+def test_conforms(harness: Harness, check: Any, tmp_path: Path) -> None:
+    assert run(harness, tmp_path, check) is None
+
+
+def test_withstands_a_full_disk(harness: Harness, disk: Path, tmp_path: Path) -> None:
+    assert run(harness, tmp_path, checks.withstands_a_full_disk) is None
+    assert disk.is_mount()
+
+
+FAULTS = [
+    checks.survives_kills_of_a_provision, checks.survives_kills_of_a_release, checks.withstands_a_full_disk,
+]  # fmt: skip
+
+
+# One effect of each phase is struck by `test_conforms` and `test_withstands_a_full_disk`.
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("check", FAULTS, ids=lambda check: check.__name__)
+def test_conforms_at_every_effect(harness: Harness, check: Any, disk: Path, tmp_path: Path) -> None:
+    assert run(harness, tmp_path, functools.partial(check, every_effect=True)) is None
+    assert disk.is_mount()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check for check in checks.CHECKS if check is not checks.releases_what_never_existed],
+    ids=lambda check: check.__name__,
+)
+def test_a_driver_that_only_claims_is_found_out(check: Any, tmp_path: Path) -> None:
+    assert run(NoopHarness(), tmp_path, check) is not None
