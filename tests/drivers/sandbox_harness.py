@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class FreshImages(Tenant):
     IMAGE_BYTES = 20_000
 
     def provision(self, slots: list[int], **changes: Any) -> dict[str, Any]:
+        self.image = self.image.with_name(f"image-{uuid.uuid4().hex}.bin")
         self.image.write_bytes(os.urandom(self.IMAGE_BYTES))
         self.image_sha256 = hashlib.sha256(self.image.read_bytes()).hexdigest()
         return super().provision(slots, **changes)

@@ -1,9 +1,8 @@
-"""Every driver passes every check of the suite, with a real agent. A new driver adds its harness to `HARNESSES`."""
+"""Every driver passes every check of the suite, with a real agent. See `conftest.HARNESSES`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,8 @@ import pytest
 
 from tests.drivers import checks
 from tests.drivers.harness import Harness
-from tests.drivers.sandbox_harness import NoopHarness, SandboxHarness
-from tests.drivers.stage import run, small_disk
-
-HARNESSES: tuple[type[Harness], ...] = (SandboxHarness,)
-
-
-@pytest.fixture(params=HARNESSES, ids=lambda harness: harness.name)
-def harness(request: pytest.FixtureRequest) -> Harness:
-    """Each driver in turn."""
-    made: Harness = request.param()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"the driver {made.name} cannot run here: {reason}")
-    return made
-
-
-@pytest.fixture
-def disk(harness: Harness, tmp_path: Path) -> Iterator[Path]:
-    """A small file system for everything that the driver keeps."""
-    with small_disk(harness.directory(tmp_path / "agent"), harness.small_disk_bytes) as mounted:
-        if mounted is None:
-            pytest.skip("a full disk is not tested: this user may not mount a tmpfs")
-        yield mounted
-
+from tests.drivers.sandbox_harness import NoopHarness
+from tests.drivers.stage import run
 
 SOUND = [check for check in checks.CHECKS if check is not checks.withstands_a_full_disk]
 

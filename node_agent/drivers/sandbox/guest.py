@@ -52,8 +52,24 @@ class _Door(asyncssh.SSHServer):
         return False
 
 
-def run_guest(path: Path, events: int) -> None:
-    """Be the guest of the directory `path` until SIGTERM; tell the launcher's agent on `events` how the start goes.
+class Events:
+    """What a guest says of its start to the agent, on a descriptor that is closed when the start is over."""
+
+    def __init__(self, descriptor: int, path: Path, boot: int) -> None:
+        self._descriptor = descriptor
+        self._which = {"path": str(path), "boot": boot}
+
+    def say(self, event: str, **more: Any) -> None:
+        """Write one event. Below PIPE_BUF it is never mixed with another guest's (pipe(7))."""
+        os.write(self._descriptor, json.dumps({**self._which, "event": event, **more}).encode() + b"\n")
+
+    def close(self) -> None:
+        """The start is over."""
+        os.close(self._descriptor)
+
+
+def run_guest(path: Path, events: Events) -> None:
+    """Be the guest of the directory `path` until SIGTERM; say on `events` how the start goes.
 
     The guest's state file is written before anything else, so that a process that finds the lock held can identify its holder.
     """
@@ -69,7 +85,7 @@ def run_guest(path: Path, events: int) -> None:
     asyncio.run(_serve(directory, record, GuestState(pid=pid, start_ticks=ticks), events))
 
 
-async def _serve(directory: AllocationDirectory, record: GuestRecord, state: GuestState, events: int) -> None:
+async def _serve(directory: AllocationDirectory, record: GuestRecord, state: GuestState, events: Events) -> None:
     told_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _on_sigterm, directory, told_to_stop)
     shells = Shells(directory.home, _environment(record, directory.home))
@@ -78,11 +94,11 @@ async def _serve(directory: AllocationDirectory, record: GuestRecord, state: Gue
         await _listen(listener, directory, record, shells)
         port = listener.getsockname()[1]
         _say(directory, state.model_copy(update={"port": port}))
-        _tell(events, path=str(directory.path), event="listening", port=port)
+        events.say("listening", port=port)
     if record.writes_marker and listener is not None:
         directory.marker_file.write_text(f"{record.allocation_id}\n")
-        _tell(events, path=str(directory.path), event="ready")
-    os.close(events)
+        events.say("ready")
+    events.close()
     await _until_stop_or_gone(directory, told_to_stop)
     if listener is not None:
         listener.close()
@@ -166,8 +182,3 @@ def _say(directory: AllocationDirectory, state: GuestState) -> None:
     aside = directory.state_file.with_name(".guest.json")
     aside.write_text(state.model_dump_json())
     aside.replace(directory.state_file)
-
-
-def _tell(events: int, **event: Any) -> None:
-    # One write below PIPE_BUF is never mixed with another guest's (pipe(7)).
-    os.write(events, json.dumps(event).encode() + b"\n")

@@ -1,7 +1,8 @@
 """The launcher: a small process that has asyncssh imported already and forks guests, a few milliseconds each.
 
 The agent itself is not forked: it has threads, sockets and a key. The launcher has one thread and two pipes: a line
-of JSON on standard input asks for a guest (`{"path": ...}`), lines on standard output tell what becomes of guests. It
+of JSON on standard input asks for a guest (`{"path": ..., "boot": number}`), lines on standard output say what becomes of
+it, with the same number. It
 ends when the agent does, and leaves its guests running. While it runs it holds a lock on `launcher.lock`, which
 guests do not inherit: once the lock is free, no guest of an earlier agent can come into being any more.
 """
@@ -19,7 +20,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from node_agent.drivers.sandbox.guest import run_guest
+from node_agent.drivers.sandbox.guest import Events, run_guest
 from node_agent.drivers.sandbox.records import AllocationDirectory
 
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
@@ -33,7 +34,7 @@ class Launcher:
         """Take the launcher's lock. Raises BlockingIOError if another launcher runs."""
         self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._guests: dict[int, str] = {}
+        self._guests: dict[int, tuple[str, int]] = {}
         self._wake_reading, self._wake_writing = os.pipe()
         for descriptor in (self._wake_reading, self._wake_writing):
             os.set_blocking(descriptor, False)
@@ -58,27 +59,28 @@ class Launcher:
                     return
                 *lines, pending = (pending + data).split(b"\n")
                 for line in lines:
-                    self._launch(Path(json.loads(line)["path"]))
+                    request = json.loads(line)
+                    self._launch(Path(request["path"]), request["boot"])
 
-    def _launch(self, path: Path) -> None:
+    def _launch(self, path: Path, boot: int) -> None:
         try:
             lock = os.open(AllocationDirectory(path).lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            self._tell(path=str(path), event="problem", detail=str(error))
+            self._tell(path=str(path), boot=boot, event="problem", detail=str(error))
             return
         try:
             # Shared with the child by fork; ours is closed below, so from then on the child alone holds it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             pid = os.fork()
             if pid == 0:
-                self._become_guest(path)
-            self._guests[pid] = str(path)
+                self._become_guest(path, boot)
+            self._guests[pid] = (str(path), boot)
         except OSError as error:
-            self._tell(path=str(path), event="problem", detail=str(error))
+            self._tell(path=str(path), boot=boot, event="problem", detail=str(error))
         finally:
             os.close(lock)
 
-    def _become_guest(self, path: Path) -> None:
+    def _become_guest(self, path: Path, boot: int) -> None:
         """Runs in the child and never returns."""
         status, events = 1, os.dup(STANDARD_OUTPUT)
         try:
@@ -89,12 +91,12 @@ class Launcher:
                 os.close(descriptor)
             _redirect_to(Path(os.devnull), os.O_RDWR, (STANDARD_INPUT, STANDARD_OUTPUT))
             _redirect_to(AllocationDirectory(path).log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, (2,))
-            run_guest(path, events)
+            run_guest(path, Events(events, path, boot))
             status = 0
         except BaseException as error:  # noqa: BLE001 - nothing may return into the launcher's loop
             with contextlib.suppress(OSError):
                 detail = f"{type(error).__name__}: {error}"[:500]
-                os.write(events, json.dumps({"path": str(path), "event": "problem", "detail": detail}).encode() + b"\n")
+                Events(events, path, boot).say("problem", detail=detail)
             with contextlib.suppress(OSError):  # the disk of the log may be full
                 traceback.print_exc()
         finally:
@@ -105,9 +107,10 @@ class Launcher:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            path = self._guests.pop(pid, None)
-            if path is not None:
-                self._tell(path=path, event="ended", status=os.waitstatus_to_exitcode(status))
+            guest = self._guests.pop(pid, None)
+            if guest is not None:
+                path, boot = guest
+                self._tell(path=path, boot=boot, event="ended", status=os.waitstatus_to_exitcode(status))
 
     def _tell(self, **event: object) -> None:
         os.write(STANDARD_OUTPUT, json.dumps(event).encode() + b"\n")

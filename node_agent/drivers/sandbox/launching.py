@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -29,7 +30,9 @@ class GuestProblem(Exception):
 class Boot:
     """One guest's start: futures that are done when it listens and when it has written its marker."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path, number: int) -> None:
+        self.path = path
+        self.number = number
         loop = asyncio.get_running_loop()
         self.listening: asyncio.Future[int] = loop.create_future()
         self.ready: asyncio.Future[None] = loop.create_future()
@@ -49,7 +52,8 @@ class GuestLauncher:
         self._lock_file = lock_file
         self._process: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._boots: dict[str, Boot] = {}
+        self._boots: dict[int, Boot] = {}
+        self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
 
     async def wait_for_predecessor(self) -> None:
@@ -67,9 +71,11 @@ class GuestLauncher:
         """Ask for the guest of the allocation directory `path`. Raises GuestProblem if no launcher can be had."""
         async with self._starting:
             stdin = await self._launcher()
-        boot = self._boots[str(path)] = Boot()
+        # By number, not by path: the end of an earlier guest of the same directory may be heard only now.
+        boot = Boot(path, next(self._numbers))
+        self._boots[boot.number] = boot
         try:
-            stdin.write(json.dumps({"path": str(path)}).encode() + b"\n")
+            stdin.write(json.dumps({"path": str(path), "boot": boot.number}).encode() + b"\n")
             await stdin.drain()
         except OSError as error:
             self.forget(path)
@@ -77,8 +83,8 @@ class GuestLauncher:
         return boot
 
     def forget(self, path: Path) -> None:
-        """No more is wanted to be known of this guest's start."""
-        self._boots.pop(str(path), None)
+        """No more is wanted to be known of the starts of this directory's guest."""
+        self._boots = {number: boot for number, boot in self._boots.items() if boot.path != path}
 
     async def stop(self) -> None:
         """End the launcher; guests that still run go on."""
@@ -118,7 +124,7 @@ class GuestLauncher:
             boot.fail("the launcher ended")
 
     def _hear(self, event: dict[str, Any]) -> None:
-        boot = self._boots.get(event["path"])
+        boot = self._boots.get(event["boot"])
         match event["event"], boot:
             case "listening", Boot() if not boot.listening.done():
                 boot.listening.set_result(int(event["port"]))
