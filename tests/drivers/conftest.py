@@ -10,8 +10,9 @@ import pytest
 from tests.drivers.harness import Harness
 from tests.drivers.sandbox_harness import SandboxHarness
 from tests.drivers.stage import small_disk
+from tests.drivers.template_harness import TemplateHarness
 
-HARNESSES: tuple[type[Harness], ...] = (SandboxHarness,)
+HARNESSES: tuple[type[Harness], ...] = (SandboxHarness, TemplateHarness)
 
 
 @pytest.fixture(params=HARNESSES, ids=lambda harness: harness.name)
