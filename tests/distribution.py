@@ -18,6 +18,7 @@ SHARING = {
 LONGEST_FIRST = (
     *SHARING,
     "tests/crashes/test_crashes.py",
+    "tests/drivers/test_conformance.py",
     "tests/worker/test_trouble.py",
     "tests/berth/test_stack.py",
     "tests/campaign/test_planted_bugs.py",

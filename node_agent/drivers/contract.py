@@ -26,7 +26,7 @@ Verbs
     `driver.verbs` names the verbs that the driver has. A verb keeps claim and leases; only `rebuild` discards the disk.
 
 Inventory
-    `Inventory.held` names every allocation of which anything exists: guest, process, file, device, lease, definition.
+    `Inventory.held` names every allocation that anything is left of: guest, process, file, device, lease, definition.
     An allocation that is not in it has nothing on this node. A driver that cannot look raises OSError.
 """
 

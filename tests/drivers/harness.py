@@ -1,6 +1,6 @@
 """What the suite needs of a driver: one class that constructs it, and a probe that finds out what is really there.
 
-A probe uses no code of a driver (a test of this folder reads its imports): it looks at processes, files and ports.
+A probe uses no code of a driver (a test of this folder reads its imports): it examines processes, files and ports.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Probe(ABC):
 
     @abstractmethod
     def files(self) -> set[UUID]:
-        """Allocations of which anything is on the disk."""
+        """Allocations that have anything on the disk."""
 
     @abstractmethod
     def leases(self) -> dict[int, UUID]:
@@ -71,7 +71,7 @@ class Probe(ABC):
         """Where the marker is found: files, names of files, arguments and environments of processes."""
 
     def there(self) -> set[UUID]:
-        """Allocations of which anything exists."""
+        """Allocations that anything is left of."""
         return {*self.processes(), *self.files(), *self.leases().values()}
 
 

@@ -4,6 +4,8 @@ An effect is a file or directory made, emptied, renamed or removed below the dri
 connection opened. An order in a file names the phase (by its place) and the effect in it; `between` is the moment when the
 phase has ended and nothing has reported it yet.
 
+A driver whose effects are calls of a C library raises `sys.audit(EFFECT, what)` where its harness wraps them.
+
     {"phase": 1, "effect": 0, "strike": "kill"}        SIGKILL before the effect
     {"phase": 1, "effect": "between", "strike": "fill"}   the disk is filled, and the driver goes on
 
@@ -26,6 +28,7 @@ from berth.process import crash_points
 from node_agent.crash_points import CrashPoint
 
 BALLAST = ".ballast"
+EFFECT = "berth.driver.effect"
 BETWEEN: Literal["between"] = "between"
 CHANGES = frozenset(
     {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
@@ -35,7 +38,7 @@ MAKES = os.O_CREAT | os.O_TRUNC
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens at which effect of which phase."""
+    """A fault, the effect at which it happens, and the place of the effect's phase."""
 
     phase: int
     effect: int | Literal["between"]
@@ -84,6 +87,8 @@ class Seam:
                 self._effect += 1
 
     def _effect_of(self, event: str, arguments: tuple[Any, ...]) -> str | None:
+        if event == EFFECT:
+            return str(arguments[0])
         if event == "subprocess.Popen":
             return f"starts {arguments[1]}"
         if event == "socket.connect":

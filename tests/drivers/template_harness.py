@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from node_agent.drivers.contract import Driver, Verb
+from node_agent.drivers.template import TemplateDriver
 from node_agent.settings import Settings
 from tests.drivers.harness import Harness, Probe, Tenant
 from tests.drivers.sandbox_harness import FreshImages
-from tests.drivers.template_driver import TemplateDriver
 from tests.drivers.template_probe import TemplateProbe
 
 NO_VERBS: dict[Verb, tuple[str, ...]] = {}

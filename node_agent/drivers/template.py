@@ -1,6 +1,6 @@
 """A complete small driver, to copy: an allocation is a directory, and a process that answers on a port with a secret.
 
-Every choice that keeps it correct after SIGKILL at any instruction is marked `Why:`. docs/how-to/write-a-driver.md goes
+Every choice that keeps it correct after SIGKILL at any instruction is marked `Why:`. docs/how-to/drivers/write-a-driver.md goes
 through it; tests/drivers runs the whole suite against it.
 """
 

@@ -1,0 +1,101 @@
+"""Phases reach the control plane in order; a long phase says how far it is, rarely; an unproven device is no release."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from node_agent import effects
+from node_agent.drivers.contract import DeviceWipe, Phase, Plan, Progress, ReleaseOrder, WipeLevel
+from node_agent.drivers.noop import NoopDriver
+from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
+from node_agent.metrics import AgentMetrics
+from node_agent.protocol import FailureCode, ReleaseResult, ResultReport, TaskBody, TaskType
+from tests.node_agent.agents import release
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 50.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which phases are measured."""
+    clock = Clock()
+    monkeypatch.setattr(effects, "time", clock)
+    return clock
+
+
+def test_a_long_phase_reports_its_share_after_ten_seconds_and_then_ever_more_rarely(clock: Clock) -> None:
+    sent: list[tuple[str, str]] = []
+    phases = TimedPhases(AgentMetrics(), lambda phase, detail: sent.append((phase, detail)))
+    times = []
+    for second in range(400):
+        before = len(sent)
+        phases.advanced("image", second / 400, "some bytes")
+        times += [second] * (len(sent) - before)
+        clock.seconds += 1
+    phases.completed("image", "done")
+    assert times == [10, 30, 70, 150, 310]
+    assert sent[0] == ("image.progress", "2%: some bytes")
+    assert sent[-1] == ("image", "done")
+
+
+def test_the_shares_of_a_task_are_bounded(clock: Clock) -> None:
+    sent: list[str] = []
+    phases = TimedPhases(AgentMetrics(), lambda phase, _: sent.append(phase))
+    for _ in range(100):
+        clock.seconds *= 3
+        phases.advanced("image", 0.5, "")
+    assert len(sent) == PROGRESS_REPORTS_MAX
+
+
+class Claims(NoopDriver):
+    """Claims a release with a proof that proves nothing."""
+
+    def __init__(self, proven: bool) -> None:
+        super().__init__("127.0.0.1")
+        self._proof = DeviceWipe(
+            device="nvme0", kind="disk", method="discard", level=WipeLevel.CLEAR, proven=proven,
+            checked={"samples": 64},
+        )  # fmt: skip
+
+    def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
+        async def wiped(progress: Progress) -> str:
+            progress(0.5, "half")
+            return "nvme0"
+
+        evidence: dict[str, Any] = {"devices": [self._proof.model_dump(mode="json")]}
+        result = ReleaseResult(released=True, hard_stopped=False, wiped=True, leases_released=True, evidence=evidence)
+        return Plan((Phase("wiped", wiped),), lambda: result)
+
+
+def released(proven: bool) -> ResultReport:
+    body = TaskBody.model_validate(
+        {
+            "task_id": uuid.uuid4(), "type": TaskType.VM_RELEASE, "node_id": uuid.uuid4(), "node_epoch": 1,
+            "allocation_id": uuid.uuid4(), "fence": 3, "parameters": release([0]), "key_id": "k",
+            "not_before": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z",
+        }
+    )  # fmt: skip
+
+    async def scene() -> ResultReport:
+        return await Effects(Claims(proven), AgentMetrics()).carry_out(body, asyncio.Event(), lambda *_: None)
+
+    return asyncio.run(scene())
+
+
+def test_a_release_with_a_device_that_is_not_proven_wiped_fails() -> None:
+    assert released(proven=True).outcome == "completed"
+    failure = released(proven=False).failure
+    assert failure is not None
+    assert failure.code is FailureCode.CLEANUP_FAILED
