@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from orchestrator.edge.fast_path import OPEN_PATHS
+from orchestrator.edge.edge import OPEN_PATHS
 from orchestrator.edge.routes import PUBLIC_ROUTES
 from orchestrator.http.audited.actions import ACTIONS, audited_action
 from tests.api.calling import Caller, Place, at_once, fresh, new_node, new_tenant, one_gpu, rent, ssh_key

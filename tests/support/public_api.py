@@ -44,9 +44,12 @@ def api(
 
     Requests run in one event loop, as in a server: calls from several threads are served at the same time.
     """
-    with copied_database(postgres_server, migrated_template) as url:
-        with serving(url, tmp_path_factory.mktemp("authority"), Role.PUBLIC_API) as running:
-            yield running
+    directory = tmp_path_factory.mktemp("authority")
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        serving(url, directory, Role.PUBLIC_API) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +57,9 @@ def api_without_policies(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
     """As `api`, connected as the owner of the tables, whom no policy limits: each statement's own filter is all there is."""
-    with copied_database(postgres_server, migrated_template) as url:
-        with serving(url, tmp_path_factory.mktemp("authority"), None) as running:
-            yield running
+    directory = tmp_path_factory.mktemp("authority")
+    with copied_database(postgres_server, migrated_template) as url, serving(url, directory, None) as running:
+        yield running
 
 
 @contextmanager

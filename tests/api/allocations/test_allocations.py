@@ -38,7 +38,9 @@ def test_an_allocation_names_the_ssh_keys_that_it_was_created_with(admin: Caller
     tenant.call("DELETE", f"/ssh-keys/{removed}")
     assert tenant.get(path)["ssh_key_ids"] == [kept]
     assert [item["ssh_key_ids"] for item in tenant.get("/allocations")["items"]] == [[kept]]
-    assert admin.get(path, tenant_id=tenant.tenant_id)["ssh_key_ids"] == [kept], "an operator sees no other tenant's either"
+    assert admin.get(path, tenant_id=tenant.tenant_id)["ssh_key_ids"] == [kept], (
+        "an operator sees no other tenant's either"
+    )
 
 
 def test_lists_page_and_filter_by_state_and_label(admin: Caller, place: Place) -> None:
