@@ -1,1 +1,1 @@
-"""Sends the chain of the audit to NATS and syslog (docs/how-to/stream-the-audit.md)."""
+"""Sends the chain of the audit to NATS and syslog (docs/how-to/access/stream-the-audit.md)."""

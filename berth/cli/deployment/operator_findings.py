@@ -43,8 +43,8 @@ def _stream(stream: StreamReadings) -> Finding:
         f"; until they are sent, or `berth audit-stream remove {stream.name}` ends the stream, they are not archived"
     )
     if stream.last_error is not None:
-        is_lasting = stream.failing_seconds > FAILING_SECONDS_MAX
-        return Finding(subject, "bad" if is_lasting else "warning", f"{behind}; {stream.last_error}{advice}")
+        late = stream.failing_seconds > FAILING_SECONDS_MAX
+        return Finding(subject, "bad" if late else "warning", f"{behind}; {stream.last_error}{advice}")
     if stream.oldest_seconds > UNSENT_SECONDS_MAX:
         missing = "" if stream.sending else "; is `python -m worker --audit-stream` running?"
         return Finding(subject, "bad", behind + missing + advice)

@@ -1,4 +1,4 @@
-"""`berth doctor` reports a stream of the audit that stands still, and four eyes that no second operator can give."""
+"""`berth doctor` reports streams of the audit that fail or are late, and four eyes without a second operator."""
 
 from __future__ import annotations
 
