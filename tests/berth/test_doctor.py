@@ -163,6 +163,12 @@ def test_passwords_and_transport(name: str, address: str, transport: str, passwo
     assert (f"{name} password" in found) == (password is not None)
 
 
+def test_an_api_that_is_reached_over_http_is_reported() -> None:
+    verdict, detail = examined(BERTH_API_URL="http://berth.invalid")["api transport"]
+    assert (verdict, "enrolment tokens can be read on the way; use https://" in detail) == ("warning", True)
+    assert examined(BERTH_API_URL="https://berth.invalid")["api transport"][0] == "ok"
+
+
 def test_a_temporal_elsewhere_that_is_reached_without_tls() -> None:
     found = next(address_findings(CliSettings(temporal_tls=False), {"temporal": "temporal.invalid:1"}))
     assert (found.subject, found.verdict) == ("temporal transport", "warning")

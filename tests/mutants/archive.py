@@ -61,8 +61,8 @@ MUTANTS: list[Mutant] = [
         "the proof of a cleanup leaves before its allocation",
         "archive",
         "berth/cli/deployment/archive/audit_rows.py",
-        "if proof is not None and proof <= due:",
-        "if False:",
+        "last = due if proof is None else min(due, proof - 1)",
+        "last = due",
         ("tests/archive/test_audit.py",),
     ),
     Mutant(

@@ -6,6 +6,7 @@ from tests.mutants import (
     agent,
     allocations,
     archive,
+    audit_stream,
     audited,
     billing,
     client,
@@ -28,6 +29,7 @@ from tests.mutants.mutant import Mutant
 MODULES = (
     allocations,
     archive,
+    audit_stream,
     audited,
     reservations,
     nodes,
