@@ -44,6 +44,17 @@ class Boot:
                 future.set_exception(GuestProblem(detail))
                 future.exception()  # retrieved, because no task may be awaiting it
 
+    async def why_ended(self, seconds_max: float) -> str | None:
+        """Why the guest has ended; None if it is up, or nothing is heard of it for so long."""
+        try:
+            async with asyncio.timeout(seconds_max):
+                await asyncio.shield(self.ready)
+        except GuestProblem as problem:
+            return str(problem)
+        except TimeoutError:
+            pass
+        return None
+
 
 class GuestLauncher:
     """One launcher process, started when the first guest is wanted and again if it has died."""

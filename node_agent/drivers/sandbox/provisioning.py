@@ -19,6 +19,8 @@ from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 
 TENANT = "tenant"
+ENDED_SECONDS_MAX = 1.0
+"""How long the end of a guest whose SSH server fails may take to be heard."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,10 @@ class Provisioning:
         try:
             await check_ssh(self._node.host, self._port, self._host_key, self._node.limits.readiness_seconds)
         except NotReady as problem:
-            raise DriverFailure(FailureCode.SSH_READINESS_TIMEOUT, str(problem)) from problem
+            assert self._boot_under_way is not None
+            ended = await self._boot_under_way.why_ended(ENDED_SECONDS_MAX)
+            detail = str(problem) if ended is None else f"{problem}; {ended}"
+            raise DriverFailure(FailureCode.SSH_READINESS_TIMEOUT, detail) from problem
         return f"{self._node.host}:{self._port} {self._host_key}"
 
     async def _guest_marker(self, _progress: Progress) -> str:
