@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
         f"{SANDBOX}/launching.py",
         'boot = self._boots.get(event["boot"])',
         'boot = next((b for b in self._boots.values() if str(b.path) == event["path"]), None)',
-        TWICE,
+        ("tests/drivers/test_sandbox_starts.py",),
     ),
     Mutant(
         "driver: a repeated boot starts a second guest",
@@ -80,7 +80,7 @@ MUTANTS: list[Mutant] = [
         "agent",
         f"{SANDBOX}/release.py",
         "        gone = await in_thread(partial(wipe, self._directory.path))\n        if self._directory.exists():",
-        '        gone = await in_thread(partial(wipe, self._directory.path / "home"))\n        if False:',
+        '        gone = await in_thread(partial(wipe, self._directory.path / "nothing"))\n        if False:',
         VERBS,
     ),
     Mutant(
