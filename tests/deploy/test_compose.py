@@ -302,7 +302,7 @@ def test_containers_have_no_rights_that_they_do_not_need(name: str) -> None:
     assert service.get("read_only", False) is (name not in WRITABLE)
     assert service["cap_drop"] == ["ALL"]
     assert set(service.get("cap_add", ())) == NEEDED_CAPABILITIES.get(name, set())
-    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["security_opt"] == ["no-new-privileges:true", "seccomp=builtin"]
     if name not in NEEDED_CAPABILITIES:
         assert int(service["user"].split(":")[0]) > 0
 
@@ -327,7 +327,9 @@ def test_what_postgresql_writes_is_a_volume_or_memory() -> None:
 def test_the_filter_of_system_calls_is_on(name: str) -> None:
     service = services()[name]
     assert not service.get("privileged", False)
-    assert not [option for option in service.get("security_opt", ()) if "unconfined" in option]
+    assert "seccomp=builtin" in service["security_opt"], "also where the daemon's default is another, or none"
+    assert not [option for option in service["security_opt"] if "unconfined" in option]
+    assert not {"devices", "cgroup", "pid", "ipc", "userns_mode"} & service.keys()
 
 
 def test_nothing_starts_before_the_images_are_checked() -> None:
