@@ -303,12 +303,4 @@ MUTANTS: list[Mutant] = [
             "tests/worker/test_temporal_credentials.py::test_a_worker_connects_anew_with_replaced_files_and_loses_nothing",
         ),
     ),
-    Mutant(
-        "credentials that were refused once are not tried again",
-        "worker",
-        "worker/reconnecting.py",
-        "        present = _signature(self._files)\n",
-        "        present, self._in_use = self._in_use, _signature(self._files)\n",
-        (f"{_CREDENTIALS}::test_the_worker_goes_on_with_the_earlier_files_until_the_new_ones_can_be_used",),
-    ),
 ]
