@@ -9,8 +9,8 @@ with ordered as (select version, lag(version) over (order by version) as before 
 select before, version from ordered where before is not null and version <> before + 1
 """
 HEAD = """
-select h.version, coalesce(max(l.version), 0) from log_head h left join log l on true
-group by h.version having coalesce(max(l.version), 0) <> h.version
+select h.version, newest.version from log_head h, (select coalesce(max(version), 0) as version from log) newest
+where newest.version <> h.version
 """
 BEGINNING = """
 select f.version, coalesce((select version from log order by version limit 1), h.version + 1) from log_first f, log_head h

@@ -269,7 +269,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/verification/all_checks.py",
         "        if connections:\n",
         "        if not connections and snapshot:\n",
-        ("tests/berth/test_shared_snapshot.py::test_what_commits_between_two_connections_is_seen_by_none",),
+        ("tests/database/test_shared_snapshot.py::test_what_commits_between_two_connections_is_seen_by_none",),
     ),
     Mutant(
         "verify waits for the checks beside one that failed",
@@ -277,7 +277,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/verification/all_checks.py",
         "                connection.cancel_safe()\n",
         "                pass\n",
-        ("tests/berth/test_shared_snapshot.py::test_a_failed_check_ends_the_others",),
+        ("tests/database/test_shared_snapshot.py::test_a_failed_check_ends_the_others",),
     ),
     Mutant(
         "verify takes a row whose story ends with another state",
