@@ -84,12 +84,7 @@ class AcceptingServer(uvicorn.Server):
             try:
                 for _ in range(ACCEPTED_AT_ONCE_MAX):
                     connection, address = listening.accept()
-                    connection.setblocking(False)
-                    source = (address[0], address[1])
-                    if self._tls is None and self._header_from is None:
-                        self._run(self._serve_plain(connection))
-                    else:
-                        self._run(self._admit(connection, source))
+                    self._take(connection, (address[0], address[1]))
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 pass
             except OSError as error:
@@ -109,16 +104,30 @@ class AcceptingServer(uvicorn.Server):
         )
         return made
 
-    async def _admit(self, connection: socket.socket, client: Source) -> None:
-        """Count a connection, and hand it over when its header and its handshake are done."""
-        uncount: Callable[[], None] | None = None
-        handed_over = False
+    def _take(self, connection: socket.socket, client: Source) -> None:
+        """Count a connection and admit it; one beyond a bound ends here, at the cost of no task: a flood opens many."""
+        if self._tls is None and self._header_from is None:
+            connection.setblocking(False)
+            self._run(self._serve_plain(connection))
+            return
         try:
             uncount = self._count(client[0], per_source=self._header_from is None)
+        except _Refused as refused:
+            connection.close()
+            metrics.CONNECTIONS_REFUSED.labels(reason=str(refused)).inc()
+            return
+        connection.setblocking(False)
+        self._run(self._admit(connection, client, uncount))
+
+    async def _admit(self, connection: socket.socket, client: Source, counted: Callable[[], None]) -> None:
+        """Hand a counted connection over when its header and its handshake are done."""
+        uncount = counted
+        handed_over = False
+        try:
             if self._header_from is not None:
                 client = await self._client_behind(connection, client, self._header_from)
                 uncount()
-                uncount = None  # for a moment it is not counted, and nothing else runs in that moment
+                uncount = _nothing  # for a moment it is not counted, and nothing else runs in that moment
                 uncount = self._count(client[0], per_source=True)
             accepted = Accepted(client, uncount, partial(self._turns.slow_down, client[0]))
             await self._hand_over(connection, accepted)
@@ -130,8 +139,7 @@ class AcceptingServer(uvicorn.Server):
         finally:
             if not handed_over:
                 connection.close()
-                if uncount is not None:
-                    uncount()
+                uncount()
 
     def _count(self, source: str, *, per_source: bool) -> Callable[[], None]:
         uncount = self._counts.add(canonical(source) or source, per_source=per_source)
@@ -176,6 +184,10 @@ class AcceptingServer(uvicorn.Server):
             await self._turns.wait(accepted.client[0])
         seconds = min(max(deadline - loop.time(), LAST_SECONDS), HANDSHAKE_SECONDS_MAX)
         await loop.connect_accepted_socket(protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=seconds)
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Refused(Exception):

@@ -48,6 +48,7 @@ def test_the_page_is_generated_and_has_every_route() -> None:
     }
     open_routes = {
         ("GET", "/api/v1/notifications"), ("POST", "/api/v1/nodes/enroll"), ("GET", "/asyncapi.json"), ("GET", "/ok"),
+        ("POST", "/api/v1/nodes/enroll/challenge"),
     }  # fmt: skip
     assert routed - rows == open_routes
 
