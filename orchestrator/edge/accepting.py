@@ -38,7 +38,7 @@ ACCEPTED_AT_ONCE_MAX = 32
 
 
 class AcceptingServer(uvicorn.Server):
-    """A uvicorn server whose connections are accepted here. `tls` None: plain HTTP; `header_from`: who sends PROXY headers."""
+    """A uvicorn server whose connections are accepted here. `tls` None: plain HTTP; `header_from`: senders of PROXY headers."""
 
     def __init__(
         self,

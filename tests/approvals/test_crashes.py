@@ -135,7 +135,7 @@ def test_an_approval_and_its_action_are_one(scene: Scene, point: CrashPoint) -> 
     assert scene.one("select state from approvals") == ("approved" if point in AFTER else "pending")
     assert scene.is_revoked() == (point in AFTER)
     with scene.api(), ThreadPoolExecutor(2) as hands:
-        # Ben repeats his approval while Cat approves as well.
+        # Ben repeats the approval while Cat approves as well.
         both = [hands.submit(scene.approve, who, approval, who) for who in ("ben", "cat")]
         ben, cat = (future.result(WAIT_SECONDS_MAX) for future in both)
         assert sorted([ben.status_code, cat.status_code]) == [200, 409]

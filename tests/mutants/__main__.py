@@ -1,7 +1,7 @@
 """`python -m tests.mutants [--noun N] [--name TEXT] [--parallel 2]`: plants each mutant and requires a test to fail.
 
 The tests first run without a mutant. Each mutant then runs in a copy of the working tree, so the tree itself is never
-changed. A mutant whose named tests pass has survived: exit 1, unless `survivors.py` lists it with its reason. A mutant
+changed. A mutant whose named tests pass has survived: exit 1, unless `SURVIVORS` lists it with its reason. A mutant
 whose text is not found, or whose tests fail without it, cannot run or do not end, is broken: exit 2.
 """
 
@@ -21,8 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import Mutant
-from tests.mutants.survivors import SURVIVORS
+from tests.mutants.mutant import SURVIVORS, Mutant
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 300.0

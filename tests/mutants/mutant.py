@@ -15,3 +15,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+
+
+SURVIVORS: dict[str, str] = {}
+"""Mutants that no test catches, by name, each with the reason why that is acceptable."""

@@ -183,8 +183,8 @@ MUTANTS: list[Mutant] = [
         "a body of exactly the limit is refused by its length",
         "edge",
         "orchestrator/edge/edge.py",
-        "int(length) > self._body_bytes_max",
-        "int(length) >= self._body_bytes_max",
+        "int(length) > self._bytes_max(scope)",
+        "int(length) >= self._bytes_max(scope)",
         (
             "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",
         ),
@@ -193,8 +193,8 @@ MUTANTS: list[Mutant] = [
         "a body of exactly the limit is refused when it has arrived",
         "edge",
         "orchestrator/edge/edge.py",
-        "if received > self._body_bytes_max:",
-        "if received >= self._body_bytes_max:",
+        "if received > self._bytes_max(scope):",
+        "if received >= self._bytes_max(scope):",
         (
             "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",
         ),
@@ -203,7 +203,7 @@ MUTANTS: list[Mutant] = [
         "a body without a length has no limit",
         "edge",
         "orchestrator/edge/edge.py",
-        "if received > self._body_bytes_max:",
+        "if received > self._bytes_max(scope):",
         "if received > self._body_bytes_max + 1:",
         (
             "tests/api/operations/test_fingerprints_and_limits.py::test_a_body_may_have_exactly_the_limit_and_no_byte_more",

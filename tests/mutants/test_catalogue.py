@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.survivors import SURVIVORS
+from tests.mutants.mutant import SURVIVORS
 
 ROOT = Path(__file__).parents[2]
 MUTANTS_MIN = 120
