@@ -56,7 +56,7 @@ def api(
 def api_without_policies(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PublicApi]:
-    """As `api`, connected as the owner of the tables. No policy limits the owner: the filter of each statement is the only barrier."""
+    """As `api`, connected as the owner of the tables. No policy limits the owner: filters of statements are the only barrier."""
     directory = tmp_path_factory.mktemp("authority")
     with copied_database(postgres_server, migrated_template) as url, serving(url, directory, None) as running:
         yield running
