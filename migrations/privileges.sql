@@ -48,7 +48,7 @@ begin
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('node_orphans',                'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_tasks',                  'su',    'su',    '',      'siu',   '',      '',      '',      'sd',    'c'),
-            ('node_tpms',                   'siu',   's',     'su',    '',      '',      '',      '',      's',     's'),
+            ('node_tpms',                   'siu',   's',     'su',    's',     '',      '',      '',      's',     's'),
             ('nodes',                       'siu',   'su',    'su',    'su',    '',      '',      '',      's',     's'),
             ('notification_subscriptions',  'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('operations',                  'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),

@@ -141,7 +141,9 @@ class EncryptingCodec(PayloadCodec, WithSerializationContext):
 
     def with_context(self, context: SerializationContext) -> Self:
         """The codec of one workflow: both its own payloads and those of its activities have its id."""
-        if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext) and context.workflow_id:
+        if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext) and (
+            context.workflow_id is not None  # an empty one is for Temporal to refuse
+        ):
             return type(self)(self._keys, OfWorkflow(context.namespace, context.workflow_id))
         return type(self)(self._keys)
 

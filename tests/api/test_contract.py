@@ -46,6 +46,7 @@ CROSS_FIELD_RULES = (
     "since: it lies in the future",
     f"a tenant's role is one of {', '.join(TenantRole)}",
     f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id",
+    "only one of ek_sha256, ek_certificate and forget_tpm may be given",
     "break_glass is for operators' keys; leave out tenant_id",
 )
 EXAMPLES = 1

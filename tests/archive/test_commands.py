@@ -23,6 +23,7 @@ def test_an_operator_archives_checks_and_reads(database_url: str, tmp_path: Path
         "resumed": 0,
         "audit_rows": 0,
         "audit_held_at": None,
+        "audit_unsent_from": None,
     }, done.stderr
     assert (left_of(database_url, old), left_of(database_url, young) != []) == ([], True)
     sound = berth("archive", "verify", archive)

@@ -19,6 +19,7 @@ NOT_FOR_REMOTE_USE = (
 )  # fmt: skip
 USE_A_SERVER_DIRECTLY = {
     "login", "logout", "up", "demo", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
+    "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"
@@ -65,6 +66,7 @@ REMOTE: dict[str, list[str]] = {
     "node cordon": ["n"],
     "node uncordon": ["n"],
     "node drain": ["n"],
+    "node attestation": ["n", "--policy", "off"],
     "node retire": ["n", "--reason", "x"],
     "node orphans": ["n"],
     "node adopt": ["n", ID, "--reason", "x"],

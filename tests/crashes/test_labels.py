@@ -32,6 +32,8 @@ UNLABELLED = {
     "record_heartbeat", "record_task_progress", "repeat_tasks",
     # What waits for its place in the log gets it from the relay as well.
     "sequence_events",
+    # A lost challenge is asked for again, and replaces the one before.
+    "challenge_enrolment", "challenge_renewal",
 }  # fmt: skip
 
 

@@ -23,9 +23,9 @@ Case = AnyCase[Any]
 
 EXAMPLES = 4
 WAIT = "/node/v1/tasks/wait"
-# What no schema can express: which result fits which task, and what makes a certificate request a good one.
+# What no schema can express: which result fits which task, what makes a certificate request good, and what is a key of a TPM.
 REFUSALS_OF_WELL_FORMED_REQUESTS = frozenset({"invalid", "malformed"})
-DISCRETIONARY = frozenset({"/node/v1/tasks/{task_id}/result", "/node/v1/certificate"})
+DISCRETIONARY = frozenset({"/node/v1/tasks/{task_id}/result", "/node/v1/certificate", "/node/v1/certificate/challenge"})
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("CreateEnrolmentToken", {}, "eb3a9f1a7592619f"),
     ("RevokeCertificates", WHY, "66e3cabea70efb7d"),
     ("RetireNode", WHY, "66e3cabea70efb7d"),
+    ("SetAttestation", {"policy": "off"}, "dfc479594f3379c4"),
     ("AdoptOrphan", WHY, "66e3cabea70efb7d"),
     ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
     ("CreateTenant", {"name": "t"}, "6c68e0aebf839c56"),

@@ -46,6 +46,7 @@ PUBLIC_NAMES = frozenset(
     {
         "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
         "ca_pem", "certificate_pem", "key_set", "key_set_serial", "key_set_refusal",
+        "credential", "encrypted_secret",  # only the TPM that they are made for can open them
     }
 )  # fmt: skip
 """Members whose names suggest a secret, and that are none."""

@@ -13,6 +13,7 @@ from orchestrator import problems as errors
 from orchestrator.allocations.commands import create as create_allocations
 from orchestrator.database.transactions import Transaction
 from orchestrator.log import refusals as log_refusals
+from orchestrator.nodes.refusals import AttestationReason, AttestationRefused
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.problems import NotFound, Problem
 from orchestrator.reservations.commands import hold as hold_resources
@@ -71,6 +72,13 @@ def refusals(kind: type[Problem] = Problem) -> Iterator[type[Problem]]:
         yield from refusals(one)
 
 
+def refusal_of(kind: type[Problem]) -> Problem:
+    """A refusal of this kind."""
+    if kind is AttestationRefused:
+        return AttestationRefused(AttestationReason.MALFORMED, "not now")
+    return kind("not now")
+
+
 NOT_OF_BUSINESS = sorted(refusals(), key=lambda kind: kind.__name__)
 
 
@@ -96,7 +104,7 @@ def test_a_refusal_that_is_no_outcome_of_business_is_never_stored(
 
     async def run(context: Context) -> None:
         async def refuse(tx: Transaction) -> Done:
-            raise kind("not now")
+            raise refusal_of(kind)
 
         async def succeed(tx: Transaction) -> Done:
             return Done(200, {"done": True})
@@ -112,7 +120,7 @@ def test_a_refusal_that_is_no_outcome_of_business_is_never_stored(
 
 def test_in_a_batch_business_refusals_alone_are_stored(seeded: tuple[str, Seeded]) -> None:
     url, tenant = seeded
-    refused = [kind("not now") for kind in NOT_OF_BUSINESS] + [NotFound("there is none")]
+    refused = [refusal_of(kind) for kind in NOT_OF_BUSINESS] + [NotFound("there is none")]
     keys = [fresh("together") for _ in refused]
 
     class Asked:

@@ -57,6 +57,8 @@ PLAIN = frozenset(
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
         "low_threshold_micro_units", "expires_at", "owner", "break_glass",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
+        "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm",
+        "attestation", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
@@ -69,6 +71,7 @@ NOT_SECRET = frozenset({"node_id", "number"})
 NOT_CALLED = {
     "GET /v1/subscribe": "endless; test_filtered_streams.py",
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
+    "POST /api/v1/nodes/enroll/challenge": "the same",
     "GET /api/v1/me": "the caller itself, whichever id is sent; test_browsers_and_heads.py",
     "GET /asyncapi.json": "open",
     "GET /ok": "open",
