@@ -137,6 +137,8 @@ def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, 
     assert (stopped["disabled_reason"], len(receiver.received)) == ("key_expired", 8)
     waited = "select state from webhook_deliveries where webhook_id = %s and number > 100"
     assert desk.one(waited, ends["id"]) == "failed"
+    enqueued = "select count(*) from webhook_deliveries where webhook_id = %s and number <= 100"
+    assert desk.one(enqueued, ends["id"]) == 2, "the event after the expiry is no delivery of this webhook"
     assert [desk.admin.get(f"/webhooks/{stays['id']}")["state"], tenant.get(f"/webhooks/{own['id']}")["state"]] == [
         "enabled", "enabled",
     ]  # fmt: skip

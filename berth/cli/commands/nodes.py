@@ -133,7 +133,9 @@ def set_attestation(
     ek_certificate: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="register a TPM: its EK certificate (PEM)")
     ] = None,
-    forget_tpm: Annotated[bool, typer.Option("--forget-tpm", help="forget the TPM; the next enrolment pins one")] = False,
+    forget_tpm: Annotated[
+        bool, typer.Option("--forget-tpm", help="forget the TPM; the next enrolment pins one")
+    ] = False,
 ) -> None:
     """Say whether a node must prove its TPM to get a certificate, and which TPM that is."""
     certificate = None if ek_certificate is None else ek_certificate.read_text()
