@@ -62,7 +62,7 @@ references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
-	$(BIN)/pytest -n 4 --dist loadfile -m "not full"
+	$(BIN)/pytest -n 3 --dist loadfile -m "not full"
 
 test-full: lint  ## everything, the long tests included
 	$(BIN)/pytest -n 2 --dist loadfile

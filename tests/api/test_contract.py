@@ -47,6 +47,7 @@ CROSS_FIELD_RULES = (
     f"a tenant's role is one of {', '.join(TenantRole)}",
     f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id",
     "only one of ek_sha256, ek_certificate and forget_tpm may be given",
+    "is not a readable certificate in PEM",
     "break_glass is for operators' keys; leave out tenant_id",
 )
 EXAMPLES = 1
