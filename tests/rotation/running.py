@@ -45,6 +45,24 @@ values (%s, %s, 1, 'diag.health_probe', %s, %s, now() - interval '1 minute', clo
 """
 
 
+@contextmanager
+def repeating(act: Callable[[], object], *, every_seconds: float) -> Iterator[None]:
+    """Call `act` again and again meanwhile, in a thread. Raises what it raised."""
+    ended = threading.Event()
+
+    def keep_busy() -> None:
+        while not ended.wait(every_seconds):
+            act()
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = pool.submit(keep_busy)
+        try:
+            yield
+        finally:
+            ended.set()
+        busy.result()
+
+
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     """A command of a page, which succeeds."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
@@ -64,7 +82,6 @@ class Deployment:
         self.children: dict[str, ChildProcess] = {}
         self.nodes: dict[str, uuid.UUID] = {}
         self._fences = itertools.count(1)
-        self._stop = threading.Event()
 
     @property
     def files(self) -> Authority:
@@ -201,19 +218,8 @@ class Deployment:
     def tasks_throughout(self) -> Iterator[None]:
         """Hand out tasks all the time meanwhile; each of them completes, and no node enrols again."""
         queued: list[uuid.UUID] = []
-
-        def keep_busy() -> None:
-            while not self._stop.wait(0.5):
-                queued.extend(self.queue_probe(node) for node in self.nodes)
-
-        self._stop.clear()
-        with ThreadPoolExecutor(1) as pool:
-            busy = pool.submit(keep_busy)
-            try:
-                yield
-            finally:
-                self._stop.set()
-            busy.result()
+        with repeating(lambda: queued.extend(self.queue_probe(node) for node in self.nodes), every_seconds=0.5):
+            yield
         assert queued
         wait_for(
             lambda: {self.state(task) for task in queued} == {"completed"}, "each task of the rotation to complete"

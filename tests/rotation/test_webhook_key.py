@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +24,7 @@ from orchestrator.webhooks.keys import load_webhook_keys
 from tests.api.calling import Caller, insert_admin_key, new_tenant
 from tests.databases import copied_database
 from tests.metrics_ports import get
-from tests.rotation.running import Deployment
+from tests.rotation.running import Deployment, repeating
 from tests.support.waiting import wait_for
 from tests.webhooks.receivers import Receiver, receiving
 
@@ -64,7 +62,6 @@ class Scene:
     tenant: Caller
     subscriptions: list[Subscription] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     def emit(self) -> None:
         """One more event of the tenant, in the log."""
@@ -76,19 +73,8 @@ class Scene:
     @contextmanager
     def events_throughout(self) -> Iterator[None]:
         """Emit events all the time meanwhile."""
-
-        def keep_busy() -> None:
-            while not self._stop.wait(0.1):
-                self.emit()
-
-        self._stop.clear()
-        with ThreadPoolExecutor(1) as pool:
-            busy = pool.submit(keep_busy)
-            try:
-                yield
-            finally:
-                self._stop.set()
-            busy.result()
+        with repeating(self.emit, every_seconds=0.1):
+            yield
 
     def subscribe(self, receiver: Receiver) -> None:
         """A new webhook; the API seals its secret under the first key that it has now."""
