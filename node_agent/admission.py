@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from node_agent.clock import ServerClock
 from node_agent.journal_state import JournalState
@@ -23,14 +23,24 @@ from node_agent.protocol import (
     EnvelopeRejected,
     HandedOutTask,
     ProvisionParameters,
+    RebuildParameters,
     ReleaseParameters,
     TaskBody,
     TaskType,
+    VerbParameters,
     open_envelope,
 )
 
 PROVISIONS = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
+VERBS = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
+
+_PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
+    **dict.fromkeys(PROVISIONS, ProvisionParameters),
+    **dict.fromkeys(RELEASES, ReleaseParameters),
+    **dict.fromkeys(VERBS - {TaskType.REBUILD}, VerbParameters),
+    TaskType.REBUILD: RebuildParameters,
+}
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""
@@ -122,7 +132,7 @@ def _epoch_objection(body: TaskBody, trust: Trust) -> str | None:
 
 
 def _parameters_objection(body: TaskBody) -> str | None:
-    model = ProvisionParameters if body.type in PROVISIONS else ReleaseParameters if body.type in RELEASES else None
+    model = _PARAMETERS.get(body.type)
     if model is None:
         return None
     if body.allocation_id is None:

@@ -8,31 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 
-from node_agent.admission import PROVISIONS, RELEASES
+from node_agent.admission import PROVISIONS, RELEASES, VERBS
 from node_agent.crash_points import CrashPoint, reach
-from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import (
     FailureCode,
     ProvisionParameters,
+    RebuildParameters,
     ReleaseParameters,
     ResultReport,
     TaskBody,
     TaskType,
+    VerbParameters,
 )
 from node_agent.reporter import completed, failed
 
 log = structlog.get_logger("node_agent.effects")
 
+Result = TypeVar("Result")
+
 Offer = Callable[[str, str], None]
 """Sends a phase and its detail when possible. Never blocks, never raises."""
 
+_TAKEN_OVER = "a task with a newer fence took over"
 PROGRESS_FIRST_SECONDS = 10.0
 PROGRESS_REPORTS_MAX = 16
 """Of one task: the control plane keeps 64 entries of a task, phases included."""
@@ -53,6 +59,8 @@ class Effects:
                 return await self._provision(body, interrupted, TimedPhases(self._metrics, offer))
             if body.type in RELEASES:
                 return await self._release(body, TimedPhases(self._metrics, offer))
+            if body.type in VERBS:
+                return await self._verb(body, interrupted, TimedPhases(self._metrics, offer))
             return await self._probe(body)
         except DriverFailure as failure:
             return failed(body.fence, failure.code, failure.detail)
@@ -69,23 +77,23 @@ class Effects:
 
     async def _provision(self, body: TaskBody, interrupted: asyncio.Event, listener: Listener) -> ResultReport:
         order = ProvisionOrder(_allocation(body), body.fence, ProvisionParameters.model_validate(body.parameters))
-        work = asyncio.create_task(perform(self._driver.provision(order), listener))
-        interruption = asyncio.create_task(interrupted.wait())
         try:
-            await asyncio.wait((work, interruption), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return completed(body.fence, work.result().model_dump(mode="json"))
-            await _end(work)
-            return await self.undo(body, "a task with a newer fence took over")
+            result = await _unless(interrupted, perform(self._driver.provision(order), listener))
+            if result is not None:
+                return completed(body.fence, result.model_dump(mode="json"))
+            return await self.undo(body, _TAKEN_OVER)
         except DriverFailure as failure:
             return failed(body.fence, failure.code, await self._cleaned_up(order.allocation_id, failure.detail))
         except Exception as error:
             log.exception("driver_error", task_id=str(body.task_id), type=body.type)
             detail = await self._cleaned_up(order.allocation_id, f"{type(error).__name__}: {error}")
             return failed(body.fence, FailureCode.DRIVER_ERROR, detail)
-        finally:
-            interruption.cancel()
-            await _end(work)
+
+    async def _verb(self, body: TaskBody, interrupted: asyncio.Event, listener: Listener) -> ResultReport:
+        result = await _unless(interrupted, perform(self._driver.verb(_verb_order(body)), listener))
+        if result is None:
+            return failed(body.fence, FailureCode.INTERRUPTED, _TAKEN_OVER)
+        return completed(body.fence, result.model_dump(mode="json"))
 
     async def _release(self, body: TaskBody, listener: Listener) -> ResultReport:
         order = ReleaseOrder(_allocation(body), body.fence, ReleaseParameters.model_validate(body.parameters))
@@ -163,7 +171,28 @@ def _allocation(body: TaskBody) -> UUID:
     return body.allocation_id
 
 
-async def _end(work: asyncio.Task[object]) -> None:
+def _verb_order(body: TaskBody) -> VerbOrder:
+    verb = Verb(body.type.removeprefix("allocation."))
+    if verb is not Verb.REBUILD:
+        wanted = VerbParameters.model_validate(body.parameters)
+        return VerbOrder(_allocation(body), body.fence, verb, None, wanted.graceful_seconds, wanted.faults)
+    parameters = RebuildParameters.model_validate(body.parameters)
+    return VerbOrder(_allocation(body), body.fence, verb, parameters, parameters.graceful_seconds, parameters.faults)
+
+
+async def _unless(interrupted: asyncio.Event, effect: Coroutine[None, None, Result]) -> Result | None:
+    """The result of `effect`; None if it was interrupted before its end, and has ended. Raises what it raises."""
+    work = asyncio.create_task(effect)
+    interruption = asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait((work, interruption), return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        interruption.cancel()
+        await _end(work)
+
+
+async def _end(work: asyncio.Task[Any]) -> None:
     """Cancel `work` and wait until it has really ended, whatever it ends with."""
     work.cancel()
     await asyncio.wait((work,))

@@ -1,9 +1,10 @@
 """Runs tasks: from the server's response to the delivered report (DESIGN §9).
 
 Guarantees: a task is journaled before its effect; at most one effect completes per fence; tasks of one allocation run
-one after the other; a newer fence interrupts an older provision of the same allocation or slots and waits until it is
-undone; a finished task is never run again, and its report is sent until the server acknowledges it. After a crash
-`recover` undoes interrupted provisions and reports them as interrupted; it runs interrupted releases again.
+one after the other; a newer fence interrupts an older provision or verb of the same allocation or slots and waits until
+it has ended, a provision until it is undone; a finished task is never run again, and its report is sent until the server
+acknowledges it. After a crash `recover` undoes interrupted provisions and reports them as interrupted; it runs interrupted
+releases and verbs again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.admission import PROVISIONS, RELEASES, Admitted, Refused, Trust, Untrusted, admit, time_objection
+from node_agent.admission import PROVISIONS, RELEASES, VERBS, Admitted, Refused, Trust, Untrusted, admit, time_objection
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import NodeConnection
 from node_agent.crash_points import CrashPoint, reach
@@ -167,7 +168,7 @@ class Executor:
 
     async def _report_of(self, run: Run, progress: TaskProgress) -> ResultReport:
         body = run.body
-        if run.began_before and body.type not in RELEASES:
+        if run.began_before and body.type not in RELEASES | VERBS:
             return await self._effects.undo(body, "the agent ended while this task ran")
         if run.interrupted.is_set():
             return failed(
@@ -218,8 +219,8 @@ class Executor:
 
 
 def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
-    """Return whether `newer` takes a unit from `older`, a running provision of the same allocation or slots."""
-    if older.type not in PROVISIONS or older.fence >= newer.fence:
+    """Return whether `newer` takes a unit from `older`, a running provision or verb of the same allocation or slots."""
+    if older.type not in PROVISIONS | VERBS or older.fence >= newer.fence:
         return False
     return not set(units_of(newer)).isdisjoint(units_of(older))
 

@@ -28,7 +28,8 @@ from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
 
 from node_agent.durable_files import make_private_directory, write_durably
-from node_agent.protocol import Closed, Credentials
+from node_agent.protocol import Credentials
+from node_agent.wire.fields import Closed
 
 log = structlog.get_logger("node_agent.identity")
 

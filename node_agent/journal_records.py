@@ -15,7 +15,8 @@ from uuid import UUID
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from node_agent.protocol import Closed, Envelope, ResultReport
+from node_agent.protocol import Envelope, ResultReport
+from node_agent.wire.fields import Closed
 
 
 class Accepted(Closed):

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from node_agent.protocol import Instant, Signature, Whole, Wire, pre_authentication_encoding
+from node_agent.protocol import Signature, pre_authentication_encoding
+from node_agent.wire.fields import Instant, Whole, Wire
 
 KEY_SET_PAYLOAD_TYPE: Final = "application/vnd.berth.key-set+json"
 KEY_SET_BYTES_MAX: Final = 65_536

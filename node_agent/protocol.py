@@ -19,18 +19,9 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    FailFast,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
-from berth.process.bounded_models import BoundedModel
+from node_agent.wire.fields import STORABLE, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -40,45 +31,6 @@ WAIT_SECONDS_MAX = 60
 HELD_ALLOCATIONS_MAX = 256
 SLOT_INDEX_MAX = 63
 PHASES_MAX = 32
-STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
-
-
-INTEGER_MAX = 2**53 - 1  # what every JSON implementation carries exactly (RFC 8259 §6)
-
-
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _no_number(value: Any) -> Any:
-    if isinstance(value, int | float):
-        raise ValueError("must be text")
-    return value
-
-
-Whole = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX), BeforeValidator(_whole)]
-Truth = Annotated[bool, Field(strict=True)]
-"""A proof is true or false, not "yes" or 1."""
-Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-"""RFC 3339 text; a number would be taken for seconds since 1970."""
-Seconds = Annotated[float, Field(strict=True, ge=0)]
-
-
-class Closed(BaseModel):
-    """Immutable, and closed to unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Wire(Closed, BoundedModel):
-    """A message: closed, and refused as a whole if it has far more members than fields."""
-
-
-class FromServer(BaseModel):
-    """An answer to the agent: immutable, and open to fields that a newer control plane adds."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class TaskType(StrEnum):
@@ -88,6 +40,10 @@ class TaskType(StrEnum):
     VM_RELEASE = "slice.vm_release"
     PROVISION_USER = "allocation.provision_user"
     DEPROVISION_USER = "allocation.deprovision_user"
+    REBOOT = "allocation.reboot"
+    STOP = "allocation.stop"
+    START = "allocation.start"
+    REBUILD = "allocation.rebuild"
     TOPOLOGY_DISCOVER = "slice.topology_discover"
     HEALTH_PROBE = "diag.health_probe"
 
@@ -118,6 +74,23 @@ class ReleaseParameters(Wire):
     slots: Annotated[list[int], Field(min_length=1)]
     graceful_seconds: Seconds = 10.0
     faults: dict[str, str] = Field(default_factory=dict)
+
+
+class VerbParameters(Wire):
+    """What `allocation.reboot`, `allocation.stop` and `allocation.start` need.
+
+    The guest has `graceful_seconds` to stop before it is killed.
+    """
+
+    slots: Annotated[list[int], Field(min_length=1)]
+    graceful_seconds: Seconds = 10.0
+    faults: dict[str, str] = Field(default_factory=dict)
+
+
+class RebuildParameters(ProvisionParameters):
+    """What `allocation.rebuild` needs: the guest is stopped, and made anew from these parameters with a fresh disk."""
+
+    graceful_seconds: Seconds = 10.0
 
 
 class TaskBody(Wire):
@@ -196,7 +169,7 @@ class Connection(Wire):
     """
 
     host: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]
-    port: Annotated[int, Field(strict=True, ge=1, le=65535), BeforeValidator(_whole)]
+    port: Annotated[int, Field(strict=True, ge=1, le=65535), BeforeValidator(whole)]
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
     host_key: Annotated[str, Field(max_length=4096, pattern=r"^[a-z0-9][a-z0-9@.-]* [A-Za-z0-9+/]+={0,2}$")]
 
@@ -216,6 +189,13 @@ class ReleaseResult(Wire):
     hard_stopped: Truth
     wiped: Truth
     leases_released: Truth
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class VerbResult(Wire):
+    """How to log in after a verb; None after `allocation.stop`."""
+
+    connection: Connection | None
     evidence: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -281,7 +261,7 @@ class HeldAllocation(Wire):
 
     allocation_id: UUID
     slots: Annotated[
-        list[Annotated[int, Field(strict=True, ge=0, le=SLOT_INDEX_MAX), BeforeValidator(_whole)]],
+        list[Annotated[int, Field(strict=True, ge=0, le=SLOT_INDEX_MAX), BeforeValidator(whole)]],
         Field(max_length=SLOT_INDEX_MAX + 1),
     ]
     fence: Whole | None = None

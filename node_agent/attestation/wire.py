@@ -10,7 +10,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from node_agent.protocol import CertificateRequest, EnrolRequest, FromServer, Wire
+from node_agent.protocol import CertificateRequest, EnrolRequest
+from node_agent.wire.fields import FromServer, Wire
 
 _CONTEXT: Final = b"berth node attestation v1\0"
 STRUCTURE_CHARACTERS_MAX: Final = 1_400

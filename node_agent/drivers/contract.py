@@ -24,6 +24,7 @@ Release, cleanup
 
 Verbs
     `driver.verbs` names the verbs that the driver has. A verb keeps claim and leases; only `rebuild` discards the disk.
+    A verb that is cancelled or fails may leave the guest stopped; a release then follows, or another verb repairs it.
 
 Inventory
     `Inventory.held` names every allocation that anything is left of: guest, process, file, device, lease, definition.
@@ -32,7 +33,7 @@ Inventory
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,14 +43,14 @@ from uuid import UUID
 from pydantic import Field
 
 from node_agent.protocol import (
-    Closed,
-    Connection,
     FailureCode,
     ProvisionParameters,
     ProvisionResult,
     ReleaseParameters,
     ReleaseResult,
+    VerbResult,
 )
+from node_agent.wire.fields import Closed
 
 Result = TypeVar("Result")
 
@@ -113,23 +114,17 @@ class ReleaseOrder:
 
 @dataclass(frozen=True)
 class VerbOrder:
-    """One verb on an allocation. `rebuild` takes everything from `parameters`; the other verbs use only their slots.
+    """One verb on an allocation. `parameters` are those of `rebuild`; the other verbs have none.
 
-    The guest gets `graceful_seconds` to stop before it is killed.
+    The guest has `graceful_seconds` to stop before it is killed.
     """
 
     allocation_id: UUID
     fence: int
     verb: Verb
-    parameters: ProvisionParameters
+    parameters: ProvisionParameters | None = None
     graceful_seconds: float = 10.0
-
-
-class VerbResult(Closed):
-    """How to log in afterwards; None after `stop`."""
-
-    connection: Connection | None
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 class WipeLevel(StrEnum):

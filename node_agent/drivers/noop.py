@@ -21,9 +21,8 @@ from node_agent.drivers.contract import (
     ReleaseOrder,
     Verb,
     VerbOrder,
-    VerbResult,
 )
-from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult
+from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
 
 
 class NoopDriver:

@@ -34,12 +34,11 @@ from node_agent.drivers.contract import (
     ReleaseOrder,
     Verb,
     VerbOrder,
-    VerbResult,
     WipeLevel,
 )
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.durable_files import make_private_directory, sync_directory, write_durably
-from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult
+from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
 
 GUEST = """
 import os, socket, sys

@@ -23,7 +23,6 @@ from node_agent.journal_state import JournalState
 from node_agent.protocol import (
     Credentials,
     Envelope,
-    FromServer,
     HandedOutTask,
     HeartbeatAnswer,
     ResultAnswer,
@@ -33,6 +32,7 @@ from node_agent.protocol import (
     WaitAnswer,
     sign_task,
 )
+from node_agent.wire.fields import FromServer
 
 KEY, OTHER_KEY = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 NODE, NOW = uuid.uuid4(), dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -28,7 +28,6 @@ from node_agent.drivers.contract import (
     ReleaseOrder,
     Verb,
     VerbOrder,
-    VerbResult,
 )
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.sandbox.faults import Faults
@@ -42,7 +41,7 @@ from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import Removal
 from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
 from node_agent.durable_files import make_private_directory
-from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult
+from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
 
 log = structlog.get_logger("node_agent.sandbox")
 
@@ -106,10 +105,13 @@ class SandboxDriver:
         }
         if not rebuilding and directory.load() is None:
             raise DriverFailure(FailureCode.TASK_REFUSED, f"nothing is held of allocation {order.allocation_id}")
-        removal = self._removal(order.allocation_id, order.graceful_seconds, Faults({}))
+        faults = Faults(order.faults)
+        removal = self._removal(order.allocation_id, order.graceful_seconds, faults)
         if order.verb is not Verb.REBUILD:
-            restart = Restart(self._node, directory, removal)
+            restart = Restart(self._node, directory, removal, faults)
             return Plan(restart.phases(order.verb), restart.result, self._scope(order.allocation_id))
+        if order.parameters is None:
+            raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
         up = Provisioning(self._node, directory, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
         scope = self._scope(order.allocation_id, up.heard)
         return Plan(rebuild_phases(removal, up), lambda: VerbResult(connection=up.connection()), scope)

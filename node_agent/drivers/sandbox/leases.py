@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from node_agent.clock import boot_seconds
 from node_agent.drivers.contract import DriverFailure
 from node_agent.durable_files import sync_directory
-from node_agent.protocol import Closed, FailureCode
+from node_agent.protocol import FailureCode
+from node_agent.wire.fields import Closed
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 

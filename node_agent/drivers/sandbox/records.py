@@ -22,7 +22,7 @@ import structlog
 from pydantic import ValidationError
 
 from node_agent.durable_files import sync_directory, write_durably
-from node_agent.protocol import Closed
+from node_agent.wire.fields import Closed
 
 log = structlog.get_logger("node_agent.sandbox")
 

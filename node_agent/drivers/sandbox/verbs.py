@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from functools import partial
 
-from node_agent.drivers.contract import DriverFailure, Phase, Progress, Verb, VerbResult
+from node_agent.drivers.contract import DriverFailure, Phase, Progress, Verb
+from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import GuestProblem
 from node_agent.drivers.sandbox.processes import StillRunning, alive
 from node_agent.drivers.sandbox.provisioning import TENANT, Node, Provisioning, listening
 from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, read_host_key
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import Removal
-from node_agent.protocol import Connection, FailureCode
+from node_agent.protocol import Connection, FailureCode, VerbResult
 
 
 class Restart:
     """Stops and starts of one guest that keeps its directory. Repeating either changes nothing."""
 
-    def __init__(self, node: Node, directory: AllocationDirectory, removal: Removal) -> None:
+    def __init__(self, node: Node, directory: AllocationDirectory, removal: Removal, faults: Faults) -> None:
         self._node = node
         self._directory = directory
         self._removal = removal
+        self._faults = faults
         self._stopped = False
         self._connection: Connection | None = None
 
@@ -39,6 +41,7 @@ class Restart:
     async def _stop(self, state: str, _progress: Progress) -> str:
         if self._stopped:
             return "stopped"
+        await self._faults.slow("guest_stopped")
         try:
             self._save(state)
             await self._removal.end()
@@ -48,6 +51,8 @@ class Restart:
         return "stopped"
 
     async def _boot(self, _progress: Progress) -> str:
+        await self._faults.slow("boot")
+        self._faults.fail("guest_definition", FailureCode.GUEST_DEFINITION_FAILED, "the guest could not be defined")
         try:
             record = self._save("running")
             port = await boot_again(self._node, self._directory, record)

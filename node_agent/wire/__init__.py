@@ -1,0 +1,1 @@
+"""The base of every message between a node and the control plane."""

@@ -1,0 +1,47 @@
+"""Types of fields and base models of the messages between nodes and the control plane."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from berth.process.bounded_models import BoundedModel
+
+STORABLE = r"^[^\x00]*$"  # PostgreSQL's text and jsonb cannot hold U+0000
+INTEGER_MAX = 2**53 - 1  # what every JSON implementation carries exactly (RFC 8259 §6)
+
+
+def whole(value: Any) -> Any:
+    """JSON has one kind of number: 8.0 is the integer 8 (JSON Schema 2020-12, §6.1.1). 8.5, "8" and true are not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, int | float):
+        raise ValueError("must be text")
+    return value
+
+
+Whole = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX), BeforeValidator(whole)]
+Truth = Annotated[bool, Field(strict=True)]
+"""A proof is true or false, not "yes" or 1."""
+Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+"""RFC 3339 text; a number would be taken for seconds since 1970."""
+Seconds = Annotated[float, Field(strict=True, ge=0)]
+
+
+class Closed(BaseModel):
+    """Immutable, and closed to unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Wire(Closed, BoundedModel):
+    """A message: closed, and refused as a whole if it has far more members than fields."""
+
+
+class FromServer(BaseModel):
+    """An answer to the agent: immutable, and open to fields that a newer control plane adds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
