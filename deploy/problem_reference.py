@@ -102,6 +102,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/catalogue/image_store.py",
         "retire the image, end what `users` counts, then send a new key",
     ),
+    "maintenance_conflict": (
+        "orchestrator/maintenance/rules.py",
+        "end or move what `conflicts` names, choose another time, or let the window notify allocations",
+    ),
+    "maintenance_window_invalid": (
+        "orchestrator/maintenance/rules.py",
+        "choose a time within 366 days, of at most 366 days, that is not over",
+    ),
     "approval_pending": (
         "orchestrator/approvals/store.py",
         "have `approval_id` approved or rejected, or withdraw it",
@@ -215,6 +223,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     "leader_unaccepted": (
         "require_accepted_leader; orchestrator/log/feed_endpoints.py",
         "an operator runs `berth events rebuild --accept-timeline`",
+    ),
+    "maintenance_table_full": (
+        "orchestrator/maintenance/store.py",
+        "cancel or end windows, or raise `BERTH_MAINTENANCE_WINDOWS_MAX`",
     ),
     "approval_table_full": (
         "orchestrator/approvals/store.py",

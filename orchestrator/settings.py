@@ -14,13 +14,14 @@ from orchestrator.approvals.settings import ApprovalSettings
 from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
+from orchestrator.maintenance.settings import MaintenanceSettings
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Limits
 from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(PrincipalSettings, ApprovalSettings, OidcSettings):
+class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSettings):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

@@ -132,6 +132,9 @@ class Settings(TemporalSettings):
     approval_retention_seconds: float = Field(
         7_776_000.0, ge=0, le=3_153_600_000, description="how long an approval that has ended can be read"
     )
+    maintenance_retention_seconds: float = Field(
+        7_776_000.0, ge=0, le=3_153_600_000, description="how long a maintenance window that has ended can be read"
+    )
     reservation_retention_seconds: float = Field(
         604_800.0, ge=0, le=3_153_600_000, description="how long an ended reservation can be read"
     )

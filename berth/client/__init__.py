@@ -105,6 +105,14 @@ from berth.client.log_errors import (
     VersionMissing,
     VersionNotReached,
 )
+from berth.client.maintenance import (
+    ClaimInTheWay,
+    MaintenanceConflict,
+    MaintenancePlan,
+    MaintenanceTableFull,
+    MaintenanceWindow,
+    MaintenanceWindowInvalid,
+)
 from berth.client.models import (
     FINAL_STATES,
     Allocation,
@@ -173,6 +181,7 @@ __all__ = [
     "BerthError",
     "Call",
     "CertificatePending",
+    "ClaimInTheWay",
     "Client",
     "ConcurrencyLimited",
     "Connection",
@@ -203,6 +212,11 @@ __all__ = [
     "LogConsumer",
     "LogGap",
     "LogTruncated",
+    "MaintenanceConflict",
+    "MaintenancePlan",
+    "MaintenanceTableFull",
+    "MaintenanceWindow",
+    "MaintenanceWindowInvalid",
     "Malformed",
     "MessageRefused",
     "MethodNotAllowed",

@@ -8,6 +8,7 @@ from typing import Any
 import berth.client.approvals
 import berth.client.limit_errors
 import berth.client.log_errors
+import berth.client.maintenance
 import berth.client.retention_errors
 import berth.client.tenant_errors
 import berth.client.waiting_errors

@@ -21,6 +21,7 @@ from berth.client.calls import (
     catalogue,
     keyvalue,
     log,
+    maintenance,
     operations,
     orphans,
     reservations,
@@ -360,6 +361,13 @@ class Client:
     approve_request = _now(approvals.approve_request)
     reject_request = _now(approvals.reject_request)
     withdraw_request = _now(approvals.withdraw_request)
+    plan_maintenance = _now(maintenance.plan_maintenance)
+    commit_maintenance = _now(maintenance.commit_maintenance)
+    list_maintenance = _now(maintenance.list_maintenance)
+    iterate_maintenance = _each(maintenance.list_maintenance)
+    get_maintenance = _now(maintenance.get_maintenance)
+    cancel_maintenance = _now(maintenance.cancel_maintenance)
+    end_maintenance = _now(maintenance.end_maintenance)
     list_orphans = _now(orphans.list_orphans)
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)

@@ -22,6 +22,7 @@ from orchestrator.keyvalue import endpoints as keys
 from orchestrator.log import admin_endpoints as admin_log
 from orchestrator.log import asyncapi, feed_endpoints
 from orchestrator.log import endpoints as log
+from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.notifications import endpoints as notifications
@@ -59,6 +60,7 @@ PUBLIC = {
         orphan_endpoints.router,
         allocations.admin_router,
         approvals.router,
+        maintenance.router,
         audit.router,
         admin_log.dead_letters,
         admin_log.consumers,

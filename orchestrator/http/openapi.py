@@ -105,6 +105,7 @@ _TAGS: Final = {
     "admin: allocations": "All tenants' allocations, force-release and force-cleanup",
     "audit": "The record of the tenant's actions",
     "admin: approvals": "Requests that a second operator approves (four eyes)",
+    "admin: maintenance": "Maintenance windows of nodes and slots",
     "admin: audit": "The record of all actions",
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",

@@ -100,6 +100,10 @@ _APPROVAL: Mapping[str, Schema] = {
     "reason": nullable(TEXT), "waits_until": nullable(TIME),
 }  # fmt: skip
 
+_MAINTENANCE: Mapping[str, Schema] = {
+    "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT, "nodes": IDS,
+}  # fmt: skip
+
 _T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
@@ -144,6 +148,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
             "fence": FENCE,
         },
         {"ends_at": nullable(TIME), "judged_at": TIME, "claim_fence": FENCE},
+    ),
+    EventType.ALLOCATION_MAINTENANCE: EventKind(
+        _T, "operators need units of an allocation in a maintenance window; release it or shorten it until the deadline",
+        {"allocation_id": ID, "window_id": ID, "starts_at": TIME, "ends_at": TIME, "deadline": TIME, "reason": TEXT},
     ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",
@@ -250,6 +258,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.APPROVAL_REJECTED: EventKind(_O, "a second operator rejected a request", _APPROVAL),
     EventType.APPROVAL_WITHDRAWN: EventKind(_O, "the requester withdrew a request", _APPROVAL),
     EventType.APPROVAL_EXPIRED: EventKind(_O, "a request was not approved before its deadline", _APPROVAL),
+    EventType.MAINTENANCE_SCHEDULED: EventKind(_O, "a maintenance window was committed", _MAINTENANCE),
+    EventType.MAINTENANCE_STARTED: EventKind(_O, "a maintenance window started", _MAINTENANCE),
+    EventType.MAINTENANCE_ENDED: EventKind(_O, "a maintenance window ended; its units are free", _MAINTENANCE),
+    EventType.MAINTENANCE_CANCELLED: EventKind(_O, "a maintenance window was cancelled before it started", _MAINTENANCE),
     EventType.KEY_BREAK_GLASS_USED: EventKind(
         _O, "a break-glass key was used; at most one event per key and minute, committed before the request is served",
         {

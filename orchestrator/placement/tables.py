@@ -1,6 +1,6 @@
 """The table of claims: rectangles of units x time with one owner each.
 
-Created by migrations/schema/placement.sql, which explains columns and indexes, and revision 0008; a test keeps both equal.
+Created by migrations/schema/placement.sql, which explains columns and indexes, revisions 0008 and 0026; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ claims = Table(
     METADATA,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("node_id", Uuid),
-    Column("tenant_id", Uuid, nullable=False),
+    Column("tenant_id", Uuid),
     Column(
-        "owner_kind", Domain("claim_owner_kind", Text, check="value in ('allocation', 'reservation')"), nullable=False
+        "owner_kind",
+        Domain("claim_owner_kind", Text, check="value in ('allocation', 'reservation', 'maintenance')"),
+        nullable=False,
     ),
     Column("owner_id", Uuid, nullable=False),
     Column(
@@ -52,6 +54,7 @@ claims = Table(
         "occupied_until is null or (not occupied and occupied_from is not null)", name="claim_occupied_until"
     ),
     CheckConstraint("node_id is null or resource_id is null", name="claim_is_somewhere"),
+    CheckConstraint("(tenant_id is null) = (owner_kind = 'maintenance')", name="claim_has_tenant"),
     ExcludeConstraint(("units", "&&"), ("during", "&&"), where=text("booked"), using="gist", name="one_right"),
     ExcludeConstraint(("units", "&&"), where=text("occupied"), using="gist", name="one_occupant"),
     Index("claims_by_owner", "owner_id"),

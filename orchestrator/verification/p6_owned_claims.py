@@ -1,7 +1,8 @@
 """P6, the other way round: every open claim belongs to a live owner. Otherwise units are lost or held for nothing.
 
-An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, or to a reservation that
-is held or confirmed. An orphan holds no claim; its slots are out of service until it is destroyed, and that is proven.
+An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, to a reservation that is
+held or confirmed, or to a maintenance window that is scheduled or active. An orphan holds no claim; its slots are out of
+service until it is destroyed, and that is proven.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
 OF_NOBODY = """
-select c.id, c.owner_kind, c.owner_id, coalesce(a.state, r.state, 'nothing') from claims c
+select c.id, c.owner_kind, c.owner_id, coalesce(a.state, r.state, w.state, 'nothing') from claims c
     left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id and a.claim_id = c.id
     left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+    left join maintenance_windows w on c.owner_kind = 'maintenance' and w.id = c.owner_id
 where (c.closed_at is null or c.booked or c.occupied) and coalesce(a.state, 'released') = 'released'
   and coalesce(r.state, 'released') not in ('hold', 'confirmed')
+  and coalesce(w.state, 'ended') not in ('scheduled', 'active')
 """
 HALF_CLOSED = """
 select id, closed_at::text, booked, occupied from claims where (closed_at is not null) = (booked or occupied)

@@ -48,6 +48,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'orphan ' || id, state, waits_since, waits_until from node_orphans
     union all select 'reservation ' || id, state, waits_since, waits_until from reservations
     union all select 'approval ' || id, state, waits_since, waits_until from approvals
+    union all select 'maintenance window ' || id, state, waits_since, waits_until from maintenance_windows
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
 ) waiting where not isfinite(waits_until)
 """
@@ -67,6 +68,9 @@ with waiting as (
     union all
     select 'approval ' || id, state, waits_for, waits_until from approvals where waits_until is not null
     union all
+    select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
+    where waits_until is not null
+    union all
     select 'task ' || t.id, t.state, 'node', t.expires_at from node_tasks t where t.state in ('queued', 'dispatched')
 )
 select what, state, waits_for, extract(epoch from clock_timestamp() - waits_until)::integer from waiting
@@ -81,6 +85,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from claims where closed_at is null and waits_for is not null")
     verdict.count(connection, "select count(*) from reservations where state in ('hold', 'confirmed')")
     verdict.count(connection, "select count(*) from approvals where state = 'pending'")
+    verdict.count(connection, "select count(*) from maintenance_windows where waits_until is not null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")

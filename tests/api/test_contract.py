@@ -34,6 +34,7 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = {
     "operation_conflict": "which request used the key before",
     "ttl_out_of_range": "a deployment may set BERTH_HOLD_SECONDS_MAX below the documented maximum",
     "window_invalid": "the time of the request, and two times compared",
+    "maintenance_window_invalid": "the same",
     "slot_overflow": "a deadline beyond the year 9999 follows from the time of the request",
     "range_invalid": "two keys or times compared",
     "version_missing": "a precondition without a version needs the transaction's `read_version`",

@@ -57,6 +57,12 @@ PATHS = lists_of(public_document())
 CASES = [(path, query) for path in PATHS for query in FILTERS.get(path, [{}])]
 
 
+CANCELLED_WINDOW = """
+insert into maintenance_windows (starts_at, ends_at, reason, state, ended_at)
+values (clock_timestamp(), clock_timestamp() + interval '1 h', 'pages', 'cancelled', clock_timestamp())
+"""
+
+
 @pytest.fixture(scope="module")
 def lists(api: PublicApi) -> Lists:
     """More than two pages of each list."""
@@ -86,6 +92,7 @@ def lists(api: PublicApi) -> Lists:
             "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_until)"
             " values ('api_key.revoke', uuidv7(), uuidv7(), 'admin', false, clock_timestamp() + interval '1 h')"
         )
+        database.execute(CANCELLED_WINDOW)
         database.execute("insert into consumer_positions (consumer, version) values (%s, 0)", (fresh("consumer"),))
         database.execute(
             "insert into notification_subscriptions (scope, name, version, versions_max, kept_until)"

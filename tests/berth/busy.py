@@ -12,8 +12,12 @@ from orchestrator.allocations.commands.provision import begin_provisioning, fini
 from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.allocations.rules import NewEnd
+from orchestrator.maintenance.commands.windows import Wanted, commit_maintenance
+from orchestrator.maintenance.rules import Policies
+from orchestrator.maintenance.states import Resolution
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Operation
+from orchestrator.reservations.resource_names import parse_resources
 from orchestrator.tenants.commands.tenants import delete_tenant
 from tests.allocations.driving import (
     ADMIN,
@@ -70,6 +74,7 @@ def make_busy(url: str) -> Seeded:
         # Nodes report here without having asked; the checks of cleanup proof need a dispatched task.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
     run_with(url, lambda context: _delete_a_tenant(context, url))
+    run_with(url, lambda context: _commit_maintenance(context, seeded))
     with connect(url) as connection:
         # An event for operators only: it belongs to no tenant's chain.
         connection.execute(
@@ -121,6 +126,16 @@ async def _delete_a_tenant(context: Context, url: str) -> None:
     fingerprint = b"\x03" * 32
     deletion = Operation(uuid.uuid4(), "delete-tenant", fingerprint, 3_600.0)
     assert (await delete_tenant(context, deletion, ADMIN, row[0])).status == 204
+
+
+async def _commit_maintenance(context: Context, seeded: Seeded) -> None:
+    """On free slots and on a node with an allocation, which keeps its units planned."""
+    starts_at = datetime.now(UTC) + timedelta(days=300)
+    named = parse_resources([f"slot:{seeded.nodes[1].id}:{slot}" for slot in (6, 7)] + [f"node:{seeded.nodes[3].id}"])
+    policies = Policies(Resolution.NOTIFY, Resolution.REFUSE)
+    wanted = Wanted(named, starts_at, starts_at + timedelta(hours=1), "firmware", policies)
+    asked = Operation(uuid.uuid4(), "commit-maintenance", b"\x04" * 32, 3_600.0)
+    assert (await commit_maintenance(context, asked, ADMIN, wanted, open_max=1)).status == 201
 
 
 DELETED_TENANT = """

@@ -16,6 +16,7 @@ from psycopg.sql import Composable
 from berth.local.servers import LocalPostgres
 from orchestrator.verification import CHECKS, Bounds
 from orchestrator.verification.billing import check_billing
+from orchestrator.verification.maintenance import check_maintenance
 from orchestrator.verification.p1_one_holder import check_one_holder
 from orchestrator.verification.p2_reservations import check_reserved_together
 from orchestrator.verification.p2_together import check_together
@@ -46,7 +47,7 @@ EQUIVALENT = (
 CHECK_OF = {
     "P1": check_one_holder, "P2": check_together, "P2 reservations": check_reserved_together, "P3": check_one_order,
     "P5": check_late_never_early, "P6": check_proven_cleanup,
-    "login data": check_removed_login_data, "claims": check_owned_claims,
+    "login data": check_removed_login_data, "claims": check_owned_claims, "maintenance": check_maintenance,
     "P8": check_final_states,
     "P8 reservations": check_reservation_paths, "P9": check_complete_waits, "billing": check_billing,
 }  # fmt: skip

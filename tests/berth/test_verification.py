@@ -27,7 +27,7 @@ from tests.berth.violations_of_tenants import LEFT_BEHIND
 from tests.databases import as_role, copied_database
 
 PROMISES = {
-    "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims",
+    "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims", "maintenance",
     "P7", "P8", "P8 reservations", "P9", "P13", "units",
     "fit", "quota", "counts", "billing", "tenants", "archive", "audit",
 }  # fmt: skip

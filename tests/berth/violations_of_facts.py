@@ -37,6 +37,37 @@ FACTS = [
         _APPROVAL + "'approval', clock_timestamp() - interval '2 days', clock_timestamp() - interval '1 day')",
     ),
     planted(
+        "a unit that a maintenance window left free", "maintenance fit units", "which another owner leaves free",
+        "delete from claims where owner_kind = 'maintenance'",
+    ),
+    planted(
+        "a unit that a maintenance window forgot", "maintenance", "which another owner holds",
+        "update maintenance_units set planned = '{}' where not isempty(planned)",
+    ),
+    planted(
+        "a maintenance window on a claim of other units", "maintenance", "is not within the units and the time",
+        "update maintenance_units set units = units - int8multirange(int8range(upper(units) - 1, upper(units))),"
+        " planned = '{}' where isempty(planned)",
+    ),
+    planted(
+        "a maintenance window that occupies units", "maintenance", "is not within the units and the time",
+        "update claims set occupied = true, occupied_from = now() where owner_kind = 'maintenance'",
+    ),
+    planted(
+        "a claim outside of its maintenance window", "maintenance", "is not within the units and the time",
+        "update claims set during = tstzrange(lower(during), upper(during) + interval '1 s') where owner_kind = 'maintenance'",
+    ),
+    planted(
+        "a claim of a maintenance window that is over", "claims", "which is cancelled",
+        "update maintenance_windows set state = 'cancelled', ended_at = now(), waits_for = null, waits_since = null,"
+        " waits_until = null",
+    ),
+    planted(
+        "a maintenance window that did not start", "P9 maintenance", "(scheduled) waits for start and is overdue",
+        "update maintenance_windows set starts_at = starts_at - interval '301 days',"
+        " waits_until = waits_until - interval '301 days'",
+    ),
+    planted(
         "user data of a cleaned-up allocation", "login?data", "still has user data or SSH keys",
         "update allocations set user_data = 'x' where name = 'released'",
     ),

@@ -23,6 +23,7 @@ USE_A_SERVER_DIRECTLY = {
     "archive verify", "archive show",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"
+WINDOW = ["--starts-at", "2030-03-01T12:00:00Z", "--ends-at", "2030-03-01T14:00:00Z"]
 HOLD = ["--holder", "me"]
 REMOTE: dict[str, list[str]] = {
     "alloc create": ["--sku", "s", "--gpus", "1", "--region", "r", "--ssh-key", ID],
@@ -39,6 +40,12 @@ REMOTE: dict[str, list[str]] = {
     "approvals approve": [ID],
     "approvals reject": [ID, "--reason", "x"],
     "approvals withdraw": [ID],
+    "maintenance plan": ["--node", "n", *WINDOW],
+    "maintenance commit": ["--node", "n", *WINDOW, "--reason", "x"],
+    "maintenance list": [],
+    "maintenance show": [ID],
+    "maintenance cancel": [ID],
+    "maintenance end": [ID],
     "reserve create": [*HOLD, "--resource", "seat-1"],
     "reserve list": [],
     "reserve show": [ID],

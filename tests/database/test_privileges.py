@@ -22,6 +22,7 @@ RUN_AS_OWNER = {
     "audit_advance",
     "audit_forget",
     "audit_stream_begin",
+    "claim_freed_units",
     "log_accept_timeline",
     "log_extend",
     "log_truncate",

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.public_api import PublicApi
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 STATUS, KEY = "/v1/status", "/v1/kv/{key}"
 """The first has another meaning of `min_version`, the second's key is not an operation's."""
+PLAN = "/api/v1/admin/maintenance/plan"
 FEED = "/v1/subscribe"
 """An answer without an end; its own tests tell of its version."""
 
@@ -75,13 +77,21 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
     real = re.sub(
         r"\{(\w+)(:path)?\}", lambda found: ids.get(found[1], "1" if found[1] == "number" else UNKNOWN_ID), path
     )
-    real = {STATUS: f"{STATUS}?request_id={UNKNOWN_ID}&min_version=0", KEY: "/v1/kv/bm9uZQ"}.get(path, real)
+    starts_at, ends_at = (f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}" for days in (0, 1))
+    window = f"resources=node:{ids['node_id']}&starts_at={starts_at}&ends_at={ends_at}"
+    queries = {
+        STATUS: f"{STATUS}?request_id={UNKNOWN_ID}&min_version=0",
+        KEY: "/v1/kv/bm9uZQ",
+        PLAN: f"{PLAN}?{window}",
+    }
+    real = queries.get(path, real)
+    begin = "&" if "?" in real else "?"
     own = path == STATUS
     # An event not yet sequenced: to include its version, the read has to sequence it.
     wanted = version(api.admin)["version"] + 1
     registered(api.admin)
     for answer in (
-        *([] if own else [ask(caller, f"{real}?min_version={wanted}")]),
+        *([] if own else [ask(caller, f"{real}{begin}min_version={wanted}")]),
         ask(caller, real, headers={"Berth-Min-Version": str(wanted)}),
         ask(caller, real),
     ):
@@ -92,7 +102,7 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
     for bad in ("-1", "x", "", "1.5", str(2**63), "9" * 30, "%31%30%00", "1&min_version=2"):
         if own:
             break
-        refused = problem(ask(caller, f"{real}?min_version={bad}"), 422, "invalid")
+        refused = problem(ask(caller, f"{real}{begin}min_version={bad}"), 422, "invalid")
         assert refused["errors"][0]["field"] == "min_version"
     problem(ask(Caller(caller.http, "berth_unknown"), path, headers={"Berth-Min-Version": "1"}), 401, "unauthenticated")
 

@@ -73,6 +73,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("RotateApiKey", {}, "eb3a9f1a7592619f"),
     ("Approve", {}, "eb3a9f1a7592619f"),
     ("Reject", WHY, "66e3cabea70efb7d"),
+    ("CommitMaintenance", {"resources": ["node:x"], "starts_at": TIME, "ends_at": TIME, **WHY}, "3aa437ee2ca28798"),
     ("AddSshKey", {"name": "k", "public_key": SSH_KEY}, "440994e141f53c29"),
     ("CreateWebhook", {"url": "https://x.example/y"}, "5e0ac9baf5c518e2"),
     ("ChangeWebhook", {}, "eb3a9f1a7592619f"),

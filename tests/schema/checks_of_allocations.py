@@ -74,7 +74,16 @@ CHECKS = {
         ({**_CLOSED, "occupied_from": NOW, "occupied_until": LATER},),
     ),
     "claim_units_not_empty": Check("claims", ({"units": "{}"},)),
-    "claim_owner_kind_check": one_of("claims", "owner_kind", "allocation", "reservation"),
+    "claim_owner_kind_check": Check(
+        "claims",
+        ({"owner_kind": "unknown"}, {"owner_kind": ""}),
+        ({}, {"owner_kind": "reservation"}, {"owner_kind": "maintenance", "tenant_id": None}),
+    ),
+    "claim_has_tenant": Check(
+        "claims",
+        ({"tenant_id": None}, {"owner_kind": "reservation", "tenant_id": None}, {"owner_kind": "maintenance"}),
+        ({"owner_kind": "maintenance", "tenant_id": None},),
+    ),
     "confirmed_has_no_deadline": Check(
         "reservations", ({**_CONFIRMED, "expires_at": LATER}, {**_CONFIRMED, "confirmed_at": None}), (_CONFIRMED,)
     ),

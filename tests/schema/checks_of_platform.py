@@ -19,6 +19,9 @@ _OF_AUDIT = {"kind": "audit", "audit_first": 1, "audit_last": 2, "audit_hash": H
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
 
 _TPM = {"ek_sha256": b"\x01" * 32, "ek_public": b"ek", "ak_public": b"ak"}
+_ACTIVE = {"state": "active", "started_at": NOW, "waits_for": "end", "waits_since": NOW, "waits_until": LATER}
+_OVER = {**_ACTIVE, "state": "ended", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
+_OFF = {**_OVER, "state": "cancelled", "started_at": None}
 _QUOTE = {"attestation_secret": HASH, "quote": b"quote", "quote_signature": b"signature"}
 _PERSON = {"decided_by": OTHER, "decided_role": "admin", "decided_break_glass": False}
 _EXPIRED = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
@@ -73,6 +76,30 @@ CHECKS = {
     "approval_secret_ends": Check(
         "approvals", ({**_EXPIRED, "secret_hash": b"\x01" * 32},), ({"secret_hash": b"\x01" * 32},)
     ),
+    "maintenance_planned_is_part": Check(
+        "maintenance_units", ({"planned": "{[2,4)}"},), ({"planned": "{[1,3)}"}, {"planned": "{}"})
+    ),
+    "maintenance_reason_is_bounded": length("maintenance_windows", "reason", 1, 500),
+    "maintenance_started": Check(
+        "maintenance_windows",
+        ({"started_at": NOW}, {**_ACTIVE, "started_at": None}, {**_OVER, "started_at": None}, {**_OFF, "started_at": NOW}),
+        (_ACTIVE, _OVER, _OFF),
+    ),
+    "maintenance_units_not_empty": Check("maintenance_units", ({"units": "{}"},)),
+    "maintenance_waits_while_open": Check(
+        "maintenance_windows",
+        (
+            {"waits_for": "end"}, {"waits_since": None}, {"waits_until": LATER}, {"ended_at": NOW},
+            {**_ACTIVE, "waits_for": "start"}, {**_ACTIVE, "waits_until": NOW}, {**_ACTIVE, "ended_at": NOW},
+            {**_OVER, "ended_at": None}, {**_OVER, "waits_for": "end"}, {**_OVER, "waits_since": NOW},
+        ),
+        ({}, _ACTIVE, _OVER, _OFF),
+    ),
+    "maintenance_window_is_finite": Check(
+        "maintenance_windows",
+        ({"ends_at": NOW}, {"ends_at": "infinity"}, {"starts_at": "-infinity", "waits_until": "-infinity"}),
+    ),
+    "maintenance_window_state": Check("maintenance_windows", ({**_OVER, "state": "unknown"},), ({}, _ACTIVE, _OVER, _OFF)),
     "archive_segment_kind": Check("archive_segments", ({"kind": "events"}, {"kind": ""})),
     "archive_segment_of_audit": Check(
         "archive_segments",

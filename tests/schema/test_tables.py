@@ -35,7 +35,8 @@ DEFINITIONS = {
         from pg_attribute a join pg_class c on c.oid = a.attrelid left join pg_attrdef d on (d.adrelid, d.adnum) = (c.oid, attnum)
         where attnum > 0 and not attisdropped and relkind in ('r', 'p')""",
     "constraints": """
-        select c.relname, k.conname, pg_get_constraintdef(k.oid) from pg_constraint k join pg_class c on c.oid = k.conrelid""",
+        select c.relname, k.conname, pg_get_constraintdef(k.oid) from pg_constraint k join pg_class c on c.oid = k.conrelid
+        where k.contype <> 't'""",
     "domains": """
         select c.typname, k.conname, format_type(c.typbasetype, c.typtypmod) || ' ' || pg_get_constraintdef(k.oid)
         from pg_type c join pg_constraint k on k.contypid = c.oid""",

@@ -154,6 +154,30 @@ def test_a_claim_that_becomes_blocked_or_free_of_it_changes_its_nodes_version(
     ]  # fmt: skip
 
 
+@exercises("claim_freed")
+@pytest.mark.parametrize(
+    ("owner", "change", "claimed"),
+    [
+        ("allocation", "booked = false, closed_at = now()", ["[1001,1003)"]),
+        ("reservation", "booked = false, closed_at = now()", []),
+        ("allocation", "fence = 9", []),
+    ],
+)
+def test_the_end_of_an_allocations_right_claims_what_maintenance_planned(
+    schema: Session, owner: str, change: str, claimed: list[str]
+) -> None:
+    units = "{[1001,1003)}"
+    put(schema, "pools")
+    put(schema, "nodes")
+    put(schema, "maintenance_windows", starts_at="2100-01-01Z", ends_at="2100-01-02Z", waits_until="2100-01-01Z")
+    put(schema, "maintenance_units", units=units, planned=units)
+    put(schema, "claims", id=1_000, owner_kind=owner, units=units)
+    schema.execute(f"update claims set {change}".encode())
+    schema.execute("set constraints claim_freed immediate")
+    found = schema.execute("select unnest(units)::text from claims where owner_kind = 'maintenance'").fetchall()
+    assert [text for (text,) in found] == claimed
+
+
 @exercises("claim_fence_drawn")
 @pytest.mark.parametrize(
     ("change", "inherited"),

@@ -20,6 +20,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "approvals_pkey": ("approvals", ("id",)),
     "one_pending_approval": ("approvals", ("action", "subject_id")),
     "api_keys_pkey": ("api_keys", ("id",)),
+    "maintenance_windows_pkey": ("maintenance_windows", ("id",)),
+    "maintenance_units_pkey": ("maintenance_units", ("window_id", "node_id")),
     "attestation_challenges_pkey": ("attestation_challenges", ("node_id",)),
     "node_tpms_pkey": ("node_tpms", ("node_id",)),
     "certificate_requests_pkey": ("certificate_requests", ("id",)),

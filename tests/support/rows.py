@@ -86,6 +86,11 @@ FIRST: dict[str, Row] = {
         "allocation_id": ALLOCATION, "tenant_id": TENANT, "sku": "h100.slice", "gpus": 1, "price_version": 1,
         "price_micro_per_gpu_second": 1, "active_at": NOW, "opened_version": 1,
     },
+    "maintenance_windows": {
+        "id": number(19), "starts_at": NOW, "ends_at": LATER, "reason": "why", "waits_for": "start", "waits_since": NOW,
+        "waits_until": NOW,
+    },
+    "maintenance_units": {"window_id": number(19), "node_id": NODE, "units": "{[1,3)}"},
     "approvals": {
         "id": number(18), "action": "allocation.force_cleanup", "subject_id": ALLOCATION, "requested_by": OTHER,
         "requested_role": "admin", "requested_break_glass": False, "waits_until": LATER,
@@ -149,6 +154,8 @@ SECOND: dict[str, Row] = {
     "allocation_timeline": {"id": 2, "allocation_id": OTHER, "row_version": 2},
     "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
+    "maintenance_windows": {"id": OTHER},
+    "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "attestation_challenges": {"node_id": OTHER},

@@ -119,6 +119,14 @@ async def approvals_overdue(desk: Desk) -> None:
     )
 
 
+async def maintenance_due(desk: Desk) -> None:
+    _change(
+        desk,
+        "insert into maintenance_windows (starts_at, ends_at, reason, waits_for, waits_since, waits_until)"
+        f" select at, 'tomorrow', 'why', 'start', at, at from (select {LONG_AGO} as at) long_ago, generate_series(1, {MANY})",
+    )
+
+
 def _change(desk: Desk, statement: str) -> None:
     with connect(desk.url) as connection:
         connection.execute(statement.encode())
@@ -133,6 +141,7 @@ CASES = (
     Case("due_starts", starts_due, "select from reservations where state = 'confirmed'"),
     Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
+    Case("maintenance", maintenance_due, "select from maintenance_windows where state = 'scheduled'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )
 ELSEWHERE = {

@@ -16,6 +16,7 @@ from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
+from worker.sweepers.maintenance import sweep_maintenance
 from worker.sweepers.metering_lag import measure_metering_lag
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.overdue_allocations import rescue_overdue_allocations
@@ -57,6 +58,12 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         Sweeper("units_to_start", every, starter.start_waiting, "allocations whose units have become free"),
         Sweeper(
             "ending_notices", every, partial(announce_ends, context, batch), "allocations about to end, unannounced"
+        ),
+        Sweeper(
+            "maintenance",
+            every,
+            partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
+            "maintenance windows whose start or end has come, and ended ones past their retention",
         ),
         Sweeper("overdue_holds", every, partial(sweep_overdue_holds, context, batch), "holds past their deadline"),
         Sweeper(

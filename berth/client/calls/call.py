@@ -15,7 +15,7 @@ from berth.client.models import Page
 Result = TypeVar("Result")
 Item = TypeVar("Item", bound=BaseModel)
 
-Params = Mapping[str, str | int | None]
+Params = Mapping[str, str | int | list[str] | None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Call(Generic[Result]):
         return self.method != "GET"
 
     @property
-    def query(self) -> dict[str, str | int]:
+    def query(self) -> dict[str, str | int | list[str]]:
         """The parameters that are set."""
         return {name: value for name, value in self.params.items() if value is not None}
 
@@ -54,7 +54,7 @@ def written(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
-def read(path: str, model: type[Result], **params: str | int | None) -> Call[Result]:
+def read(path: str, model: type[Result], **params: str | int | list[str] | None) -> Call[Result]:
     """A GET that returns one object."""
     return Call("GET", path, TypeAdapter(model), params)
 

@@ -72,7 +72,8 @@ _DERIVED = {
     "ek_sha256": "(select encode(t.ek_sha256, 'hex') from node_tpms t where t.node_id = nodes.id)",
     "attested_at": "(select t.attested_at from node_tpms t where t.node_id = nodes.id)",
     "drained": """
-        (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null))""",
+        (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null
+                                            and c.owner_kind <> 'maintenance'))""",
 }
 _NODES = select(
     *(literal_column(_DERIVED[name]).label(name) if name in _DERIVED else nodes.c[name] for name in Node.__slots__)

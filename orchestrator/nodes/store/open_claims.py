@@ -10,13 +10,21 @@ from orchestrator.problems import NodeInUse
 LISTED_MAX = 100
 
 _OPEN = """
-select count(*) over () as open, c.owner_kind, c.owner_id, coalesce(a.state, 'unknown') as state
+select count(*) over () as open, c.owner_kind, c.owner_id, coalesce(a.state, w.state, 'unknown') as state
 from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
+     left join maintenance_windows w on c.owner_kind = 'maintenance' and w.id = c.owner_id
 where c.node_id = :node_id and c.closed_at is null order by c.id limit :limit
 """
 _STUCK = frozenset({"releasing", "release_failed", "failed"})
 _CLEAN_UP = "if nothing of it is left on the node, force-cleanup it; else force-release it"
+_MAINTENANCE = "cancel the maintenance window, or end it if it is active"
 _RELEASE_FIRST = "force-release it, then force-cleanup it if the node does not come back"
+
+
+def _next_step(owner_kind: str, state: str) -> str:
+    if owner_kind == "maintenance":
+        return _MAINTENANCE
+    return _CLEAN_UP if state in _STUCK else _RELEASE_FIRST
 
 
 async def require_no_open_claims(tx: Transaction, node_id: UUID) -> None:
@@ -29,7 +37,7 @@ async def require_no_open_claims(tx: Transaction, node_id: UUID) -> None:
             "owner_kind": row.owner_kind,
             "owner_id": str(row.owner_id),
             "state": row.state,
-            "next_step": _CLEAN_UP if row.state in _STUCK else _RELEASE_FIRST,
+            "next_step": _next_step(row.owner_kind, row.state),
         }
         for row in rows
     ]

@@ -131,11 +131,13 @@ select bool_or(c.blocked and c.units && w.units) as blocked,
        bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)
            as confirmed,
        bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
+       bool_or(c.covers and c.owner_kind = 'maintenance' and c.units && w.units) as maintained,
        (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
            and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
        sum(coalesce(upper(c.during) <= c.clock, false)::integer
-           + case when c.owner_kind = 'reservation'
-                  then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer else 0 end)
+           + case c.owner_kind
+                  when 'reservation' then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer
+                  when 'maintenance' then (lower(c.during) <= c.clock)::integer else 0 end)
            filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
 from (
     select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
@@ -145,12 +147,14 @@ from (
     select *, booked and during @> statement_timestamp(), statement_timestamp(), false
     from claims where closed_at is null and resource_id = w.resource_id
 ) c left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
-""").columns(*map(column, ("blocked", "confirmed", "reserved", "reservation_id", "steps")))
+""").columns(*map(column, ("blocked", "confirmed", "reserved", "maintained", "reservation_id", "steps")))
 _ROW_VERSION = "w.row_version + coalesce(now.steps, 0)"
 _STATE = """
 case when now.blocked then 'cleanup_blocked' when now.confirmed then 'confirmed' when now.reserved then 'reserved'
-     when w.reason is not null then 'out_of_service' else 'available' end"""
-_REASON = "case when now.blocked or now.confirmed or now.reserved then null else w.reason end"
+     when w.reason is not null or now.maintained then 'out_of_service' else 'available' end"""
+_REASON = """
+case when now.blocked or now.confirmed or now.reserved then null
+     else coalesce(w.reason, case when now.maintained then 'a maintenance window is active' end) end"""
 
 
 def _show(wanted: Select[Any] | CompoundSelect[Any]) -> Select[Any]:

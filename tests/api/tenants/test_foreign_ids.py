@@ -29,7 +29,7 @@ KINDS = {
     "holder_id": "holder_id", "node": "node_id",
     "node_id": "node_id", "number": "number", "orphan_id": "orphan_id", "policy_id": "policy_id",
     "request_id": "request_id", "reservation_id": "reservation_id", "ssh_key_ids": "ssh_key_id", "tenant_id": "tenant_id",
-    "webhook_id": "webhook_id", "begin": "kv_path", "end": "kv_path",
+    "webhook_id": "webhook_id", "window_id": "window_id", "begin": "kv_path", "end": "kv_path",
 }  # fmt: skip
 """Which kind of object a parameter or member of this name identifies, wherever it occurs."""
 KINDS_AT = {
@@ -57,7 +57,7 @@ PLAIN = frozenset(
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
         "low_threshold_micro_units", "expires_at", "owner", "break_glass",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
-        "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm",
+        "allocations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm",
         "attestation", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",

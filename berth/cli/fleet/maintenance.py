@@ -1,0 +1,128 @@
+"""`berth maintenance`: windows in which operators work on nodes or slots."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from berth.cli.printing import Column, show_list, show_one
+from berth.cli.session import Session, command
+from berth.cli.times import moment
+
+if TYPE_CHECKING:
+    from berth.client import Client
+
+app = typer.Typer(no_args_is_help=True, help="Maintenance windows of nodes and slots (admin keys only).")
+
+LISTED: list[Column] = [
+    ("id", lambda w: w.window_id), ("state", lambda w: w.state), ("starts", lambda w: w.starts_at),
+    ("ends", lambda w: w.ends_at), ("resources", lambda w: w.resources), ("planned", lambda w: len(w.planned)),
+    ("reason", lambda w: w.reason),
+]  # fmt: skip
+SHOWN: list[Column] = [
+    *LISTED[:-2], ("planned", lambda w: w.planned), LISTED[-1], ("started", lambda w: w.started_at),
+    ("ended", lambda w: w.ended_at), ("waits for", lambda w: w.waits_for), ("until", lambda w: w.waits_until),
+]  # fmt: skip
+CONFLICTS: list[Column] = [
+    ("owner", lambda c: c.owner), ("state", lambda c: c.state), ("starts", lambda c: c.starts_at),
+    ("ends", lambda c: c.ends_at), ("resources", lambda c: c.resources), ("resolution", lambda c: c.resolution),
+]  # fmt: skip
+
+WindowId = Annotated[UUID, typer.Argument(help="the window's id")]
+Nodes = Annotated[list[str] | None, typer.Option("--node", help="a node's name or id; repeatable")]
+Slots = Annotated[list[str] | None, typer.Option("--slot", help="slot:<node id>:<index>; repeatable")]
+StartsAt = Annotated[str, typer.Option(help="RFC 3339 with its zone; a past time: at once")]
+EndsAt = Annotated[str, typer.Option(help="RFC 3339 with its zone")]
+
+
+class State(StrEnum):
+    """Of a window."""
+
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    ENDED = "ended"
+    CANCELLED = "cancelled"
+
+
+class Choice(StrEnum):
+    """What a commit does about allocations in its way."""
+
+    NOTIFY = "notify"
+    REFUSE = "refuse"
+
+
+def _time(text: str, option: str) -> datetime:
+    found = moment(text, option)
+    assert found is not None, "a time was given"
+    return found
+
+
+def _resources(client: Client, nodes: list[str] | None, slots: list[str] | None) -> list[str]:
+    """The names of the resources; a node is named by its id."""
+    return [*(f"node:{client.get_node(node).id}" for node in nodes or ()), *(slots or ())]
+
+
+@command(app, "plan")
+def plan(session: Session, starts_at: StartsAt, ends_at: EndsAt, node: Nodes = None, slot: Slots = None) -> None:
+    """List the claims in the way of a window; changes nothing."""
+    starts, ends = _time(starts_at, "--starts-at"), _time(ends_at, "--ends-at")
+    with session.client() as client:
+        found = client.plan_maintenance(resources=_resources(client, node, slot), starts_at=starts, ends_at=ends)
+    show_list(session, iter(found.conflicts), CONFLICTS, empty="no conflicts")
+
+
+@command(app, "commit")
+def commit(
+    session: Session,
+    starts_at: StartsAt,
+    ends_at: EndsAt,
+    reason: Annotated[str, typer.Option(help="shown to the tenants that are notified")],
+    node: Nodes = None,
+    slot: Slots = None,
+    allocations: Annotated[
+        Choice, typer.Option(help="notify the tenants of allocations in the way, or refuse the window")
+    ] = Choice.REFUSE,
+) -> None:
+    """Commit a window: it claims its nodes and slots."""
+    starts, ends = _time(starts_at, "--starts-at"), _time(ends_at, "--ends-at")
+    with session.client() as client:
+        made = client.commit_maintenance(
+            resources=_resources(client, node, slot), starts_at=starts, ends_at=ends, reason=reason,
+            allocations=allocations.value,
+        )  # fmt: skip
+        show_one(session, made, SHOWN)
+
+
+@command(app, "list")
+def list_windows(
+    session: Session, state: Annotated[State | None, typer.Option(help="only these, for example scheduled")] = None
+) -> None:
+    """List windows in the order of their commits."""
+    with session.client() as client:
+        found = client.iterate_maintenance(state=None if state is None else state.value)
+        show_list(session, found, LISTED, empty="no maintenance windows")
+
+
+@command(app, "show")
+def show(session: Session, window_id: WindowId) -> None:
+    """Show one window, and which of its slots an allocation still holds."""
+    with session.client() as client:
+        show_one(session, client.get_maintenance(window_id), SHOWN)
+
+
+@command(app, "cancel")
+def cancel(session: Session, window_id: WindowId) -> None:
+    """Cancel a scheduled window."""
+    with session.client() as client:
+        show_one(session, client.cancel_maintenance(window_id), SHOWN)
+
+
+@command(app, "end")
+def end(session: Session, window_id: WindowId) -> None:
+    """End an active window before its time."""
+    with session.client() as client:
+        show_one(session, client.end_maintenance(window_id), SHOWN)

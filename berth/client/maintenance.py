@@ -1,0 +1,64 @@
+"""Maintenance windows and the errors about them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from berth.client.errors import Overloaded, Refused
+from berth.client.models import Answer
+
+
+class ClaimInTheWay(Answer):
+    """A claim on units of a window, within its time. `resolution`: the least that a commit can do about it."""
+
+    owner: str
+    tenant_id: UUID | None = None
+    node_id: UUID
+    resources: list[str]
+    starts_at: datetime
+    ends_at: datetime | None = None
+    state: str
+    resolution: str
+
+
+class MaintenancePlan(Answer):
+    """The claims in the way of a window."""
+
+    conflicts: list[ClaimInTheWay]
+
+
+class MaintenanceWindow(Answer):
+    """A time in which operators work on nodes or slots. `planned`: slots that an allocation still holds in it."""
+
+    window_id: UUID
+    starts_at: datetime
+    ends_at: datetime
+    reason: str
+    state: str
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    resources: list[str]
+    planned: list[str]
+    waits_for: str | None = None
+    waits_since: datetime | None = None
+    waits_until: datetime | None = None
+
+
+class MaintenanceConflict(Refused):
+    """Claims in the window refuse it; `extra["conflicts"]` lists them."""
+
+    codes = ("maintenance_conflict",)
+
+
+class MaintenanceWindowInvalid(Refused):
+    """The window is over, reversed, too long or too far away."""
+
+    codes = ("maintenance_window_invalid",)
+
+
+class MaintenanceTableFull(Overloaded):
+    """As many maintenance windows are scheduled or active as the deployment allows."""
+
+    codes = ("maintenance_table_full",)

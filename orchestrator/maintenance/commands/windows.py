@@ -1,0 +1,78 @@
+"""Commit, cancel and end a maintenance window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import EventType
+from orchestrator.maintenance import store
+from orchestrator.maintenance.changes import note_change, notify_tenants, window_document
+from orchestrator.maintenance.rules import Policies, require_no_conflicts, require_window
+from orchestrator.maintenance.states import WindowState
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.reservations.resource_names import NamedResources
+from orchestrator.tenants.principals import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A window that an operator commits."""
+
+    resources: NamedResources
+    starts_at: datetime
+    ends_at: datetime
+    reason: str
+    policies: Policies
+
+
+async def commit_maintenance(
+    context: Context, operation: Operation, actor: Actor, wanted: Wanted, *, open_max: int
+) -> Answer:
+    """201 with the window: its units are claimed, except those of allocations, whose tenants are notified.
+
+    Refusals: `ResourceNotFound`, `MaintenanceWindowInvalid`, `MaintenanceConflict`, `MaintenanceTableFull`.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        targets = await store.find_targets(tx, wanted.resources)
+        await store.lock_nodes(tx, [target.node_id for target in targets])
+        # Again: a node may have been retired before its lock.
+        targets = await store.find_targets(tx, wanted.resources)
+        require_window(wanted.starts_at, wanted.ends_at, await store.read_clock(tx))
+        conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
+        require_no_conflicts(conflicts, wanted.policies)
+        window = await store.insert_window(
+            tx, targets, wanted.starts_at, wanted.ends_at, wanted.reason, open_max=open_max
+        )
+        await notify_tenants(tx, window, conflicts, operation)
+        await note_change(tx, window, EventType.MAINTENANCE_SCHEDULED, actor, operation)
+        return Done(201, window_document(window), window.id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def cancel_maintenance(context: Context, operation: Operation, actor: Actor, window_id: UUID) -> Answer:
+    """200 with the window, cancelled before it started. Refusals: `NotFound`, `InvalidState`."""
+    return await _close(context, operation, actor, window_id, WindowState.SCHEDULED, WindowState.CANCELLED)
+
+
+async def end_maintenance(context: Context, operation: Operation, actor: Actor, window_id: UUID) -> Answer:
+    """200 with the active window, ended before its time. Refusals: `NotFound`, `InvalidState`."""
+    return await _close(context, operation, actor, window_id, WindowState.ACTIVE, WindowState.ENDED)
+
+
+async def _close(
+    context: Context, operation: Operation, actor: Actor, window_id: UUID, before: WindowState, state: WindowState
+) -> Answer:
+    happened = EventType.MAINTENANCE_ENDED if state is WindowState.ENDED else EventType.MAINTENANCE_CANCELLED
+
+    async def effect(tx: Transaction) -> Done:
+        window = await store.close_window(tx, await store.lock_window(tx, window_id, before), state)
+        await note_change(tx, window, happened, actor, operation)
+        return Done(200, window_document(window), window_id)
+
+    return await run_once(context, operation, effect, None)

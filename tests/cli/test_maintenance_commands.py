@@ -1,0 +1,78 @@
+"""`berth maintenance`: what each command sends and prints."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from berth.cli.main import app
+from tests.berth.scripted import Reply, ScriptedServer
+
+ID, NODE_ID = "01900000-0000-7000-8000-000000000002", "01900000-0000-7000-8000-000000000003"
+STARTS, ENDS = "2030-03-01T12:00:00+00:00", "2030-03-01T14:00:00+00:00"
+TIMES = f"--starts-at {STARTS} --ends-at {ENDS}"
+MAINTENANCE = "/api/v1/admin/maintenance"
+SLOT = f"slot:{NODE_ID}:1"
+WINDOW = {
+    "window_id": ID, "starts_at": STARTS, "ends_at": ENDS, "reason": "firmware", "state": "scheduled", "created_at": STARTS,
+    "started_at": None, "ended_at": None, "resources": [SLOT], "planned": [SLOT], "waits_for": "start",
+    "waits_since": STARTS, "waits_until": STARTS,
+}  # fmt: skip
+CONFLICT = {
+    "owner": f"allocations/{ID}", "tenant_id": ID, "node_id": NODE_ID, "resources": [SLOT], "starts_at": STARTS,
+    "ends_at": None, "state": "active", "resolution": "notify",
+}  # fmt: skip
+
+
+def against(server: ScriptedServer, line: str) -> Result:
+    settings = {"BERTH_API_URL": server.address, "BERTH_API_KEY": "berth_aaaaaaaa_key", "COLUMNS": "300"}
+    return CliRunner().invoke(app, shlex.split(line), env=settings)
+
+
+@pytest.mark.parametrize(
+    ("line", "method", "path"),
+    [
+        (f"show {ID}", "GET", f"/{ID}"),
+        (f"cancel {ID}", "POST", f"/{ID}/cancel"),
+        (f"end {ID}", "POST", f"/{ID}/end"),
+    ],
+    ids=["show", "cancel", "end"],
+)
+def test_each_command_calls_its_route(line: str, method: str, path: str) -> None:
+    with ScriptedServer([Reply(body=WINDOW)]) as server:
+        done = against(server, f"maintenance {line}")
+        assert done.exit_code == 0, done.output
+        (asked,) = server.asked
+        assert (asked.method, asked.path) == (method, MAINTENANCE + path)
+        assert "firmware" in done.output
+        assert SLOT in done.output
+
+
+def test_a_commit_sends_the_window() -> None:
+    with ScriptedServer([Reply(201, WINDOW)]) as server:
+        done = against(server, f"maintenance commit --slot {SLOT} {TIMES} --reason firmware --allocations notify")
+        assert done.exit_code == 0, done.output
+        (asked,) = server.asked
+        assert (asked.method, asked.path) == ("POST", MAINTENANCE)
+        assert asked.body == {
+            "resources": [SLOT], "starts_at": STARTS, "ends_at": ENDS, "reason": "firmware", "allocations": "notify",
+        }  # fmt: skip
+
+
+def test_a_plan_names_every_resource_and_prints_the_conflicts() -> None:
+    with ScriptedServer([Reply(body={"conflicts": [CONFLICT]})]) as server:
+        done = against(server, f"maintenance plan --slot {SLOT} --slot slot:{NODE_ID}:2 {TIMES}")
+        assert done.exit_code == 0, done.output
+        path, _, query = server.asked[0].path.partition("?")
+        assert path == f"{MAINTENANCE}/plan"
+        assert query.count("resources=") == 2
+        assert f"allocations/{ID}" in done.output
+        assert "notify" in done.output
+
+
+def test_the_list_filters_by_state() -> None:
+    with ScriptedServer([Reply(body={"items": [WINDOW], "next_cursor": None})]) as server:
+        assert "firmware" in against(server, "maintenance list --state scheduled").output
+        assert "state=scheduled" in server.asked[0].path

@@ -1,0 +1,1 @@
+"""Maintenance windows: claims without a tenant, planned units, start and end."""
