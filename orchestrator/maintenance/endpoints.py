@@ -18,7 +18,13 @@ from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.maintenance import queries
 from orchestrator.maintenance.changes import window_document
-from orchestrator.maintenance.commands.windows import Wanted, cancel_maintenance, commit_maintenance, end_maintenance
+from orchestrator.maintenance.commands.windows import (
+    Bounds,
+    Wanted,
+    cancel_maintenance,
+    commit_maintenance,
+    end_maintenance,
+)
 from orchestrator.maintenance.rules import Policies
 from orchestrator.maintenance.schemas import (
     CommitMaintenance,
@@ -33,7 +39,7 @@ from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
 
 router = APIRouter(prefix="/maintenance", tags=["admin: maintenance"], responses=PROBLEM_RESPONSES)
-_LEAST = Policies(Resolution.NOTIFY, Resolution.REFUSE)
+_LEAST = Policies(Resolution.NOTIFY, Resolution.MOVE)
 
 
 @router.get("/plan", response_model=MaintenancePlan)
@@ -49,12 +55,10 @@ async def plan(query: Annotated[PlanQuery, Query()], caller: AdminCaller, parts:
 @requires(tenant=NO_TENANT, operator=FLEET)
 async def commit(body: CommitMaintenance, write: AdminWrite) -> Response:
     """Commit a window: it claims its units, and notifies the tenants of allocations in its way or is refused."""
-    policies = Policies(Resolution(body.allocations), Resolution.REFUSE)
+    policies = Policies(Resolution(body.allocations), Resolution(body.reservations))
     wanted = Wanted(parse_resources(body.resources), body.starts_at, body.ends_at, body.reason, policies)
-    open_max = write.parts.settings.maintenance_windows_max
-    answer = await commit_maintenance(
-        write.context, write.operation(body), write.caller.actor, wanted, open_max=open_max
-    )
+    bounds = Bounds(write.parts.settings.maintenance_windows_max, write.parts.catalogue)
+    answer = await commit_maintenance(write.context, write.operation(body), write.caller.actor, wanted, bounds)
     return answer_response(answer)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,6 +15,8 @@ NODES_MAX: Final = 100
 """Nodes of one window: their rows are locked together."""
 CONFLICTS_MAX: Final = 500
 """Conflicts that a plan or a refusal lists."""
+OVERDUE: Final = "overdue"
+"""The state of a hold past its deadline, until a process expires it."""
 DURATION_MAX: Final = timedelta(days=366)
 HORIZON_MAX: Final = timedelta(days=366)
 
@@ -31,7 +33,7 @@ class Policies:
 class Conflict:
     """A claim on units of the window, within its time. `resources`: those of its units that the window names.
 
-    `correlation_id`: of an allocation.
+    `correlation_id`: of an allocation. `gpus` and `region`: as the reservation of a SKU asked for each claim.
     """
 
     owner_kind: OwnerKind
@@ -45,12 +47,14 @@ class Conflict:
     state: str
     sku: str | None
     correlation_id: UUID | None
+    gpus: int | None
+    region: str | None
 
     def resolution(self, policies: Policies) -> Resolution:
-        """What commit does about it. A reservation that names its units, and another window, always refuse."""
+        """What commit does about it. A reservation that names its units, an overdue hold and another window refuse."""
         if self.owner_kind is OwnerKind.ALLOCATION:
             return policies.allocations
-        if self.owner_kind is OwnerKind.RESERVATION and self.sku is not None:
+        if self.owner_kind is OwnerKind.RESERVATION and self.sku is not None and self.state != OVERDUE:
             return policies.reservations
         return Resolution.REFUSE
 
@@ -80,8 +84,12 @@ def require_window(starts_at: datetime, ends_at: datetime, now: datetime) -> Non
         raise MaintenanceWindowInvalid(f"a window starts within {HORIZON_MAX.days} days; commit it later")
 
 
-def require_no_conflicts(conflicts: Sequence[Conflict], policies: Policies) -> None:
-    """Raise `MaintenanceConflict` if one of the conflicts refuses the window."""
-    refusing = [one for one in conflicts if one.resolution(policies) is Resolution.REFUSE]
+def require_no_conflicts(conflicts: Sequence[Conflict], policies: Policies, movable: Collection[int]) -> None:
+    """Raise `MaintenanceConflict` if one of the conflicts refuses the window; `movable`: claims that have a new place."""
+    refusing = []
+    for one in conflicts:
+        resolution = one.resolution(policies)
+        if resolution is Resolution.REFUSE or (resolution is Resolution.MOVE and one.claim_id not in movable):
+            refusing.append({**one.document(policies), "resolution": Resolution.REFUSE.value})
     if refusing:
-        raise MaintenanceConflict.of([one.document(policies) for one in refusing])
+        raise MaintenanceConflict.of(refusing)

@@ -28,6 +28,9 @@ class CommitMaintenance(Request):
     allocations: Literal["notify", "refuse"] = Field(
         "refuse", description="`notify`: their tenants get an event, and their units are claimed when their claims end"
     )
+    reservations: Literal["move", "refuse"] = Field(
+        "refuse", description="`move`: claims of reservations of a SKU are moved to equal units, if enough are free"
+    )
 
 
 class PlanQuery(BaseModel):

@@ -50,20 +50,23 @@ class Window:
         return f"maintenance/{self.id}"
 
 
-_NAMED = """
-select name, node_id, part::text as part from named_units(cast(:nodes as uuid[]), cast(:slots as jsonb), '{}')
+_MISSING = """
+select name from maintenance_targets(cast(:nodes as uuid[]), cast(:slots as jsonb)) where node_id is null
 """
 _TARGETS = """
-select node_id, range_agg(part)::text as units
-from named_units(cast(:nodes as uuid[]), cast(:slots as jsonb), '{}') group by node_id order by node_id
+select node_id, range_agg(part)::text as units from maintenance_targets(cast(:nodes as uuid[]), cast(:slots as jsonb))
+group by node_id order by node_id
 """
 _LOCK_NODES = "select id from nodes where id = any(cast(:nodes as uuid[])) order by id for no key update"
+_LOCK_RESERVATIONS = "select from reservations where id = any(cast(:ids as uuid[])) order by id for no key update"
+_MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, clock_timestamp())"
 _NOW = "select clock_timestamp()"
 # A right alone is in the way: what still occupies units after its right has ended may be cleaned up within the window.
 _CONFLICTS = """
 select c.owner_kind, c.owner_id, c.id as claim_id, c.tenant_id, c.node_id, lower(c.during) as starts_at,
-       upper(c.during) as ends_at, coalesce(a.state, r.state, w.state, 'unknown') as state, coalesce(a.sku, r.sku) as sku,
-       a.correlation_id,
+       upper(c.during) as ends_at, coalesce(a.sku, r.sku) as sku, a.correlation_id, r.gpus, r.region,
+       case when r.state = 'hold' and r.expires_at <= clock_timestamp() then 'overdue'
+            else coalesce(a.state, r.state, w.state, 'unknown') end as state,
        (select array_agg('slot:' || c.node_id || ':' || unit - n.unit_base order by unit)
         from unnest(c.units * t.units) part, generate_series(lower(part), upper(part) - 1) unit) as resources
 from jsonb_to_recordset(cast(:targets as jsonb)) as t(node_id uuid, units int8multirange)
@@ -135,7 +138,7 @@ delete from maintenance_windows where id in (select id from over)
 async def find_targets(reading: Reading, named: NamedResources) -> list[Target]:
     """The units of these nodes and slots, by node. Raises `ResourceNotFound` for registered, retired and unknown ones."""
     values = _named(named)
-    missing = [row.name for row in await reading.execute(_NAMED, values) if row.node_id is None]
+    missing = [row.name for row in await reading.execute(_MISSING, values)]
     if missing or named.registered:
         raise ResourceNotFound.named([*missing, *named.registered])
     return [Target(row.node_id, row.units) for row in await reading.execute(_TARGETS, values)]
@@ -149,6 +152,21 @@ def _named(named: NamedResources) -> dict[str, Any]:
 async def lock_nodes(tx: Transaction, nodes: Sequence[UUID]) -> None:
     """Lock these nodes, by id."""
     await tx.execute(_LOCK_NODES, {"nodes": list(nodes)})
+
+
+async def lock_reservations(tx: Transaction, reservations: Sequence[UUID]) -> None:
+    """Lock these reservations, by id; the caller has locked the nodes."""
+    await tx.execute(_LOCK_RESERVATIONS, {"ids": list(reservations)})
+
+
+async def move_claim(tx: Transaction, claim_id: int, node_id: UUID, mask: int, reason: str) -> bool:
+    """Move a reservation's claim, with its event and a new fence; False if these slots are not free in its window.
+
+    The caller has locked both nodes and the reservation.
+    """
+    values = {"claim_id": claim_id, "node_id": node_id, "mask": mask, "reason": reason}
+    moved: bool = (await tx.execute(_MOVE, values)).scalar_one()
+    return moved
 
 
 async def read_clock(reading: Reading) -> datetime:
@@ -166,7 +184,7 @@ async def find_conflicts(
         Conflict(
             owner_kind=OwnerKind(row.owner_kind), owner_id=row.owner_id, claim_id=row.claim_id, tenant_id=row.tenant_id,
             node_id=row.node_id, resources=tuple(row.resources), starts_at=row.starts_at, ends_at=row.ends_at,
-            state=row.state, sku=row.sku, correlation_id=row.correlation_id,
+            state=row.state, sku=row.sku, correlation_id=row.correlation_id, gpus=row.gpus, region=row.region,
         )
         for row in await reading.execute(_CONFLICTS, values)
     ]  # fmt: skip

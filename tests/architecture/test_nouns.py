@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "reservations": ("audit", "catalogue", "log", "operations", "placement", "tenants"),
     "allocations": ("archive", "audit", "catalogue", "log", "operations", "placement", "reservations", "tasks"),
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
-    "maintenance": ("audit", "log", "operations"),
+    "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "operations", "tasks"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),

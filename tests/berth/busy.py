@@ -12,7 +12,8 @@ from orchestrator.allocations.commands.provision import begin_provisioning, fini
 from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.allocations.rules import NewEnd
-from orchestrator.maintenance.commands.windows import Wanted, commit_maintenance
+from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.maintenance.commands.windows import Bounds, Wanted, commit_maintenance
 from orchestrator.maintenance.rules import Policies
 from orchestrator.maintenance.states import Resolution
 from orchestrator.operations.execution import Context, Limits
@@ -134,8 +135,9 @@ async def _commit_maintenance(context: Context, seeded: Seeded) -> None:
     named = parse_resources([f"slot:{seeded.nodes[1].id}:{slot}" for slot in (6, 7)] + [f"node:{seeded.nodes[3].id}"])
     policies = Policies(Resolution.NOTIFY, Resolution.REFUSE)
     wanted = Wanted(named, starts_at, starts_at + timedelta(hours=1), "firmware", policies)
+    bounds = Bounds(1, CatalogueCache(context.database, 60.0))
     asked = Operation(uuid.uuid4(), "commit-maintenance", b"\x04" * 32, 3_600.0)
-    assert (await commit_maintenance(context, asked, ADMIN, wanted, open_max=1)).status == 201
+    assert (await commit_maintenance(context, asked, ADMIN, wanted, bounds)).status == 201
 
 
 DELETED_TENANT = """

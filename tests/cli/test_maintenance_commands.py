@@ -52,12 +52,16 @@ def test_each_command_calls_its_route(line: str, method: str, path: str) -> None
 
 def test_a_commit_sends_the_window() -> None:
     with ScriptedServer([Reply(201, WINDOW)]) as server:
-        done = against(server, f"maintenance commit --slot {SLOT} {TIMES} --reason firmware --allocations notify")
+        done = against(
+            server,
+            f"maintenance commit --slot {SLOT} {TIMES} --reason firmware --allocations notify --reservations move",
+        )
         assert done.exit_code == 0, done.output
         (asked,) = server.asked
         assert (asked.method, asked.path) == ("POST", MAINTENANCE)
         assert asked.body == {
             "resources": [SLOT], "starts_at": STARTS, "ends_at": ENDS, "reason": "firmware", "allocations": "notify",
+            "reservations": "move",
         }  # fmt: skip
 
 

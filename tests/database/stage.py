@@ -8,7 +8,7 @@ from datetime import datetime
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.seeding import REGION, SLICE_SKU, Seeded, connect, seed
-from tests.database import ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
+from tests.database import ways_of_maintenance, ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
 from tests.database.counting import Counted
 from tests.database.ways import ROUTES, Stage
 from tests.reservations.holding import Desk
@@ -65,6 +65,8 @@ _CLEAR = (
     "delete from reservations where held_at > %(began)s",
     "delete from allocations where requested_at > %(began)s",
     "delete from operations where created_at > %(began)s",
+    "delete from maintenance_units",
+    "delete from maintenance_windows",
     "delete from outbox",
     "delete from node_tasks",
     "update nodes set state = 'active' where state = 'cordoned'",

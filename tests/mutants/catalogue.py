@@ -24,6 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
+from tests.mutants.fleet import maintenance
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -37,6 +38,7 @@ MODULES = (
     billing,
     operations,
     log,
+    maintenance,
     webhooks,
     worker,
     agent,

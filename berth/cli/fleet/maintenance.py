@@ -48,6 +48,13 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Moving(StrEnum):
+    """What a commit does about reservations of a SKU in its way."""
+
+    MOVE = "move"
+    REFUSE = "refuse"
+
+
 class Choice(StrEnum):
     """What a commit does about allocations in its way."""
 
@@ -86,13 +93,16 @@ def commit(
     allocations: Annotated[
         Choice, typer.Option(help="notify the tenants of allocations in the way, or refuse the window")
     ] = Choice.REFUSE,
+    reservations: Annotated[
+        Moving, typer.Option(help="move the claims of reservations of a SKU to equal units, or refuse the window")
+    ] = Moving.REFUSE,
 ) -> None:
     """Commit a window: it claims its nodes and slots."""
     starts, ends = _time(starts_at, "--starts-at"), _time(ends_at, "--ends-at")
     with session.client() as client:
         made = client.commit_maintenance(
             resources=_resources(client, node, slot), starts_at=starts, ends_at=ends, reason=reason,
-            allocations=allocations.value,
+            allocations=allocations.value, reservations=reservations.value,
         )  # fmt: skip
         show_one(session, made, SHOWN)
 

@@ -28,6 +28,7 @@ def commit_maintenance(
     ends_at: datetime,
     reason: str,
     allocations: Literal["notify", "refuse"] | None = None,
+    reservations: Literal["move", "refuse"] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[MaintenanceWindow]:
     """Commit a window, which claims its units.
@@ -36,7 +37,7 @@ def commit_maintenance(
     """
     body = {
         "resources": list(resources), "starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(),
-        "reason": reason, "allocations": allocations,
+        "reason": reason, "allocations": allocations, "reservations": reservations,
     }  # fmt: skip
     return write("POST", MAINTENANCE, MaintenanceWindow, body, idempotency_key)
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.maintenance import store
 from orchestrator.maintenance.changes import note_change, notify_tenants, window_document
+from orchestrator.maintenance.moving import Targets, find_new_places, lock_reservations, move_claims
 from orchestrator.maintenance.rules import Policies, require_no_conflicts, require_window
 from orchestrator.maintenance.states import WindowState
 from orchestrator.operations.execution import Context, Done, run_once
@@ -29,30 +31,51 @@ class Wanted:
     policies: Policies
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many windows may be open, and the catalogue by which claims are moved."""
+
+    open_max: int
+    catalogue: CatalogueCache
+
+
 async def commit_maintenance(
-    context: Context, operation: Operation, actor: Actor, wanted: Wanted, *, open_max: int
+    context: Context, operation: Operation, actor: Actor, wanted: Wanted, bounds: Bounds
 ) -> Answer:
     """201 with the window: its units are claimed, except those of allocations, whose tenants are notified.
 
+    Claims of reservations of a SKU are moved out of its way by its policy, all of them or none.
     Refusals: `ResourceNotFound`, `MaintenanceWindowInvalid`, `MaintenanceConflict`, `MaintenanceTableFull`.
     """
 
     async def effect(tx: Transaction) -> Done:
+        places = await _lock_nodes(tx, wanted, bounds.catalogue)
+        # Again: nodes and claims may have changed before the locks.
         targets = await store.find_targets(tx, wanted.resources)
-        await store.lock_nodes(tx, [target.node_id for target in targets])
-        # Again: a node may have been retired before its lock.
-        targets = await store.find_targets(tx, wanted.resources)
+        conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
+        await lock_reservations(tx, conflicts, places)
         require_window(wanted.starts_at, wanted.ends_at, await store.read_clock(tx))
         conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
-        require_no_conflicts(conflicts, wanted.policies)
+        require_no_conflicts(conflicts, wanted.policies, movable=places.keys())
+        await move_claims(tx, conflicts, wanted.policies, places, f"maintenance: {wanted.reason}")
         window = await store.insert_window(
-            tx, targets, wanted.starts_at, wanted.ends_at, wanted.reason, open_max=open_max
+            tx, targets, wanted.starts_at, wanted.ends_at, wanted.reason, open_max=bounds.open_max
         )
         await notify_tenants(tx, window, conflicts, operation)
         await note_change(tx, window, EventType.MAINTENANCE_SCHEDULED, actor, operation)
         return Done(201, window_document(window), window.id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def _lock_nodes(tx: Transaction, wanted: Wanted, catalogue: CatalogueCache) -> Targets:
+    """Lock the nodes of the window and those that claims are moved to, by id; return the new places."""
+    targets = await store.find_targets(tx, wanted.resources)
+    conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
+    nodes = {target.node_id for target in targets}
+    places = await find_new_places(tx, catalogue, conflicts, wanted.policies, nodes)
+    await store.lock_nodes(tx, [*nodes, *(pick.node_id for pick in places.values())])
+    return places
 
 
 async def cancel_maintenance(context: Context, operation: Operation, actor: Actor, window_id: UUID) -> Answer:

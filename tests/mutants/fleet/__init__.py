@@ -1,0 +1,1 @@
+"""Mutants of the fleet: maintenance windows."""
