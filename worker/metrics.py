@@ -62,6 +62,14 @@ OLDEST_APPROVAL_SECONDS = Gauge(
     "How long the oldest request has waited for a second operator, by action",
     ["action"],
 )
+MAINTENANCE_WINDOWS = Gauge(
+    "berth_maintenance_windows", "Maintenance windows that are scheduled or active, by state", ["state"]
+)
+MAINTENANCE_PLANNED = Gauge(
+    "berth_maintenance_planned_units",
+    "Units of maintenance windows that an allocation still holds, by state",
+    ["state"],
+)
 ORPHANS = Gauge("berth_node_orphans", "Orphans on nodes, by state", ["state"])
 ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this process found")
 ALLOCATIONS_MISSING = Gauge(

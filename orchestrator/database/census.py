@@ -18,7 +18,8 @@ class Census:
     `gpus` maps (region, GPU model, shape) to a count for each `SlotState`, whose sum is the pool, without retired
     nodes; `oldest_wait_seconds` is about deadlines that have not passed yet as well. `tasks` maps a live task's state to how
     many there are and how long the oldest has been in it; `claims_waiting` counts ended rights by what their units wait for;
-    `approvals_waiting` requests that wait for a second operator by action, and how long the oldest has waited.
+    `approvals_waiting` requests that wait for a second operator by action, and how long the oldest has waited;
+    `maintenance` open maintenance windows by state, each with how many of their units an allocation still holds.
     """
 
     allocations: dict[str, int]
@@ -28,6 +29,7 @@ class Census:
     tasks: dict[str, tuple[int, float]]
     claims_waiting: dict[str, int]
     approvals_waiting: dict[str, tuple[int, float]]
+    maintenance: dict[str, tuple[int, int]]
 
 
 _ALLOCATIONS = """
@@ -49,6 +51,12 @@ select waits_for, count(*) as found from (
 _APPROVALS = """
 select action, count(*) as found, extract(epoch from clock_timestamp() - min(waits_since)) as oldest
 from approvals where state = 'pending' group by action
+"""
+_MAINTENANCE = """
+select w.state, count(distinct w.id) as found, coalesce(sum(upper(part) - lower(part)), 0)::integer as planned
+from maintenance_windows w left join maintenance_units u on u.window_id = w.id and not isempty(u.planned)
+left join lateral unnest(u.planned) part on true
+where w.waits_until is not null group by w.state
 """
 _NODES = "select state, online, count(*) as found from nodes group by state, online"
 # One pass over the fleet; claims are read only where they are few and indexed.
@@ -95,6 +103,7 @@ async def read_census(reading: Reading) -> Census:
         tasks={row.state: (row.found, float(row.oldest)) for row in await reading.execute(_TASKS)},
         claims_waiting={row.waits_for: row.found for row in await reading.execute(_CLAIMS_WAITING)},
         approvals_waiting={row.action: (row.found, float(row.oldest)) for row in await reading.execute(_APPROVALS)},
+        maintenance={row.state: (row.found, row.planned) for row in await reading.execute(_MAINTENANCE)},
         gpus={(row.region, row.gpu_model, row.shape): _by_state(row) for row in await reading.execute(_GPUS)},
     )
 

@@ -153,6 +153,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "operators need units of an allocation in a maintenance window; release it or shorten it until the deadline",
         {"allocation_id": ID, "window_id": ID, "starts_at": TIME, "ends_at": TIME, "deadline": TIME, "reason": TEXT},
     ),
+    EventType.ALLOCATION_MAINTENANCE_CANCELLED: EventKind(
+        _T, "a maintenance window does not need the units of an allocation any more",
+        {"allocation_id": ID, "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT},
+    ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",
         {

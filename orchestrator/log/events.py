@@ -20,6 +20,7 @@ class EventType(StrEnum):
     RELEASE_FAILED = "provisioning.release_failed"
     ALLOCATION_UPDATED = "allocation.updated"
     ALLOCATION_MAINTENANCE = "allocation.maintenance"
+    ALLOCATION_MAINTENANCE_CANCELLED = "allocation.maintenance_cancelled"
     TASK_FINISHED = "task.finished"
     NODE_REGISTERED = "node.registered"
     NODE_ENROLLED = "node.enrolled"

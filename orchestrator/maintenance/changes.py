@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -46,21 +46,19 @@ async def note_change(
 
 
 async def notify_tenants(
-    tx: Transaction, window: Window, conflicts: Sequence[Conflict], operation: Operation | None
-) -> int:
-    """Announce the window to the tenant of each allocation in its way; return how many were notified."""
-    allocations: dict[UUID, Conflict] = {
-        one.owner_id: one for one in conflicts if one.owner_kind is OwnerKind.ALLOCATION
-    }
+    tx: Transaction, window: Window, happened: EventType, conflicts: Sequence[Conflict], operation: Operation | None
+) -> None:
+    """Emit an event about the window to the tenant of each allocation in its way."""
+    allocations = {one.owner_id: one for one in conflicts if one.owner_kind is OwnerKind.ALLOCATION}
     key, request_id = (None, None) if operation is None else (operation.key, operation.request_id)
+    deadline = {"deadline": window.starts_at.isoformat()} if happened is EventType.ALLOCATION_MAINTENANCE else {}
     for allocation_id, conflict in allocations.items():
+        assert conflict.correlation_id is not None, "an allocation has a correlation id"
         payload = {
             "allocation_id": str(allocation_id), "window_id": str(window.id), "reason": window.reason,
-            "starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat(),
-            "deadline": window.starts_at.isoformat(),
+            "starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat(), **deadline,
         }  # fmt: skip
-        assert conflict.correlation_id is not None, "an allocation has a correlation id"
-        subject, correlation = f"allocations/{allocation_id}", conflict.correlation_id
-        happened = EventType.ALLOCATION_MAINTENANCE
-        await append_event(tx, Event(happened, subject, correlation, conflict.tenant_id, payload, key, request_id))
-    return len(allocations)
+        subject = f"allocations/{allocation_id}"
+        await append_event(
+            tx, Event(happened, subject, conflict.correlation_id, conflict.tenant_id, payload, key, request_id)
+        )

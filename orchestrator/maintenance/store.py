@@ -57,6 +57,9 @@ _TARGETS = """
 select node_id, range_agg(part)::text as units from maintenance_targets(cast(:nodes as uuid[]), cast(:slots as jsonb))
 group by node_id order by node_id
 """
+_PLANNED = (
+    "select node_id, planned::text as units from maintenance_units where window_id = :id and not isempty(planned)"
+)
 _LOCK_NODES = "select id from nodes where id = any(cast(:nodes as uuid[])) order by id for no key update"
 _LOCK_RESERVATIONS = "select from reservations where id = any(cast(:ids as uuid[])) order by id for no key update"
 _MOVE = "select move_claim(:claim_id, :node_id, :mask, :reason, clock_timestamp())"
@@ -147,6 +150,11 @@ async def find_targets(reading: Reading, named: NamedResources) -> list[Target]:
 def _named(named: NamedResources) -> dict[str, Any]:
     slots = [{"node": str(slot.node), "index": slot.index} for slot in named.slots]
     return {"nodes": list(named.nodes), "slots": json.dumps(slots)}
+
+
+async def read_planned(tx: Transaction, window_id: UUID) -> list[Target]:
+    """The units of a window that are still planned, by node."""
+    return [Target(row.node_id, row.units) for row in await tx.execute(_PLANNED, {"id": window_id})]
 
 
 async def lock_nodes(tx: Transaction, nodes: Sequence[UUID]) -> None:

@@ -75,7 +75,7 @@ def make_busy(url: str) -> Seeded:
         # Nodes report here without having asked; the checks of cleanup proof need a dispatched task.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
     run_with(url, lambda context: _delete_a_tenant(context, url))
-    run_with(url, lambda context: _commit_maintenance(context, seeded))
+    run_with(url, lambda context: _commit_maintenance(context, url, seeded))
     with connect(url) as connection:
         # An event for operators only: it belongs to no tenant's chain.
         connection.execute(
@@ -129,10 +129,12 @@ async def _delete_a_tenant(context: Context, url: str) -> None:
     assert (await delete_tenant(context, deletion, ADMIN, row[0])).status == 204
 
 
-async def _commit_maintenance(context: Context, seeded: Seeded) -> None:
+async def _commit_maintenance(context: Context, url: str, seeded: Seeded) -> None:
     """On free slots and on a node with an allocation, which keeps its units planned."""
     starts_at = datetime.now(UTC) + timedelta(days=300)
-    named = parse_resources([f"slot:{seeded.nodes[1].id}:{slot}" for slot in (6, 7)] + [f"node:{seeded.nodes[3].id}"])
+    with connect(url) as connection:
+        slots = [name for (name,) in connection.execute(NEVER_CLAIMED, (seeded.nodes[0].id, seeded.nodes[1].id))]
+    named = parse_resources([*slots, f"node:{seeded.nodes[3].id}"])
     policies = Policies(Resolution.NOTIFY, Resolution.REFUSE)
     wanted = Wanted(named, starts_at, starts_at + timedelta(hours=1), "firmware", policies)
     bounds = Bounds(1, CatalogueCache(context.database, 60.0))
@@ -140,6 +142,11 @@ async def _commit_maintenance(context: Context, seeded: Seeded) -> None:
     assert (await commit_maintenance(context, asked, ADMIN, wanted, bounds)).status == 201
 
 
+# No plant is about them, whichever units placement chose for the allocations.
+NEVER_CLAIMED = """
+select 'slot:' || s.node_id || ':' || s.slot_index from slots s
+where s.node_id in (%s, %s) and not exists (select from claims c where c.units @> s.unit) order by s.unit desc limit 2
+"""
 DELETED_TENANT = """
 with made as (insert into tenants (name) values ('left') returning id),
      quota as (insert into tenant_quotas (tenant_id) select id from made),

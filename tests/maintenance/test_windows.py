@@ -9,7 +9,9 @@ import httpx
 import psycopg
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]
+from starlette.testclient import TestClient
 
+from orchestrator.database.census import take_census
 from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
 from orchestrator.verification.derived import check_fit
@@ -116,6 +118,31 @@ def test_an_allocation_keeps_its_units_planned_and_its_end_claims_them(
     after = api.admin.get(f"/admin/maintenance/{window['window_id']}")
     assert (claimed(api, window), after["planned"], free_mask(api, place)) == (8, [], 0)
     assert tenant.call("POST", "/allocations", one_gpu(tenant, place)).json()["code"] == "sku_unavailable"
+
+
+def test_the_tenant_is_notified_if_its_units_are_not_needed_any_more(
+    api: PublicApi, tenant: Caller, place: Place
+) -> None:
+    kept, released = (rent(tenant, place)["allocation_id"] for _ in range(2))
+    window = commit(api.admin, place, allocations="notify")
+    tenant.make(f"/allocations/{released}/release", {})
+    api.admin.make(f"/admin/maintenance/{window['window_id']}/cancel")
+    told = "select subject, tenant_id::text from outbox where event_type = 'allocation.maintenance_cancelled'"
+    assert rows(api, f"{told} and payload ->> 'window_id' = %s", window["window_id"]) == [
+        (f"allocations/{kept}", tenant.tenant_id)
+    ]
+
+
+def test_the_census_counts_windows_and_planned_units(api: PublicApi, tenant: Caller, place: Place) -> None:
+    assert api.services is not None
+    assert isinstance(api.admin.http, TestClient)
+    portal = api.admin.http.portal
+    assert portal is not None
+    before, planned = portal.call(take_census, api.services.context.database).maintenance.get("scheduled", (0, 0))
+    rent(tenant, place, gpus=2)
+    commit(api.admin, place, allocations="notify")
+    after = portal.call(take_census, api.services.context.database).maintenance["scheduled"]
+    assert after == (before + 1, planned + 2)
 
 
 def test_a_shortened_allocation_leaves_the_window_its_time(api: PublicApi, tenant: Caller, place: Place) -> None:
@@ -244,8 +271,8 @@ def test_what_the_windows_of_this_module_leave_keeps_every_promise(api: PublicAp
         assert verdict.kept, verdict.violations
     written = rows(api, "select event_type, payload from outbox where event_type like '%%maintenance%%'")
     assert {str(kind) for kind, _ in written} <= {
-        "allocation.maintenance", "maintenance.scheduled", "maintenance.started", "maintenance.ended",
-        "maintenance.cancelled",
+        "allocation.maintenance", "allocation.maintenance_cancelled", "maintenance.scheduled",
+        "maintenance.started", "maintenance.ended", "maintenance.cancelled",
     }  # fmt: skip
     for kind, payload in written:
         schema = {**EVENT_KINDS[EventType(str(kind))].schema(), "additionalProperties": False}

@@ -6,6 +6,7 @@ from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.waits import Wait
 from orchestrator.approvals.states import ApprovalAction
 from orchestrator.database.census import take_census
+from orchestrator.maintenance.states import WindowState
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.states import LIVE_TASK_STATES
 from worker.metrics import (
@@ -13,6 +14,8 @@ from worker.metrics import (
     APPROVALS_WAITING,
     CLAIMS_WAITING,
     GPUS,
+    MAINTENANCE_PLANNED,
+    MAINTENANCE_WINDOWS,
     NODES,
     OLDEST_APPROVAL_SECONDS,
     OLDEST_TASK_SECONDS,
@@ -39,6 +42,10 @@ async def set_census_gauges(context: Context) -> None:
         count, oldest_seconds = census.approvals_waiting.get(action.value, (0, 0.0))
         APPROVALS_WAITING.labels(action.value).set(count)
         OLDEST_APPROVAL_SECONDS.labels(action.value).set(oldest_seconds)
+    for window_state in (WindowState.SCHEDULED, WindowState.ACTIVE):
+        windows, planned = census.maintenance.get(window_state.value, (0, 0))
+        MAINTENANCE_WINDOWS.labels(window_state.value).set(windows)
+        MAINTENANCE_PLANNED.labels(window_state.value).set(planned)
     NODES.clear()
     for (state, online), count in census.nodes.items():
         NODES.labels(state, str(online).lower()).set(count)

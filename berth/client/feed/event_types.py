@@ -12,6 +12,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "provisioning.release_failed",
     "allocation.updated",
     "allocation.maintenance",
+    "allocation.maintenance_cancelled",
     "task.finished",
     "node.registered",
     "node.enrolled",

@@ -61,7 +61,7 @@ async def commit_maintenance(
         window = await store.insert_window(
             tx, targets, wanted.starts_at, wanted.ends_at, wanted.reason, open_max=bounds.open_max
         )
-        await notify_tenants(tx, window, conflicts, operation)
+        await notify_tenants(tx, window, EventType.ALLOCATION_MAINTENANCE, conflicts, operation)
         await note_change(tx, window, EventType.MAINTENANCE_SCHEDULED, actor, operation)
         return Done(201, window_document(window), window.id)
 
@@ -94,7 +94,11 @@ async def _close(
     happened = EventType.MAINTENANCE_ENDED if state is WindowState.ENDED else EventType.MAINTENANCE_CANCELLED
 
     async def effect(tx: Transaction) -> Done:
-        window = await store.close_window(tx, await store.lock_window(tx, window_id, before), state)
+        window = await store.lock_window(tx, window_id, before)
+        targets = await store.read_planned(tx, window_id)
+        planned = await store.find_conflicts(tx, targets, window.starts_at, window.ends_at)
+        window = await store.close_window(tx, window, state)
+        await notify_tenants(tx, window, EventType.ALLOCATION_MAINTENANCE_CANCELLED, planned, operation)
         await note_change(tx, window, happened, actor, operation)
         return Done(200, window_document(window), window_id)
 

@@ -111,7 +111,7 @@ MUTANTS: list[Mutant] = [
         "the tenants of allocations in the way are not notified",
         "maintenance",
         f"{_COMMANDS}/windows.py",
-        "        await notify_tenants(tx, window, conflicts, operation)\n",
+        "        await notify_tenants(tx, window, EventType.ALLOCATION_MAINTENANCE, conflicts, operation)\n",
         "",
         (f"{_WINDOWS}::test_an_allocation_keeps_its_units_planned_and_its_end_claims_them",),
     ),
