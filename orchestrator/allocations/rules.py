@@ -17,8 +17,20 @@ _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, A
 
 
 def is_proven(result: dict[str, Any]) -> bool:
-    """Whether a release result proves the cleanup: `released`, `wiped` and `leases_released` are all true."""
-    return result.get("released") is True and result.get("wiped") is True and result.get("leases_released") is True
+    """Whether a release result proves the cleanup.
+
+    `released`, `wiped` and `leases_released` are all true, and so is `proven` of every device in its evidence.
+    """
+    facts = ("released", "wiped", "leases_released")
+    return all(result.get(fact) is True for fact in facts) and _devices_are_proven(result.get("evidence"))
+
+
+def _devices_are_proven(evidence: Any) -> bool:
+    # Agents of drivers without devices send no list; anything else than a list of proven devices is no proof.
+    devices = evidence.get("devices", []) if isinstance(evidence, dict) else []
+    return isinstance(devices, list) and all(
+        isinstance(device, dict) and device.get("proven") is True for device in devices
+    )
 
 
 PREFIX = "berth.fault/"

@@ -1,8 +1,9 @@
 """P6: a unit is reusable only after its cleanup is proven, or an admin stated on the record that nothing is left on it.
 
 Proof is one of: the allocation's release result, or a task's completed under the claim's last fence, with `released`,
-`wiped` and `leases_released` all true; an audited force-cleanup; or that no task for the allocation ever reached a node,
-so nothing could be on it. It must be there before the next claim on the unit begins.
+`wiped` and `leases_released` all true and no device in its evidence unproven; an audited force-cleanup; or that no task
+for the allocation ever reached a node, so nothing could be on it. It must be there before the next claim on the unit
+begins.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ UNPROVEN = """
 with freed as (
     select c.id, c.node_id, c.owner_id, c.occupied_until, coalesce(a.state, 'gone') as state,
            a.state is not null and a.active_at is null as never_active,
-           case when a.release_result @> '{"released": true, "wiped": true, "leases_released": true}' then a.released_at end
+           case when a.release_result @> '{"released": true, "wiped": true, "leases_released": true}'
+                     and not a.release_result @? '$.evidence.devices[*] ? (!(@.proven == true))' then a.released_at end
                as released_at
     from claims c left join allocations a on a.id = c.owner_id
     where c.owner_kind = 'allocation' and c.occupied_from is not null and not c.occupied and not exists (
@@ -30,6 +32,7 @@ with freed as (
     select t.allocation_id, t.finished_at from node_tasks t
         join claims c on c.owner_id = t.allocation_id and c.fence = t.fence
     where t.state = 'completed' and t.result @> '{"released": true, "wiped": true, "leases_released": true}'
+      and not t.result @? '$.evidence.devices[*] ? (!(@.proven == true))'
       and t.allocation_id in (select owner_id from doubtful)
     union all
     select substr(subject, length('allocations/') + 1)::uuid, at from audit
@@ -67,7 +70,8 @@ from ordered where starts < cleaned_before
 RELEASED_UNPROVEN = """
 select a.id from allocations a
 where a.state = 'released' and a.active_at is not null
-  and not coalesce(a.release_result @> '{"released": true, "wiped": true, "leases_released": true}', false)
+  and not coalesce(a.release_result @> '{"released": true, "wiped": true, "leases_released": true}'
+                   and not a.release_result @? '$.evidence.devices[*] ? (!(@.proven == true))', false)
   and not exists (select from audit u where u.subject = 'allocations/' || a.id
                   and u.action = 'allocation.force_cleanup' and u.principal_kind = 'admin')
 """

@@ -310,3 +310,49 @@ def test_silence_is_told_from_absence(database_url: str, online: bool, code: str
     told = row_of(database_url, "select payload from outbox where event_type = 'provisioning.failed'")["payload"]
     assert told["code"] == code
     assert told["next_step"]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param([{"device": "nvme0", "proven": True}, {"device": "gpu0", "proven": False}], id="one-not-proven"),
+        pytest.param([{"device": "nvme0"}], id="without-a-verdict"),
+        pytest.param([{"device": "nvme0", "proven": "true"}], id="verdict-is-a-string"),
+        pytest.param(["nvme0"], id="only-a-name"),
+        pytest.param({"nvme0": {"proven": True}}, id="not-a-list"),
+        pytest.param(None, id="null"),
+    ],
+)
+def test_a_partial_wipe_keeps_the_units_occupied(database_url: str, devices: Any) -> None:
+    seeded = seed(database_url)
+    allocation_id = create_allocation(database_url, seeded)
+
+    async def way(context: Context) -> None:
+        await provision(context, database_url, allocation_id)
+        await release(context, seeded, allocation_id)
+        await begin_release(context, allocation_id, "wf")
+        task = task_of(database_url, allocation_id)
+        await report(context, task, completed(task, {**WIPED, "evidence": {"devices": devices}}))
+        assert isinstance(await finish_release(context, allocation_id, "wf"), Concluded)
+
+    run_with(database_url, way, limits=ONCE)
+    assert allocation_of(database_url, allocation_id)["state"] == "release_failed"
+    assert claim_of(database_url, allocation_id)["occupied"] is True
+
+
+def test_proof_of_each_device_frees_the_units(database_url: str) -> None:
+    seeded = seed(database_url)
+    allocation_id = create_allocation(database_url, seeded)
+    devices = [{"device": "nvme0", "proven": True}, {"device": "gpu0", "proven": True}]
+
+    async def way(context: Context) -> None:
+        await provision(context, database_url, allocation_id)
+        await release(context, seeded, allocation_id)
+        await begin_release(context, allocation_id, "wf")
+        task = task_of(database_url, allocation_id)
+        await report(context, task, completed(task, {**WIPED, "evidence": {"devices": devices}}))
+        await finish_release(context, allocation_id, "wf")
+
+    run_with(database_url, way, limits=ONCE)
+    assert allocation_of(database_url, allocation_id)["state"] == "released"
+    assert claim_of(database_url, allocation_id)["occupied"] is False

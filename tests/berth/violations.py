@@ -221,6 +221,11 @@ P6 = [
         "update allocations set release_result = release_result || '{\"wiped\": false}' where name = 'forced'",
     ),
     planted(
+        "released, a device not wiped", "P6", "without a release result",
+        "update allocations set release_result = release_result ||"
+        " '{\"evidence\": {\"devices\": [{\"proven\": true}, {\"proven\": false}]}}' where name = 'released'",
+    ),
+    planted(
         "released, leases kept", "P6", "without a release result",
         "update allocations set release_result = release_result - 'leases_released' where name = 'released'",
     ),

@@ -266,6 +266,14 @@ MUTANTS: list[Mutant] = [
         ("tests/allocations/test_reports.py::test_released_without_wipe_is_a_contradiction",),
     ),
     Mutant(
+        "units are released although a device is not wiped",
+        "tasks",
+        "orchestrator/allocations/rules.py",
+        'isinstance(device, dict) and device.get("proven") is True for device in devices',
+        "True for device in devices",
+        ("tests/allocations/test_cleanup_before_reuse.py::test_a_partial_wipe_keeps_the_units_occupied",),
+    ),
+    Mutant(
         "a repeated report is not recognised",
         "tasks",
         "orchestrator/allocations/commands/task_results.py",
