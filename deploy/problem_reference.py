@@ -35,6 +35,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/keyvalue/commit_endpoints.py",
         "send `read_version`, or a version for each precondition",
     ),
+    "verb_in_progress": (
+        "orchestrator/allocations/rules.py",
+        "wait until `guest.verb` is null, then send the request again with a new key",
+    ),
     "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
     "attestation_required": (
         "orchestrator/nodes/store/attestation.py",

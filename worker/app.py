@@ -39,6 +39,7 @@ from worker.sweepers.table import make_sweepers
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
+from worker.workflows.verb import VerbWorkflow
 
 log = structlog.get_logger()
 
@@ -85,12 +86,14 @@ def make_worker(client: TemporalClient, context: Context, settings: Settings) ->
     return Worker(
         client,
         task_queue=settings.worker_task_queue,
-        workflows=[ProvisioningWorkflow, ReleaseWorkflow],
+        workflows=[ProvisioningWorkflow, ReleaseWorkflow, VerbWorkflow],
         activities=[
             activities.begin_provisioning,
             activities.finish_provisioning,
             activities.begin_release,
             activities.finish_release,
+            activities.begin_verb,
+            activities.finish_verb,
         ],
         workflow_runner=sandbox(),
         # Every activity is local, so the worker need not poll for remote ones.

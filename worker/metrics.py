@@ -35,6 +35,8 @@ COMMAND_SECONDS = Histogram(
 CONCLUSIONS = Counter(
     "berth_worker_conclusions_total", "Concluded provisions and releases, by final state and code", ["state", "code"]
 )
+VERBS = Counter("berth_worker_verbs_total", "Concluded verbs of active allocations, by code of the failure", ["code"])
+VERBS.labels("")
 TOOK_SECONDS = {
     "active": Histogram(
         "berth_allocation_active_seconds", "Time from the request to `active`",
@@ -52,7 +54,7 @@ for code in Code:
     FAILURES.labels(code.value)
 RESCUED = Counter("berth_rescued_total", "Waits that only a sweeper ended, by cause", ["why"])
 for why in (
-    "overdue_requested", "overdue_provisioning", "overdue_releasing", "overdue_failed", "workflow_lost",
+    "overdue_requested", "overdue_provisioning", "overdue_active", "overdue_releasing", "overdue_failed", "workflow_lost",
     "workflow_closed", "signal_lost", "task_expired",
 ):  # fmt: skip
     RESCUED.labels(why)

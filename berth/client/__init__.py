@@ -86,6 +86,7 @@ from berth.client.errors import (
     Unauthenticated,
     Unavailable,
     UnreadableAnswer,
+    VerbInProgress,
     WindowInvalid,
 )
 from berth.client.feed.events import Event
@@ -287,6 +288,7 @@ __all__ = [
     "UnreadableAnswer",
     "UpgradeRequired",
     "Usage",
+    "VerbInProgress",
     "VersionInFuture",
     "VersionMissing",
     "VersionNotReached",

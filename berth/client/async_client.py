@@ -42,6 +42,7 @@ from berth.client.models import Allocation, Page
 from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
 from berth.client.requests.credentials import AsyncKeySource, require_sendable
 from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exchange
+from berth.client.requests.polling import poll
 from berth.client.requests.waiting import Waiting
 from berth.client.reservation_models import Reservation
 
@@ -218,19 +219,12 @@ class AsyncClient:
         tenant_id: UUID | None = None,
         progress: Callable[[Allocation], None] | None = None,
     ) -> Allocation:
-        """Poll until the allocation is in one of `states`; `progress` sees every answer on the way.
+        """Poll until the allocation is in one of `states` without a verb in progress; `progress` sees every answer.
 
         Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
         """
         waiting = Waiting(states, timeout_seconds)
-        while True:
-            found = await self.get_allocation(allocation_id, tenant_id=tenant_id)
-            if progress is not None:
-                progress(found)
-            pause = waiting.pause_seconds(found)
-            if pause is None:
-                return found
-            await asyncio.sleep(pause)
+        return await poll(lambda: self.get_allocation(allocation_id, tenant_id=tenant_id), waiting, progress)
 
     async def wait_for_reservation(
         self,
@@ -246,14 +240,7 @@ class AsyncClient:
         Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
         """
         waiting = Waiting(states, timeout_seconds)
-        while True:
-            found = await self.get_reservation(reservation_id, tenant_id=tenant_id)
-            if progress is not None:
-                progress(found)
-            pause = waiting.pause_seconds(found)
-            if pause is None:
-                return found
-            await asyncio.sleep(pause)
+        return await poll(lambda: self.get_reservation(reservation_id, tenant_id=tenant_id), waiting, progress)
 
     create_allocation = _now(allocations.create_allocation)
     list_allocations = _now(allocations.list_allocations)
@@ -262,6 +249,10 @@ class AsyncClient:
     get_timeline = _now(allocations.get_timeline)
     iterate_timeline = _each(allocations.get_timeline)
     update_allocation = _now(allocations.update_allocation)
+    reboot_allocation = _now(allocations.reboot_allocation)
+    stop_allocation = _now(allocations.stop_allocation)
+    start_allocation = _now(allocations.start_allocation)
+    rebuild_allocation = _now(allocations.rebuild_allocation)
     release_allocation = _now(allocations.release_allocation)
     me = _now(tenants.me)
     list_skus = _now(catalogue.list_skus)

@@ -112,6 +112,12 @@ class InvalidState(Refused):
     codes = ("invalid_state",)
 
 
+class VerbInProgress(Refused):
+    """Another verb of the allocation is in progress; `extra["verb"]` names it."""
+
+    codes = ("verb_in_progress",)
+
+
 class HolderMismatch(Refused):
     """The holder named is not the one that holds the reservation."""
 

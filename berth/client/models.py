@@ -69,6 +69,14 @@ class Waits(Answer):
     until: datetime | None = None
 
 
+class Guest(Answer):
+    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb."""
+
+    state: str
+    verb: str | None = None
+    failure: Failure | None = None
+
+
 class Allocation(Answer):
     """What a tenant runs on."""
 
@@ -87,6 +95,7 @@ class Allocation(Answer):
     node: str | None = None
     slots: list[int] = Field(default_factory=list)
     connection: Connection | None = None
+    guest: Guest | None = None
     failure: Failure | None = None
     hard_stopped: bool | None = None
     release_result: dict[str, Any] | None = None

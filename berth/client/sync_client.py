@@ -207,7 +207,7 @@ class Client:
         tenant_id: UUID | None = None,
         progress: Callable[[Allocation], None] | None = None,
     ) -> Allocation:
-        """Poll until the allocation is in one of `states`; `progress` sees every answer on the way.
+        """Poll until the allocation is in one of `states` without a verb in progress; `progress` sees every answer.
 
         Raises `StateUnreachable` when it ended otherwise, `WaitTimeout` after `timeout_seconds`.
         """
@@ -251,6 +251,10 @@ class Client:
     get_timeline = _now(allocations.get_timeline)
     iterate_timeline = _each(allocations.get_timeline)
     update_allocation = _now(allocations.update_allocation)
+    reboot_allocation = _now(allocations.reboot_allocation)
+    stop_allocation = _now(allocations.stop_allocation)
+    start_allocation = _now(allocations.start_allocation)
+    rebuild_allocation = _now(allocations.rebuild_allocation)
     release_allocation = _now(allocations.release_allocation)
     me = _now(tenants.me)
     list_skus = _now(catalogue.list_skus)

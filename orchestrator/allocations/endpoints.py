@@ -16,6 +16,7 @@ from orchestrator.allocations import queries as allocations
 from orchestrator.allocations.commands.force import force_cleanup, force_release
 from orchestrator.allocations.commands.release import release_allocation
 from orchestrator.allocations.commands.update import Changes, update_allocation
+from orchestrator.allocations.commands.verbs import order_verb
 from orchestrator.allocations.rules import fault_labels
 from orchestrator.allocations.schemas import (
     Allocation,
@@ -31,6 +32,7 @@ from orchestrator.allocations.schemas import (
     TimelineQuery,
     label_of,
 )
+from orchestrator.allocations.states import Verb
 from orchestrator.approvals.endpoints import REQUESTED, request_second
 from orchestrator.approvals.states import ApprovalAction
 from orchestrator.http.answers import json_response
@@ -213,6 +215,48 @@ async def release(
     tenant_id = scoped_tenant(write.caller, query.tenant_id)
     releasing = release_allocation(write.context, write.operation(), write.actor, tenant_id, allocation_id)
     return answer_response(await write.traced("POST /api/v1/allocations/{id}/release", releasing))
+
+
+async def _order_verb(write: AnyWrite, query: TenantQuery, allocation_id: UUID, verb: Verb) -> Response:
+    tenant_id = scoped_tenant(write.caller, query.tenant_id)
+    ordering = order_verb(write.context, write.operation(), write.actor, tenant_id, allocation_id, verb)
+    return answer_response(await write.traced(f"POST /api/v1/allocations/{{id}}/{verb}", ordering))
+
+
+@router.post("/{allocation_id}/reboot", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
+async def reboot(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Stop and start the guest of an active allocation; its disk stays."""
+    return await _order_verb(write, query, allocation_id, Verb.REBOOT)
+
+
+@router.post("/{allocation_id}/stop", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
+async def stop(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Stop the guest of an active allocation. Its units stay the tenant's, so metering goes on."""
+    return await _order_verb(write, query, allocation_id, Verb.STOP)
+
+
+@router.post("/{allocation_id}/start", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
+async def start(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Start the stopped guest of an active allocation, with its disk and host key."""
+    return await _order_verb(write, query, allocation_id, Verb.START)
+
+
+@router.post("/{allocation_id}/rebuild", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
+async def rebuild(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Make the guest of an active allocation anew on the same units. Its disk is discarded: everything on it is lost."""
+    return await _order_verb(write, query, allocation_id, Verb.REBUILD)
 
 
 @router.patch("/{allocation_id}", response_model=Allocation)

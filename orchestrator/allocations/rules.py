@@ -1,4 +1,4 @@
-"""Proof of cleanup (P6; DESIGN §9), another end, and labels that set fault switches of the sandbox. Pure."""
+"""Proof of cleanup (P6; DESIGN §9), another end, verbs, and labels that set fault switches of the sandbox. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.refusals import VerbInProgress
+from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, Verb
 from orchestrator.allocations.subject import Subject
 from orchestrator.problems import InvalidState
 from orchestrator.reservations.rules import judge_window
 from orchestrator.times import rfc3339
 
+_IDEMPOTENT = frozenset({Verb.STOP, Verb.START})
 _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, AllocationState.ACTIVE})
 
 
@@ -72,3 +74,30 @@ def is_given_another_end(subject: Subject, end: NewEnd, window_seconds_max: floa
         )
     judge_window(None, end.at, now=subject.clock, seconds_max=window_seconds_max)
     return True
+
+
+def is_ordered(subject: Subject, verb: Verb) -> bool:
+    """Whether a request for `verb` orders it, evaluated by the clock after the allocation's locks.
+
+    False if nothing is left to do: the same verb is in progress, or the guest has the state that `stop` or `start` gives it.
+    Raises `InvalidState` if the allocation is not active or past its end, `VerbInProgress` if another verb is in progress.
+    """
+    if subject.state is not AllocationState.ACTIVE:
+        raise InvalidState(
+            f"the allocation is {subject.state}; its guest can be changed only while it is active", state=subject.state
+        )
+    if subject.ends_at is not None and subject.ends_at <= subject.clock:
+        raise InvalidState(
+            f"the allocation ended at {rfc3339(subject.ends_at)} and is about to be released; create another one",
+            state=subject.state,
+        )
+    if subject.guest_verb is not None:
+        if subject.guest_verb == verb:
+            return False
+        raise VerbInProgress.of(subject.guest_verb)
+    return not (verb in _IDEMPOTENT and subject.guest_state == VERB_RESULTS[verb])
+
+
+def state_after_failure(before: str, code: str) -> GuestState:
+    """The guest's state after a verb failed with `code`: a refused task has changed nothing."""
+    return GuestState(before) if code == "task_refused" else GuestState.UNKNOWN

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from orchestrator.allocations.rules import NewEnd
-from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.states import AllocationState, GuestState, Verb
 from orchestrator.http.documents import Actor, Failure, Waits
 from orchestrator.http.fields import (
     INT32_MAX,
@@ -128,6 +128,14 @@ class Connection(BaseModel):
     host_key: str
 
 
+class Guest(BaseModel):
+    """The guest of an active allocation: its state, the verb in progress, and the failure of the last verb."""
+
+    state: GuestState
+    verb: Verb | None
+    failure: Failure | None
+
+
 class Allocation(BaseModel):
     """An allocation."""
 
@@ -148,6 +156,7 @@ class Allocation(BaseModel):
     node: str | None
     slots: list[Count]
     connection: Connection | None
+    guest: Guest | None = Field(description="while active; null in every other state")
     failure: Failure | None
     hard_stopped: bool | None
     release_result: dict[str, Any] | None

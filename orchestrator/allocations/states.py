@@ -1,4 +1,4 @@
-"""The states of an allocation and the allowed transitions between them (DESIGN §4). Pure."""
+"""The states of an allocation, the allowed transitions between them (DESIGN §4), and its guest while active. Pure."""
 
 from __future__ import annotations
 
@@ -42,3 +42,31 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationState], frozenset[ActorKind]]
 def allowed(from_state: AllocationState, to_state: AllocationState, actor: ActorKind) -> bool:
     """Whether `actor` may make this transition."""
     return actor in TRANSITIONS.get((from_state, to_state), frozenset())
+
+
+class GuestState(StrEnum):
+    """The state of an active allocation's guest, by the result of its last task."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+    """A verb failed after it may have begun: a verb or a release follows."""
+
+
+class Verb(StrEnum):
+    """A change of the guest; the task type is `allocation.<verb>`."""
+
+    REBOOT = "reboot"
+    STOP = "stop"
+    START = "start"
+    REBUILD = "rebuild"
+    """A fresh disk: everything that the tenant wrote is gone."""
+
+
+VERB_RESULTS = {
+    Verb.REBOOT: GuestState.RUNNING,
+    Verb.STOP: GuestState.STOPPED,
+    Verb.START: GuestState.RUNNING,
+    Verb.REBUILD: GuestState.RUNNING,
+}
+"""The guest's state after each verb."""

@@ -61,6 +61,8 @@ class Subject:
     waits_until: datetime | None
     provision_until: datetime | None
     release_attempts: int
+    guest_state: str | None
+    guest_verb: str | None
     fence: int
     claim_closed: bool
     claim_waits_for: Wait | None

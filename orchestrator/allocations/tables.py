@@ -74,6 +74,10 @@ allocations = Table(
     Column("ends_at", FINITE_TIME),
     Column("reservation_id", Uuid),
     Column("ending_told_at", TIMESTAMPTZ),
+    Column("guest_state", Text),
+    Column("guest_verb", Text),
+    Column("guest_failure_code", Text),
+    Column("guest_failure_detail", Text),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(
@@ -87,6 +91,8 @@ allocations = Table(
         name="releasing_has_time",
     ),
     CheckConstraint("(state = 'released') = (released_at is not null)", name="released_has_time"),
+    CheckConstraint("guest_state in ('running', 'stopped', 'unknown')", name="guest_state_is_known"),
+    CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild')", name="guest_verb_is_known"),
     CheckConstraint(
         "(state = 'failed') = (failed_at is not null) and (state <> 'failed' or failure_code is not null)",
         name="failed_has_reason",

@@ -157,6 +157,18 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "a maintenance window does not need the units of an allocation any more",
         {"allocation_id": ID, "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT},
     ),
+    EventType.ALLOCATION_VERB_REQUESTED: EventKind(
+        _T, "a reboot, stop, start or rebuild of an active allocation was requested",
+        {"allocation_id": ID, "verb": TEXT, **_BY, "fence": FENCE},
+    ),
+    EventType.ALLOCATION_VERB_COMPLETED: EventKind(
+        _T, "a verb of an active allocation has ended; metering goes on, also while the guest is stopped",
+        {"allocation_id": ID, "verb": TEXT, "guest_state": TEXT, "fence": FENCE},
+    ),
+    EventType.ALLOCATION_VERB_FAILED: EventKind(
+        _T, "a verb of an active allocation failed; the allocation stays active",
+        {"allocation_id": ID, "verb": TEXT, "guest_state": TEXT, **_TROUBLE, "fence": FENCE},
+    ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",
         {

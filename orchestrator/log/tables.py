@@ -75,6 +75,7 @@ log = Table(
         "version",
         postgresql_where=text("event_type in ('provisioning.requested', 'provisioning.releasing.requested')"),
     ),
+    Index("log_verbs", "subject", "version", postgresql_where=text("event_type = 'allocation.verb_requested'")),
     Index(
         "log_transactions",
         text("coalesce(tenant_id, '00000000-0000-0000-0000-000000000000')"),

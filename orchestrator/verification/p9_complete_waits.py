@@ -12,7 +12,8 @@ INCOMPLETE = """
 select id, state, coalesce(waits_for, 'nothing') from allocations
 where case when state in ('released', 'failed') then (waits_for, waits_since, waits_until) is distinct from (null, null, null)
            else waits_for is null or waits_since is null
-                or (waits_until is null and state not in ('active', 'release_failed')) end
+                or (waits_until is null and state not in ('active', 'release_failed'))
+                or (state = 'active' and guest_verb is not null and (waits_for = 'tenant' or waits_until is null)) end
 """
 # A failed allocation's wait is on its claim. Without a deadline it may wait for an operator only.
 UNITS_INCOMPLETE = """

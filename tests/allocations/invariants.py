@@ -90,6 +90,11 @@ INVARIANTS = {
             where (e.event_type = expected.type or (expected.state = 'requested' and e.event_type = 'provisioning.waiting'))
               and e.occurred_at = l.at
               and e.payload ->> 'allocation_id' = l.allocation_id::text)""",
+    "an active allocation has a guest, and waits for a worker or its node exactly while a verb is in progress": """
+        select a.id, a.state, a.guest_state, a.guest_verb, a.waits_for, a.waits_until from allocations a
+        where (a.state = 'active') <> (a.guest_state is not null) or (a.guest_verb is not null and a.state <> 'active')
+           or (a.state = 'active' and (a.guest_verb is null) <> (a.waits_for = 'tenant'))
+           or (a.guest_verb is not null and (a.waits_until is null or a.waits_for not in ('worker', 'node')))""",
     "what waits says until when, or waits for a person": """
         select a.id, a.state, a.waits_for, c.waits_for from allocations a join claims c on c.id = a.claim_id
         where (a.waits_until is null and a.state in ('requested', 'provisioning', 'releasing'))

@@ -153,6 +153,14 @@ BRANCHES = [
         FREE + "update allocations set waits_since = null where name = 'requested'",
     ),
     planted(
+        "a verb that waits for the tenant", "P9", "active and waits for tenant",
+        FREE + "update allocations set guest_verb = 'reboot', waits_until = now() + interval '1 hour' where state = 'active'",
+    ),
+    planted(
+        "a verb without a deadline", "P9", "active and waits for node",
+        FREE + "update allocations set guest_verb = 'reboot', waits_for = 'node' where state = 'active'",
+    ),
+    planted(
         "failed units that wait for nothing", "P9", "waits for nothing",
         FREE + "update claims set waits_for = null where id = {dirty.claim}",
     ),

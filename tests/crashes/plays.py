@@ -35,6 +35,28 @@ def one_life(stage: Stage) -> Iterator[None]:
     assert stage.execute(issued, made.allocation_id) == [("slice.vm_provision",), ("slice.vm_release",)]
 
 
+def a_guest_changed(stage: Stage) -> Iterator[None]:
+    """It is stopped, started and rebuilt, each twice under one key: one task for each, and the guest ends up running."""
+    tenant = stage.tenant()
+    yield
+    made = create(stage, tenant)
+    tenant.wait(made, "active")
+    client = tenant.client
+    for order, state in (
+        (client.stop_allocation, "stopped"), (client.start_allocation, "running"), (client.rebuild_allocation, "running"),
+    ):  # fmt: skip
+        key = new_key()
+        assert order(made.allocation_id, idempotency_key=key) == order(made.allocation_id, idempotency_key=key)
+        guest = tenant.wait(made, "active").guest
+        assert guest is not None
+        assert (guest.state, guest.failure) == (state, None)
+    issued = "select type from node_tasks where allocation_id = %s order by queued_at"
+    verbs = [(f"allocation.{verb}",) for verb in ("stop", "start", "rebuild")]
+    assert stage.execute(issued, made.allocation_id) == [("slice.vm_provision",), *verbs]
+    release(tenant, made)
+    tenant.wait(made, "released")
+
+
 def an_effect_cut_short(stage: Stage) -> Iterator[None]:
     """The agent dies over its task: a provision is undone and reported, so the tenant asks again; a release is repeated."""
     tenant = stage.tenant()

@@ -156,6 +156,7 @@ def test_every_page_lies_in_the_folder_of_its_kind() -> None:
         *KINDS,
         "explanation/decisions",
         "how-to/access",
+        "how-to/allocations",
         "how-to/drivers",
         "how-to/fleet",
         "reference/access",

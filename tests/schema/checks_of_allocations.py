@@ -42,6 +42,11 @@ CHECKS = {
         ),
         (_RELEASED, _FAILED),
     ),
+    "guest_state_is_known": Check(
+        "allocations", ({"guest_state": "down"}, {"guest_state": ""}),
+        ({"guest_state": "running"}, {"guest_state": "stopped"}, {"guest_state": "unknown"}),
+    ),
+    "guest_verb_is_known": one_of("allocations", "guest_verb", "reboot", "stop", "start", "rebuild"),
     "released_has_time": Check("allocations", ({**_RELEASED, "released_at": None}, {**_RELEASING, "released_at": NOW})),
     "releasing_has_time": Check(
         "allocations",

@@ -13,9 +13,23 @@ from psycopg.rows import dict_row
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.verbs import begin_verb, finish_verb, order_verb
 from orchestrator.allocations.commands.waits import fail_unstarted
+from orchestrator.allocations.states import Verb
 from orchestrator.operations.execution import Context
-from tests.allocations.driving import ADMIN, NOT_WIPED, PROVISIONED, WIPED, completed, failed, release, report
+from tests.allocations.driving import (
+    ADMIN,
+    CONNECTION,
+    NOT_WIPED,
+    PROVISIONED,
+    TENANT,
+    WIPED,
+    completed,
+    failed,
+    operation,
+    release,
+    report,
+)
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import Seeded, connect, try_create
 
@@ -25,6 +39,7 @@ GPUS_LIMIT = 6
 COMMANDS = (
     "create", "create_overdue", "begin_provisioning", "finish_provisioning", "release", "force_release", "begin_release",
     "finish_release", "fail_unstarted", "report_well", "report_badly", "report_unproven", "report_older",
+    "stop_guest", "rebuild_guest", "begin_verb", "finish_verb",
     "provision", "provision", "provision", "clean_up", "clean_up", "fail_to_clean_up",
 )  # fmt: skip
 
@@ -35,7 +50,11 @@ EVERY_END = [
     [("fail_to_clean_up", 0, "wf-a"), ("finish_provisioning", 1, "")],
     [("finish_release", 0, "wf-a"), ("clean_up", 1, "wf-b")],
     [("create", 0, "")],
-    [("force_release", 0, ""), ("force_release", 2, "")],
+    [("provision", 2, "wf-a")],
+    [("stop_guest", 2, ""), ("rebuild_guest", 2, "")],
+    [("begin_verb", 2, "wf-a"), ("begin_verb", 2, "wf-b")],
+    [("report_well", 2, ""), ("finish_verb", 2, "")],
+    [("finish_verb", 2, ""), ("force_release", 0, ""), ("force_release", 2, "")],
     [("clean_up", 0, "wf-a"), ("clean_up", 2, "wf-b")],
     [("create", 0, "")],
     [("begin_provisioning", 3, "wf-a")],
@@ -81,6 +100,14 @@ class World:
                 await begin_release(context, allocation_id, notify)
             case "finish_release":
                 await finish_release(context, allocation_id, notify)
+            case "stop_guest" | "rebuild_guest":
+                verb = Verb.STOP if command == "stop_guest" else Verb.REBUILD
+                seeded = self.seeded
+                await order_verb(context, operation(seeded), TENANT, seeded.tenant_id, allocation_id, verb)
+            case "begin_verb":
+                await begin_verb(context, allocation_id, notify)
+            case "finish_verb":
+                await finish_verb(context, allocation_id)
             case "fail_unstarted":
                 await fail_unstarted(context, allocation_id)
             case "provision":
@@ -99,10 +126,14 @@ class World:
             return
         task = tasks[0] if how == "report_older" else tasks[-1]
         releasing = "release" in task["type"]
+        verb = task["type"] in ("allocation.stop", "allocation.rebuild")
         if how == "report_badly":
             await report(self.context, task, failed(task))
         elif releasing:
             await report(self.context, task, completed(task, NOT_WIPED if how == "report_unproven" else WIPED))
+        elif verb:
+            connection = None if task["type"] == "allocation.stop" else CONNECTION
+            await report(self.context, task, completed(task, {"connection": connection}))
         else:
             await report(self.context, task, completed(task, PROVISIONED))
 

@@ -19,7 +19,7 @@ from berth.local.servers import LocalNats, free_port
 from migrations.roles import Role
 from node_agent.protocol import ResultReport
 from orchestrator.operations.execution import Context, Limits
-from tests.allocations.driving import PROVISIONED, WIPED, completed, release, report, run_with
+from tests.allocations.driving import CONNECTION, PROVISIONED, WIPED, completed, release, report, run_with
 from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key, write_symmetric_keys
 from tests.databases import as_role
 from tests.metrics_ports import NO_ANSWER, get
@@ -114,6 +114,8 @@ class Processes:
 
 def answer_well(task: dict[str, Any]) -> ResultReport | None:
     """The successful report of a node that executes a task instantly."""
+    if task["type"].removeprefix("allocation.") in ("reboot", "stop", "start", "rebuild"):
+        return completed(task, {"connection": None if task["type"] == "allocation.stop" else CONNECTION})
     return completed(task, WIPED if "release" in task["type"] or "deprovision" in task["type"] else PROVISIONED)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncssh
 import pytest
 
-from berth.client import NotFound, SkuUnavailable
+from berth.client import NotFound, SkuUnavailable, VerbInProgress
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole, logs_in
 
@@ -38,6 +38,33 @@ def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant
     assert released.releasing_at is not None
     assert released.released_at is not None
     assert active.requested_at < active.active_at < released.releasing_at < released.released_at
+
+
+def test_a_guest_is_stopped_started_and_rebuilt(whole: Whole, tenant: Tenant) -> None:
+    made = tenant.create()
+    active = tenant.wait(made, "active")
+    logs_in(active, tenant.private_key, "echo kept > file")
+    tenant.client.stop_allocation(made.allocation_id)
+    stopped = tenant.wait(made, "active")
+    assert stopped.guest is not None
+    assert (stopped.guest.state, stopped.status) == ("stopped", "active")
+    with pytest.raises((OSError, asyncssh.Error)):
+        logs_in(active, tenant.private_key, "true")
+    tenant.client.start_allocation(made.allocation_id)
+    assert logs_in(tenant.wait(made, "active"), tenant.private_key, "cat file").strip() == "kept"
+    rebuilding = tenant.client.rebuild_allocation(made.allocation_id)
+    assert rebuilding.guest is not None
+    assert rebuilding.guest.verb == "rebuild"
+    with pytest.raises(VerbInProgress):
+        tenant.client.stop_allocation(made.allocation_id)
+    rebuilt = tenant.wait(made, "active")
+    assert rebuilt.connection is not None
+    assert rebuilt.connection != active.connection
+    with pytest.raises(asyncssh.ProcessError):
+        logs_in(rebuilt, tenant.private_key, "cat file")
+    tenant.client.release_allocation(made.allocation_id)
+    tenant.wait(made, "released")
+    assert whole.violations() == []
 
 
 def test_released_gpus_are_placed_again(whole: Whole, tenant: Tenant) -> None:

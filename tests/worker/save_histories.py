@@ -20,9 +20,22 @@ import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from migrations.roles import Role
 from node_agent.protocol import FailureCode, ResultReport
-from tests.allocations.driving import NOT_WIPED, completed, failed, release, run_with
+from orchestrator.allocations.commands.verbs import order_verb
+from orchestrator.allocations.states import Verb
+from tests.allocations.driving import (
+    NOT_WIPED,
+    TENANT,
+    allocation_of,
+    completed,
+    failed,
+    operation,
+    release,
+    run_with,
+    task_of,
+)
 from tests.allocations.seeding import create_allocation, seed
-from tests.support.worker_processes import Processes, answer_well, play_nodes
+from tests.support.waiting import wait_for
+from tests.support.worker_processes import Processes, answer_well, answer_what_is_queued, play_nodes
 
 HISTORIES = Path(__file__).parent / "histories"
 PAYLOAD_KEY = bytes(range(32))
@@ -79,6 +92,12 @@ def _live(processes: Processes) -> None:
 
     comes_and_goes = create_allocation(url, seeded)
     play_nodes(url, {comes_and_goes: "active"})
+    run_with(
+        url, lambda context: order_verb(context, operation(seeded), TENANT, seeded.tenant_id, comes_and_goes, Verb.STOP)
+    )
+    wait_for(lambda: task_of(url, comes_and_goes)["type"] == "allocation.stop", "the task of the verb")
+    answer_what_is_queued(url)
+    wait_for(lambda: allocation_of(url, comes_and_goes)["guest_verb"] is None, "the end of the verb")
     run_with(url, lambda context: release(context, seeded, comes_and_goes))
     play_nodes(url, {comes_and_goes: "released"}, once_unproven)
     play_nodes(url, {create_allocation(url, seeded): "failed"}, failing)

@@ -7,22 +7,37 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from node_agent.protocol import FailureCode, ResultReport
+from orchestrator.allocations.commands.verbs import order_verb
+from orchestrator.allocations.states import Verb
+from orchestrator.operations.execution import Context
 from tests.allocations.driving import (
     NOT_WIPED,
+    TENANT,
     allocation_of,
     claim_of,
     completed,
     failed,
+    operation,
+    run_with,
+    task_of,
     transitions_of,
 )
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import Seeded, create_allocation, seed
 from tests.support.waiting import wait_for
-from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of
+from tests.support.worker_processes import (
+    Processes,
+    answer_well,
+    answer_what_is_queued,
+    play_nodes,
+    release_all,
+    state_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +57,32 @@ def test_an_allocation_is_provisioned_and_released(at_work: Processes, seeded: S
         assert transitions_of(url, allocation_id) == ["requested", "provisioning", "active", "releasing", "released"]
     assert violations(url) == []
     assert at_work.metric("berth_worker_conclusions_total") - before == 4
+
+
+def test_a_verb_is_performed_by_its_workflow(at_work: Processes, seeded: Seeded) -> None:
+    url = at_work.url
+    before = at_work.metric("berth_worker_verbs_total")
+    allocation_id = create_allocation(url, seeded)
+    play_nodes(url, {allocation_id: "active"})
+    assert _guest_after(url, seeded, allocation_id, Verb.STOP) == "stopped"
+    assert _guest_after(url, seeded, allocation_id, Verb.REBUILD) == "running"
+    wait_for(lambda: at_work.metric("berth_worker_verbs_total") - before == 2, "both counted")
+    release_all(url, seeded, [allocation_id])
+    play_nodes(url, {allocation_id: "released"})
+    assert violations(url) == []
+
+
+def _guest_after(url: str, seeded: Seeded, allocation_id: UUID, verb: Verb) -> object:
+    """The state of the guest once the verb has ended."""
+
+    async def order(context: Context) -> None:
+        await order_verb(context, operation(seeded), TENANT, seeded.tenant_id, allocation_id, verb)
+
+    run_with(url, order)
+    wait_for(lambda: task_of(url, allocation_id)["type"] == f"allocation.{verb}", "the task of the verb")
+    answer_what_is_queued(url)
+    wait_for(lambda: allocation_of(url, allocation_id)["guest_verb"] is None, "the end of the verb")
+    return allocation_of(url, allocation_id)["guest_state"]
 
 
 def test_a_failed_provision_is_cleaned_up_by_its_own_workflow(at_work: Processes, seeded: Seeded) -> None:

@@ -19,6 +19,7 @@ from worker.app import sandbox
 from worker.payloads import PayloadKeys, encrypting_converter
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
+from worker.workflows.verb import VerbWorkflow
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
@@ -31,16 +32,16 @@ def _history(path: Path) -> WorkflowHistory:
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 def test_a_recorded_history_replays(path: Path) -> None:
     replayer = Replayer(
-        workflows=[ProvisioningWorkflow, ReleaseWorkflow], workflow_runner=sandbox(),
+        workflows=[ProvisioningWorkflow, ReleaseWorkflow, VerbWorkflow], workflow_runner=sandbox(),
         data_converter=encrypting_converter(PayloadKeys([PAYLOAD_KEY], earlier_allowed=True)), namespace="default",
     )  # fmt: skip
     result = asyncio.run(replayer.replay_workflow(_history(path)))
     assert result.replay_failure is None
 
 
-def test_histories_cover_both_workflows_and_repeated_attempts() -> None:
+def test_histories_cover_every_workflow_and_repeated_attempts() -> None:
     texts = {path.stem: path.read_text() for path in HISTORIES}
-    assert {"provisioning-1", "provisioning-2", "release-1"} <= set(texts)
+    assert {"provisioning-1", "provisioning-2", "release-1", "verb-1"} <= set(texts)
     assert texts["release-1"].count('"signalName": "task_finished"') == 2, "a release with a second attempt"
     assert texts["provisioning-2"].count('"signalName": "task_finished"') == 3, (
         "two attempts to provision, one to clean"

@@ -15,6 +15,7 @@ from tests.allocations.driving import rows_of
 from tests.support.waiting import async_wait_for
 from tests.worker.consuming import CONSUMER, FOREIGN_SUBJECT, STREAM, Play, Stage, finished_event, player
 from worker.consumers.durable import UNACKNOWLEDGED_MAX
+from worker.consumers.events import FILTER_SUBJECTS
 
 
 @pytest.fixture
@@ -68,15 +69,19 @@ def test_the_position_waits_for_events_that_no_worker_has_pulled(play: Play) -> 
     play(scenario)
 
 
-def test_a_consumer_of_an_older_version_gets_the_bound_of_this_one(play: Play) -> None:
+def test_a_consumer_of_an_older_version_gets_the_bound_and_the_events_of_this_one(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         assert await stage.durable.bind()
         made: ConsumerInfo = await stage.jetstream.consumer_info(STREAM, CONSUMER)
-        await stage.jetstream.add_consumer(STREAM, replace(made.config, max_ack_pending=2_000))
+        earlier = replace(
+            made.config, max_ack_pending=2_000, filter_subjects=[*FILTER_SUBJECTS[:-1], "of.a.newer.version"]
+        )
+        await stage.jetstream.add_consumer(STREAM, earlier)
         await stage.publish(finished_event("first"))
         assert await stage.durable.bind()
         found: ConsumerInfo = await stage.jetstream.consumer_info(STREAM, CONSUMER)
         assert (found.config.max_ack_pending, found.num_pending) == (UNACKNOWLEDGED_MAX, 1), "and keeps its place"
+        assert sorted(found.config.filter_subjects or ()) == sorted([*FILTER_SUBJECTS, "of.a.newer.version"])
 
     play(scenario)
 

@@ -8,10 +8,11 @@ from temporalio import activity
 
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.verbs import begin_verb, finish_verb
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.operations.execution import Context
 from worker.activities.messages import StepInput, StepResult
-from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES, TOOK_SECONDS
+from worker.metrics import COMMAND_SECONDS, CONCLUSIONS, FAILURES, TOOK_SECONDS, VERBS
 
 
 class LifecycleActivities:
@@ -46,6 +47,22 @@ class LifecycleActivities:
         """Conclude a cleanup attempt according to the task's row."""
         with COMMAND_SECONDS.labels("finish_release").time():
             return _result(await finish_release(self._context, UUID(step.allocation_id), step.notify))
+
+    @activity.defn
+    async def begin_verb(self, step: StepInput) -> StepResult:
+        """Issue the task of the ordered verb."""
+        with COMMAND_SECONDS.labels("begin_verb").time():
+            return _result(await begin_verb(self._context, UUID(step.allocation_id), step.notify))
+
+    @activity.defn
+    async def finish_verb(self, step: StepInput) -> StepResult:
+        """Conclude the verb according to the task's row."""
+        with COMMAND_SECONDS.labels("finish_verb").time():
+            outcome = await finish_verb(self._context, UUID(step.allocation_id))
+        if isinstance(outcome, Concluded):
+            VERBS.labels(outcome.code or "").inc()
+            return StepResult("concluded", state=outcome.state.value, code=outcome.code)
+        return _result(outcome)
 
 
 def _result(outcome: Begun | Superseded | Waiting | Retry | Concluded) -> StepResult:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from worker.consumers.events import PROVISIONING_REQUESTED, RELEASING_REQUESTED, ConsumedEvent
-from worker.workflows.starting import WorkflowStarter
+from collections.abc import Mapping
+
+from worker.consumers.events import PROVISIONING_REQUESTED, RELEASING_REQUESTED, VERB_REQUESTED, ConsumedEvent
+from worker.workflows.starting import WorkflowName, WorkflowStarter
+
+WORKFLOWS: Mapping[str, WorkflowName] = {
+    PROVISIONING_REQUESTED: "provisioning",
+    RELEASING_REQUESTED: "release",
+    VERB_REQUESTED: "verb",
+}
+"""The workflow that each type of event starts."""
 
 
 async def dispatch(starter: WorkflowStarter, event: ConsumedEvent) -> str:
@@ -11,11 +20,8 @@ async def dispatch(starter: WorkflowStarter, event: ConsumedEvent) -> str:
 
     Raises `RPCError` if Temporal is unavailable or refuses.
     """
-    if event.type == PROVISIONING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("provisioning", event.id, event.allocation_id, event.tenant_id)
-        return "started" if started else "repeated"
-    if event.type == RELEASING_REQUESTED and event.allocation_id is not None:
-        started = await starter.start("release", event.id, event.allocation_id, event.tenant_id)
+    if event.type in WORKFLOWS and event.allocation_id is not None:
+        started = await starter.start(WORKFLOWS[event.type], event.id, event.allocation_id, event.tenant_id)
         return "started" if started else "repeated"
     if event.task is None or event.task.notify is None:
         return "no_workflow"

@@ -63,8 +63,9 @@ class DurableConsumer:
         except NotFoundError:
             await self._create()
             return
-        if found.config.max_ack_pending != UNACKNOWLEDGED_MAX:  # made by another version of Berth
-            await self._jetstream.add_consumer(self._stream, replace(found.config, max_ack_pending=UNACKNOWLEDGED_MAX))
+        wanted = replace(found.config, max_ack_pending=UNACKNOWLEDGED_MAX, filter_subjects=_wider(found.config))
+        if wanted != found.config:  # made by an earlier version of Berth
+            await self._jetstream.add_consumer(self._stream, wanted)
 
     async def _create(self) -> None:
         await register_consumer(self._context, self._name)
@@ -110,3 +111,8 @@ class DurableConsumer:
             await raise_consumer_position(self._context, self._name, floor)
             self._saved = floor
             POSITION.set(floor)
+
+
+def _wider(config: ConsumerConfig) -> list[str]:
+    """The subjects of the consumer and those of this version. Why a union: a newer version's must stay."""
+    return list(dict.fromkeys([*(config.filter_subjects or ()), *FILTER_SUBJECTS]))

@@ -19,7 +19,7 @@ from orchestrator.allocations.store.due import Waiter
 from orchestrator.allocations.waits import Wait
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.operations.execution import Context
-from worker.consumers.events import PROVISIONING_REQUESTED
+from worker.consumers.dispatching import WORKFLOWS
 from worker.metrics import RESCUED
 from worker.sweepers.sweeper import isolate_failure
 from worker.workflows.starting import (
@@ -102,6 +102,8 @@ class WorkflowRescuer:
 
 def workflow_of(waiter: Waiter) -> WorkflowName:
     """The workflow that continues the allocation."""
+    if waiter.state is AllocationState.ACTIVE:
+        return "verb"
     return "provisioning" if waiter.state in BEFORE_PROVISIONED else "release"
 
 
@@ -123,8 +125,7 @@ def responsible_workflow_ids(waiter: Waiter) -> list[str] | None:
     if waiter.event_id is not None:
         if waiter.event_version is None or waiter.position < waiter.event_version:
             return None
-        name: WorkflowName = "provisioning" if waiter.event_type == PROVISIONING_REQUESTED else "release"
-        from_event = [event_workflow_id(name, waiter.event_id)]
+        from_event = [event_workflow_id(WORKFLOWS[waiter.event_type or ""], waiter.event_id)]
     elif waiter.waits_for is Wait.WORKER:
         return None
     return [*from_event, *issuer, rescue_id_of(waiter)]

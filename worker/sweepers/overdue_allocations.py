@@ -39,6 +39,10 @@ async def _rescue(context: Context, starter: WorkflowStarter, overdue: Overdue) 
         await starter.start_rescue("provisioning", allocation_id)
         reach(CrashPoint.RESCUE_AFTER_START)
         return
+    if overdue.state is AllocationState.ACTIVE:
+        await starter.start_rescue("verb", allocation_id)
+        reach(CrashPoint.RESCUE_AFTER_START)
+        return
     if overdue.state is AllocationState.REQUESTED:
         code = await fail_unstarted(context, allocation_id)
         if code is None:

@@ -17,14 +17,16 @@ from worker.activities.messages import StepResult
 from worker.workflows.attempts import TASK_FINISHED
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
+from worker.workflows.verb import VerbWorkflow
 
-WorkflowName = Literal["provisioning", "release"]
+WorkflowName = Literal["provisioning", "release", "verb"]
 
 _RUN: dict[WorkflowName, Callable[[Any, str], Awaitable[StepResult]]] = {
     "provisioning": ProvisioningWorkflow.run,
     "release": ReleaseWorkflow.run,
+    "verb": VerbWorkflow.run,
 }
-_ID_PREFIX: dict[WorkflowName, str] = {"provisioning": "provisioning", "release": "releasing"}
+_ID_PREFIX: dict[WorkflowName, str] = {"provisioning": "provisioning", "release": "releasing", "verb": "verb"}
 
 
 _RESCUED = UUID("f9082ac4-c9a3-48c6-9c40-496775f3f703")

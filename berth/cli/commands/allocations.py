@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
 
 import typer
@@ -18,6 +18,7 @@ from berth.cli.times import moment
 
 if TYPE_CHECKING:
     from berth.client import Allocation, Client, TimelineEntry
+    from berth.client.models import Guest
 
 app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
@@ -33,6 +34,11 @@ def _log_in(allocation: Allocation) -> str | None:
     return f"{where.user}@{where.host} port {where.port}"
 
 
+def _guest(guest: Guest) -> str:
+    failed = f", {guest.failure.code}: {guest.failure.detail}" if guest.failure else ""
+    return f"{guest.state}{f', {guest.verb} in progress' if guest.verb else ''}{failed}"
+
+
 STATES = ("requested", "provisioning", "active", "releasing", "released", "release_failed", "failed")
 COLUMNS: list[Column] = [
     ("id", lambda a: a.allocation_id), ("state", lambda a: a.status), ("sku", lambda a: a.sku),
@@ -45,6 +51,7 @@ ROWS: list[Column] = [
     ("name", lambda a: a.name), ("labels", lambda a: a.labels or None), ("ssh keys", lambda a: a.ssh_key_ids or None),
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
     ("log in", _log_in),
+    ("guest", lambda a: _guest(a.guest) if a.guest else None),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
     ("next step", lambda a: a.failure.next_step if a.failure else None),
@@ -228,6 +235,77 @@ def update(
             allocation_id, name=name, labels=labels, ends_at=end, no_end=no_end, tenant_id=owner
         )
         show_one(session, changed, ROWS)
+
+
+def _change_guest(
+    session: Session,
+    allocation_id: UUID,
+    verb: Literal["reboot", "stop", "start", "rebuild"],
+    wait: bool,
+    timeout: float,
+    tenant: str | None,
+) -> None:
+    with session.client() as client:
+        owner = session.tenant_id(client, tenant)
+        verbs = {
+            "reboot": client.reboot_allocation, "stop": client.stop_allocation, "start": client.start_allocation,
+            "rebuild": client.rebuild_allocation,
+        }  # fmt: skip
+        changed: Allocation = verbs[verb](allocation_id, tenant_id=owner)
+        if wait:
+            changed = wait_with_progress(session, client, allocation_id, {"active"}, timeout, owner)
+        show_one(session, changed, ROWS)
+        if changed.guest is not None and changed.guest.failure is not None:
+            failure = changed.guest.failure
+            raise Refused(f"{verb} failed: {failure.code}: {failure.detail}; {failure.next_step}", code=failure.code)
+
+
+VerbWait = Annotated[bool, typer.Option("--wait", help="wait until the verb has ended")]
+
+
+@command(app, "reboot")
+def reboot(
+    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
+    tenant: TenantOption = None,
+) -> None:  # fmt: skip
+    """Stop and start the guest of an active allocation; its disk stays."""
+    _change_guest(session, allocation_id, "reboot", wait, timeout, tenant)
+
+
+@command(app, "stop")
+def stop(
+    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
+    tenant: TenantOption = None,
+) -> None:  # fmt: skip
+    """Stop the guest of an active allocation. It keeps its GPUs, so metering goes on; release it to end that."""
+    _change_guest(session, allocation_id, "stop", wait, timeout, tenant)
+
+
+@command(app, "start")
+def start(
+    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
+    tenant: TenantOption = None,
+) -> None:  # fmt: skip
+    """Start the stopped guest of an active allocation, with its disk and host key."""
+    _change_guest(session, allocation_id, "start", wait, timeout, tenant)
+
+
+@command(app, "rebuild")
+def rebuild(
+    session: Session, allocation_id: AllocationId,
+    discard_disk: Annotated[
+        bool, typer.Option("--discard-disk", help="state that everything on the guest's disk may be lost")
+    ] = False,
+    wait: VerbWait = False, timeout: TimeoutOption = 300.0, tenant: TenantOption = None,
+) -> None:  # fmt: skip
+    """Make the guest of an active allocation anew on the same GPUs; everything on its disk is lost."""
+    if not discard_disk:
+        raise Refused(
+            "add --discard-disk: a rebuild loses everything on the guest's disk; copy what you need first",
+            code="usage",
+            exit_code=USAGE,
+        )
+    _change_guest(session, allocation_id, "rebuild", wait, timeout, tenant)
 
 
 @command(app, "release")

@@ -104,6 +104,72 @@ def update_allocation(
     return replace(call, body={**(call.body or {}), "ends_at": None}) if no_end else call
 
 
+def _verb(verb: str, allocation_id: UUID, tenant_id: UUID | None, idempotency_key: str | None) -> Call[Allocation]:
+    path = f"{API}/allocations/{allocation_id}/{verb}"
+    return write("POST", path, Allocation, None, idempotency_key, tenant_id=_text(tenant_id))
+
+
+def reboot_allocation(
+    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Ask for a stop and a start of the guest; its disk stays. The end of the verb is in `guest`.
+
+    Raises `InvalidState` if the allocation is not active, `VerbInProgress` during another verb.
+    """
+    return write(
+        "POST",
+        f"{API}/allocations/{allocation_id}/reboot",
+        Allocation,
+        None,
+        idempotency_key,
+        tenant_id=_text(tenant_id),
+    )
+
+
+def stop_allocation(
+    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Ask for a stop of the guest; its units stay the tenant's, and metering goes on. The end of the verb is in `guest`.
+
+    Raises `InvalidState` if the allocation is not active, `VerbInProgress` during another verb.
+    """
+    return _verb("stop", allocation_id, tenant_id, idempotency_key)
+
+
+def start_allocation(
+    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Ask for the start of a stopped guest. The end of the verb is in `guest`.
+
+    Raises `InvalidState` if the allocation is not active, `VerbInProgress` during another verb.
+    """
+    return write(
+        "POST",
+        f"{API}/allocations/{allocation_id}/start",
+        Allocation,
+        None,
+        idempotency_key,
+        tenant_id=_text(tenant_id),
+    )
+
+
+def rebuild_allocation(
+    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Ask for a new guest on the same units; everything on its disk is lost. The end of the verb is in `guest`.
+
+    Raises `InvalidState` if the allocation is not active, `VerbInProgress` during another verb.
+    """
+    return write(
+        "POST",
+        f"{API}/allocations/{allocation_id}/rebuild",
+        Allocation,
+        None,
+        idempotency_key,
+        tenant_id=_text(tenant_id),
+    )
+
+
 def release_allocation(
     allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
 ) -> Call[Allocation]:

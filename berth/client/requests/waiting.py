@@ -24,12 +24,13 @@ class Waiting:
         self._pause = POLL_SECONDS_FIRST
 
     def pause_seconds(self, found: Allocation | Reservation) -> float | None:
-        """None when the state is reached, else how long to wait before asking again.
+        """None when the state is reached and no verb of the guest is in progress, else how long to wait before asking again.
 
         Raises `StateUnreachable` when it has ended otherwise, `WaitTimeout` when the time is up; both hold what was found
         under `allocation` or `reservation`.
         """
-        if found.status in self.states:
+        changing = isinstance(found, Allocation) and found.guest is not None and found.guest.verb is not None
+        if found.status in self.states and not changing:
             return None
         kind, id_, final = _described(found)
         wanted = " or ".join(sorted(self.states))

@@ -14,6 +14,7 @@ from node_agent.protocol import (
     ResultAnswer,
     ResultReport,
     TaskType,
+    VerbResult,
 )
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
@@ -30,6 +31,7 @@ CODE_LATE = "late_result"
 
 _PROVISIONS = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 _RELEASES = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
+_VERBS = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 
 
 async def accept_task_result(
@@ -84,6 +86,10 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
             proof = ReleaseResult.model_validate(report.result)
             if proof.released and not (proof.wiped and proof.leases_released):
                 raise _invalid("result.released", "released only if wiped and leases_released")
+        elif task.type in _VERBS:
+            after = VerbResult.model_validate(report.result)
+            if (after.connection is None) != (task.type is TaskType.STOP):
+                raise _invalid("result.connection", "given unless the verb is stop")
     except ValidationError as error:
         first = error.errors()[0]
         raise _invalid(".".join(["result", *map(str, first["loc"])]), first["msg"]) from error

@@ -50,7 +50,7 @@ order by due limit :limit
 _WAITING = """
 with waiting as (
     (select a.id, a.waits_for, a.waits_until from allocations a
-     where a.state in ('requested', 'provisioning', 'releasing') and a.waits_for <> 'units'
+     where a.state in ('requested', 'provisioning', 'active', 'releasing') and a.waits_for <> 'units'
        and a.waits_until >= :after_deadline and (a.waits_until, a.id) > (:after_deadline, cast(:after_id as uuid))
        and a.waits_since < clock_timestamp() - make_interval(secs => :patience_seconds)
      order by a.waits_until, a.id limit :limit)
@@ -72,11 +72,16 @@ left join lateral (
     select id, notify, finished_at from node_tasks where allocation_id = a.id order by fence desc limit 1
 ) t on true
 left join lateral (
-    select l.event_type, l.event_id, l.version from log l
-    where l.subject = 'allocations/' || a.id
-      and l.event_type in ('provisioning.requested', 'provisioning.releasing.requested')
-      and (l.payload ->> 'fence')::bigint = f.fence
-    order by l.version desc limit 1
+    (select l.event_type, l.event_id, l.version from log l
+     where a.state <> 'active' and l.subject = 'allocations/' || a.id
+       and l.event_type in ('provisioning.requested', 'provisioning.releasing.requested')
+       and (l.payload ->> 'fence')::bigint = f.fence
+     order by l.version desc limit 1)
+    union all
+    (select l.event_type, l.event_id, l.version from log l
+     where a.state = 'active' and l.subject = 'allocations/' || a.id and l.event_type = 'allocation.verb_requested'
+       and (l.payload ->> 'fence')::bigint = f.fence
+     order by l.version desc limit 1)
 ) e on true
 order by w.waits_until, w.id
 """

@@ -27,7 +27,8 @@ _claim = (
 _OWN_COLUMNS = (
     "id", "tenant_id", "state", "row_version", "sku", "shape", "gpu_model", "gpus", "region", "image", "name", "labels",
     "correlation_id", "reservation_id", "ends_at", "requested_at", "active_at", "releasing_at", "released_at",
-    "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result",
+    "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result", "guest_state",
+    "guest_verb", "guest_failure_code", "guest_failure_detail",
 )  # fmt: skip
 _SLOTS = """
 array(select unit - node.unit_base from unnest(claim.units) part, generate_series(lower(part), upper(part) - 1) unit
@@ -97,10 +98,6 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
     waits = None
     if row.waits_for is not None:
         waits = {"for": row.waits_for, "since": rfc3339(row.waits_since), "until": rfc3339(row.waits_until)}
-    failure = None
-    if row.failure_code is not None:
-        step = next_step_of(row.failure_code)
-        failure = {"code": row.failure_code, "detail": row.failure_detail, "next_step": step}
     return {
         "allocation_id": str(row.id),
         "tenant_id": str(row.tenant_id),
@@ -117,7 +114,8 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "node": row.node,
         "slots": row.slots,
         "connection": row.connection,
-        "failure": failure,
+        "guest": _guest(row),
+        "failure": _failure(row.failure_code, row.failure_detail),
         "hard_stopped": None if row.release_result is None else row.release_result["hard_stopped"],
         "release_result": row.release_result,
         "waits": waits,
@@ -132,6 +130,18 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "release_failed_at": rfc3339(row.release_failed_at),
         "failed_at": rfc3339(row.failed_at),
     }
+
+
+def _guest(row: Row[Any]) -> dict[str, Any] | None:
+    """The guest of an active allocation; None in every other state, whose columns an earlier version may have left."""
+    if row.state != AllocationState.ACTIVE:
+        return None
+    failure = _failure(row.guest_failure_code, row.guest_failure_detail)
+    return {"state": row.guest_state or "running", "verb": row.guest_verb, "failure": failure}
+
+
+def _failure(code: str | None, detail: str | None) -> dict[str, Any] | None:
+    return None if code is None else {"code": code, "detail": detail, "next_step": next_step_of(code)}
 
 
 def timeline_entry(row: Row[Any]) -> dict[str, Any]:

@@ -13,11 +13,14 @@ from uuid import UUID, uuid4
 from node_agent.protocol import (
     ImageParameters,
     ProvisionParameters,
+    RebuildParameters,
     ReleaseParameters,
     TaskBody,
     TaskType,
+    VerbParameters,
 )
 from orchestrator.allocations.rules import switches_of
+from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
@@ -110,12 +113,22 @@ def release_parameters(
     return ReleaseParameters(slots=instructions.slots, graceful_seconds=graceful_seconds, faults=faults)
 
 
+def verb_parameters(
+    subject: Subject, verb: Verb, instructions: Instructions, faults: dict[str, str], graceful_seconds: float
+) -> VerbParameters | RebuildParameters:
+    """What the node needs to perform the verb; a rebuild makes the guest anew from what it was provisioned with."""
+    if verb is not Verb.REBUILD:
+        return VerbParameters(slots=instructions.slots, graceful_seconds=graceful_seconds, faults=faults)
+    anew = provision_parameters(subject, instructions, faults)
+    return RebuildParameters(**dict(anew), graceful_seconds=graceful_seconds)
+
+
 async def issue_task(
     tx: Transaction,
     signer: TaskSigner,
     subject: Subject,
     task_type: TaskType,
-    parameters: ProvisionParameters | ReleaseParameters,
+    parameters: ProvisionParameters | ReleaseParameters | VerbParameters,
     *,
     node_epoch: int,
     fence: int,

@@ -136,6 +136,10 @@ BODIES: dict[str, list[Body]] = {
     "POST /api/v1/webhooks/{webhook_id}/replay": [lambda of, shared, mine: {"since": "2026-01-01T00:00:00Z"}],
     "POST /api/v1/webhooks/{webhook_id}/deliveries/{number}/replay": [NOTHING],
     "POST /api/v1/allocations/{allocation_id}/release": [NOTHING],
+    "POST /api/v1/allocations/{allocation_id}/reboot": [NOTHING],
+    "POST /api/v1/allocations/{allocation_id}/stop": [NOTHING],
+    "POST /api/v1/allocations/{allocation_id}/start": [NOTHING],
+    "POST /api/v1/allocations/{allocation_id}/rebuild": [NOTHING],
     "PUT /v1/retention/{policy_id}": [lambda of, shared, mine: {"prevent_truncate": 0}],
     "POST /v1/commit": [
         lambda of, shared, mine: {"request_id": of("request_id"), "operations": []},
