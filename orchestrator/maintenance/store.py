@@ -80,7 +80,8 @@ left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
 left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
 left join maintenance_windows w on c.owner_kind = 'maintenance' and w.id = c.owner_id
 where c.units && t.units
-  and c.during && tstzrange(greatest(cast(:starts_at as timestamptz), clock_timestamp()), cast(:ends_at as timestamptz))
+  and c.during && tstzrange(least(greatest(cast(:starts_at as timestamptz), clock_timestamp()), cast(:ends_at as timestamptz)),
+                            cast(:ends_at as timestamptz))
 order by t.node_id, c.id limit :limit
 """
 _COUNT_OPEN = "select count(*) from maintenance_windows where waits_until is not null"

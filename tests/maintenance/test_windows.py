@@ -234,9 +234,21 @@ def test_an_operator_ends_or_cancels_a_window(api: PublicApi, tenant: Caller, pl
 @pytest.mark.parametrize(
     ("starts", "ends"), [(3, 2), (-3, -2), (1, 24 * 400), (24 * 400, 24 * 401)], ids=["reversed", "over", "long", "far"]
 )
-def test_an_invalid_window_is_refused(api: PublicApi, place: Place, starts: float, ends: float) -> None:
+def test_an_invalid_window_is_refused(api: PublicApi, tenant: Caller, place: Place, starts: float, ends: float) -> None:
+    rent(tenant, place)
+    asked = {name: value for name, value in body(place, starts, ends).items() if name != "reason"}
+    planned = api.admin.call("GET", "/admin/maintenance/plan", **asked)
+    assert (planned.status_code, planned.json()["code"]) == (422, "maintenance_window_invalid")
     refused = api.admin.call("POST", "/admin/maintenance", body(place, starts, ends))
     assert (refused.status_code, refused.json()["code"]) == (422, "maintenance_window_invalid")
+
+
+def test_a_window_whose_time_is_over_is_ended_by_an_operator_too(api: PublicApi, tenant: Caller, place: Place) -> None:
+    rent(tenant, place)
+    window = commit(api.admin, place, starts=-1, ends=1, allocations="notify")["window_id"]
+    assert sweep(api, window) == "active"
+    rows(api, "update maintenance_windows set ends_at = now(), waits_until = now() where id = %s returning 1", window)
+    assert api.admin.make(f"/admin/maintenance/{window}/end")["state"] == "ended"
 
 
 def test_unknown_and_registered_resources_are_refused(api: PublicApi, place: Place) -> None:

@@ -52,10 +52,11 @@ async def commit_maintenance(
         places = await _lock_nodes(tx, wanted, bounds.catalogue)
         # Again: nodes and claims may have changed before the locks.
         targets = await store.find_targets(tx, wanted.resources)
-        conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
-        await lock_reservations(tx, conflicts, places)
         require_window(wanted.starts_at, wanted.ends_at, await store.read_clock(tx))
         conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
+        if places:
+            await lock_reservations(tx, conflicts, places)
+            conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
         require_no_conflicts(conflicts, wanted.policies, movable=places.keys())
         await move_claims(tx, conflicts, wanted.policies, places, f"maintenance: {wanted.reason}")
         window = await store.insert_window(
@@ -70,6 +71,7 @@ async def commit_maintenance(
 
 async def _lock_nodes(tx: Transaction, wanted: Wanted, catalogue: CatalogueCache) -> Targets:
     """Lock the nodes of the window and those that claims are moved to, by id; return the new places."""
+    require_window(wanted.starts_at, wanted.ends_at, await store.read_clock(tx))
     targets = await store.find_targets(tx, wanted.resources)
     conflicts = await store.find_conflicts(tx, targets, wanted.starts_at, wanted.ends_at)
     nodes = {target.node_id for target in targets}
