@@ -1,4 +1,7 @@
-"""`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`)."""
+"""`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`).
+
+`python -m node_agent --check` checks the host instead and needs no settings.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
 from berth.process.settings import describe_wrong_settings
 from node_agent.agent import Agent
+from node_agent.checks.host import report_host
 from node_agent.drivers.choice import choose_driver
 from node_agent.drivers.contract import Driver
 from node_agent.problems import AgentProblem
@@ -60,4 +64,4 @@ def _sentence(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_host() if sys.argv[1:] == ["--check"] else main())

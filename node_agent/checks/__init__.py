@@ -1,0 +1,1 @@
+"""Checks of a host before an agent runs on it: `python -m node_agent --check`."""
