@@ -66,14 +66,18 @@ def is_given_another_end(subject: Subject, end: NewEnd, window_seconds_max: floa
         raise InvalidState(
             f"the allocation is {subject.state}; its end can change only before its release", state=subject.state
         )
+    _require_before_end(subject)
+    judge_window(None, end.at, now=subject.clock, seconds_max=window_seconds_max)
+    return True
+
+
+def _require_before_end(subject: Subject) -> None:
     if subject.ends_at is not None and subject.ends_at <= subject.clock:
         raise InvalidState(
             f"the allocation ended at {rfc3339(subject.ends_at)} and is about to be released; create another one",
             state=subject.state,
             ends_at=rfc3339(subject.ends_at),
         )
-    judge_window(None, end.at, now=subject.clock, seconds_max=window_seconds_max)
-    return True
 
 
 def is_ordered(subject: Subject, verb: Verb) -> bool:
@@ -86,11 +90,7 @@ def is_ordered(subject: Subject, verb: Verb) -> bool:
         raise InvalidState(
             f"the allocation is {subject.state}; its guest can be changed only while it is active", state=subject.state
         )
-    if subject.ends_at is not None and subject.ends_at <= subject.clock:
-        raise InvalidState(
-            f"the allocation ended at {rfc3339(subject.ends_at)} and is about to be released; create another one",
-            state=subject.state,
-        )
+    _require_before_end(subject)
     if subject.guest_verb is not None:
         if subject.guest_verb == verb:
             return False

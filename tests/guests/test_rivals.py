@@ -95,6 +95,20 @@ def test_a_verb_and_a_release_at_once_leave_one_story(database_url: str) -> None
     run_with(database_url, way)
 
 
+def test_a_verb_that_has_not_begun_has_no_end(database_url: str) -> None:
+    """The workflow of the verb before it may wake late; its completed task ends nothing of the next verb."""
+    seeded = seed(database_url)
+
+    async def way(context: Context) -> None:
+        guest = await active(context, database_url, seeded)
+        await guest.perform(Verb.STOP)
+        await guest.order(Verb.START)
+        assert await guest.finish() == Superseded(ACTIVE)
+        assert (guest.row["guest_state"], guest.row["guest_verb"]) == ("stopped", "start")
+
+    run_with(database_url, way)
+
+
 def test_a_lost_workflow_of_a_verb_is_found_and_replaced(database_url: str) -> None:
     seeded = seed(database_url)
 

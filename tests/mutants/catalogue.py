@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import maintenance
+from tests.mutants.fleet import guests, maintenance
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -39,6 +39,7 @@ MODULES = (
     operations,
     log,
     maintenance,
+    guests,
     webhooks,
     worker,
     agent,
