@@ -23,6 +23,7 @@ from worker.workflows.starting import WorkflowStarter, event_workflow_id
 
 FLOODING, QUIET = (f"berth.events.{uuid.uuid4()}.task.finished" for _ in range(2))
 EVENTS = 200
+ATTEMPTS_MAX = 3
 ACK_WAIT_SECONDS = 0.5
 
 
@@ -142,4 +143,10 @@ def test_a_tenants_workflow_overtakes_those_of_another(temporal_server: LocalTem
             await async_wait_for(lambda: len(set(begun)) == EVENTS + 1, "all to begin")
         return begun.index(event_workflow_id("provisioning", quiet))
 
-    assert asyncio.run(scenario()) < EVENTS / 4
+    # On a busy machine Temporal may have read a partition's backlog before the quiet tenant's start was in it. Without
+    # fairness it is among the last in every attempt.
+    places: list[int] = []
+    while len(places) < ATTEMPTS_MAX and not any(place < EVENTS / 4 for place in places):
+        begun.clear()
+        places.append(asyncio.run(scenario()))
+    assert min(places) < EVENTS / 4, places

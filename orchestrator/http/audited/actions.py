@@ -19,6 +19,10 @@ class Audited:
 ACTIONS: Final = {
     "POST /api/v1/allocations": "allocation.create",
     "POST /api/v1/allocations/{allocation_id}/release": "allocation.release",
+    "POST /api/v1/allocations/{allocation_id}/reboot": "allocation.reboot",
+    "POST /api/v1/allocations/{allocation_id}/stop": "allocation.stop",
+    "POST /api/v1/allocations/{allocation_id}/start": "allocation.start",
+    "POST /api/v1/allocations/{allocation_id}/rebuild": "allocation.rebuild",
     "PATCH /api/v1/allocations/{allocation_id}": "allocation.update",
     "POST /api/v1/reservations": "reservation.hold",
     "POST /api/v1/reservations/{reservation_id}/confirm": "reservation.confirm",
