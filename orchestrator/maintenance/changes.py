@@ -9,7 +9,7 @@ from uuid import uuid4
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_event
+from orchestrator.log.store.outbox import append_event, append_events
 from orchestrator.maintenance.rules import Conflict
 from orchestrator.maintenance.states import OwnerKind
 from orchestrator.maintenance.store import Window
@@ -52,6 +52,7 @@ async def notify_tenants(
     allocations = {one.owner_id: one for one in conflicts if one.owner_kind is OwnerKind.ALLOCATION}
     key, request_id = (None, None) if operation is None else (operation.key, operation.request_id)
     deadline = {"deadline": window.starts_at.isoformat()} if happened is EventType.ALLOCATION_MAINTENANCE else {}
+    events = []
     for allocation_id, conflict in allocations.items():
         assert conflict.correlation_id is not None, "an allocation has a correlation id"
         payload = {
@@ -59,6 +60,5 @@ async def notify_tenants(
             "starts_at": window.starts_at.isoformat(), "ends_at": window.ends_at.isoformat(), **deadline,
         }  # fmt: skip
         subject = f"allocations/{allocation_id}"
-        await append_event(
-            tx, Event(happened, subject, conflict.correlation_id, conflict.tenant_id, payload, key, request_id)
-        )
+        events.append(Event(happened, subject, conflict.correlation_id, conflict.tenant_id, payload, key, request_id))
+    await append_events(tx, events)

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from orchestrator.database.transactions import Database
-from orchestrator.maintenance import store
+from orchestrator.maintenance import rules, store
 from orchestrator.maintenance.rules import Conflict, require_window
 from orchestrator.maintenance.states import WindowState
 from orchestrator.maintenance.store import Window
@@ -16,11 +16,14 @@ from orchestrator.reservations.resource_names import NamedResources
 async def plan_window(
     database: Database, named: NamedResources, starts_at: datetime, ends_at: datetime
 ) -> list[Conflict]:
-    """The claims in the way of a window, without any effect. Raises `ResourceNotFound`, `MaintenanceWindowInvalid`."""
+    """At most `CONFLICTS_MAX` claims in the way of a window, without any effect.
+
+    Raises `ResourceNotFound`, `MaintenanceWindowInvalid`.
+    """
     async with database.reading() as reading:
         require_window(starts_at, ends_at, await store.read_clock(reading))
         targets = await store.find_targets(reading, named)
-        return await store.find_conflicts(reading, targets, starts_at, ends_at)
+        return (await store.find_conflicts(reading, targets, starts_at, ends_at))[: rules.CONFLICTS_MAX]
 
 
 async def find_window(database: Database, window_id: UUID) -> Window:

@@ -22,6 +22,14 @@ class MaintenanceConflict(Problem):
             conflicts=list(conflicts),
         )
 
+    @classmethod
+    def more_than(cls, limit: int, conflicts: Sequence[dict[str, Any]]) -> Self:
+        """The refusal of a window with more claims in its way than a commit resolves."""
+        return cls(
+            f"more than {limit} claims are in the way of the window; commit fewer nodes or a shorter time at once",
+            conflicts=list(conflicts),
+        )
+
 
 class MaintenanceWindowInvalid(Problem):
     """The window is over, reversed, too long or too far away."""

@@ -14,7 +14,7 @@ from orchestrator.maintenance.states import OwnerKind, Resolution
 NODES_MAX: Final = 100
 """Nodes of one window: their rows are locked together."""
 CONFLICTS_MAX: Final = 500
-"""Conflicts that a plan or a refusal lists."""
+"""Conflicts that a plan or a refusal lists, and that a commit resolves."""
 OVERDUE: Final = "overdue"
 """The state of a hold past its deadline, until a process expires it."""
 DURATION_MAX: Final = timedelta(days=366)
@@ -85,7 +85,14 @@ def require_window(starts_at: datetime, ends_at: datetime, now: datetime) -> Non
 
 
 def require_no_conflicts(conflicts: Sequence[Conflict], policies: Policies, movable: Collection[int]) -> None:
-    """Raise `MaintenanceConflict` if one of the conflicts refuses the window; `movable`: claims that have a new place."""
+    """Raise `MaintenanceConflict` if one of the conflicts refuses the window; `movable`: claims that have a new place.
+
+    More conflicts than `CONFLICTS_MAX` refuse it too: those beyond were not read, so that nothing would be done about them.
+    """
+    if len(conflicts) > CONFLICTS_MAX:
+        raise MaintenanceConflict.more_than(
+            CONFLICTS_MAX, [one.document(policies) for one in conflicts[:CONFLICTS_MAX]]
+        )
     refusing = []
     for one in conflicts:
         resolution = one.resolution(policies)

@@ -10,8 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.maintenance import rules
 from orchestrator.maintenance.refusals import MaintenanceTableFull
-from orchestrator.maintenance.rules import CONFLICTS_MAX, Conflict
+from orchestrator.maintenance.rules import Conflict
 from orchestrator.maintenance.states import OwnerKind, WindowState
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.reservations.refusals import ResourceNotFound
@@ -187,8 +188,13 @@ async def read_clock(reading: Reading) -> datetime:
 async def find_conflicts(
     reading: Reading, targets: Sequence[Target], starts_at: datetime, ends_at: datetime
 ) -> list[Conflict]:
-    """Up to `CONFLICTS_MAX` claims with a right to one of these units within the window, by node."""
-    values = {"targets": _written(targets), "starts_at": starts_at, "ends_at": ends_at, "limit": CONFLICTS_MAX}
+    """Claims with a right to one of these units within the window, by node; one more than `CONFLICTS_MAX` at most."""
+    values = {
+        "targets": _written(targets),
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+        "limit": rules.CONFLICTS_MAX + 1,
+    }
     return [
         Conflict(
             owner_kind=OwnerKind(row.owner_kind), owner_id=row.owner_id, claim_id=row.claim_id, tenant_id=row.tenant_id,

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from orchestrator.database.census import take_census
 from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
+from orchestrator.maintenance import rules
 from orchestrator.verification.derived import check_fit
 from orchestrator.verification.maintenance import check_maintenance
 from orchestrator.verification.p1_one_holder import check_one_holder
@@ -118,6 +119,24 @@ def test_an_allocation_keeps_its_units_planned_and_its_end_claims_them(
     after = api.admin.get(f"/admin/maintenance/{window['window_id']}")
     assert (claimed(api, window), after["planned"], free_mask(api, place)) == (8, [], 0)
     assert tenant.call("POST", "/allocations", one_gpu(tenant, place)).json()["code"] == "sku_unavailable"
+
+
+def test_more_conflicts_than_a_commit_resolves_refuse_the_window(
+    api: PublicApi, tenant: Caller, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "CONFLICTS_MAX", 2)
+    rented = [rent(tenant, place)["allocation_id"] for _ in range(2)]
+    window = commit(api.admin, place, allocations="notify")
+    told = "select subject from outbox where event_type = 'allocation.maintenance' and payload ->> 'window_id' = %s order by id"
+    assert rows(api, told, window["window_id"]) == [(f"allocations/{one}",) for one in rented], "each, in order"
+    api.admin.make(f"/admin/maintenance/{window['window_id']}/cancel")
+    rent(tenant, place)
+    refused = api.admin.call("POST", "/admin/maintenance", body(place, allocations="notify"))
+    assert (refused.status_code, refused.json()["code"]) == (409, "maintenance_conflict")
+    assert "more than 2 claims" in refused.json()["detail"]
+    assert len(refused.json()["conflicts"]) == 2
+    asked = {name: value for name, value in body(place).items() if name != "reason"}
+    assert len(api.admin.get("/admin/maintenance/plan", **asked)["conflicts"]) == 2
 
 
 def test_the_tenant_is_notified_if_its_units_are_not_needed_any_more(
