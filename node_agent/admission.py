@@ -19,6 +19,9 @@ from node_agent.clock import ServerClock
 from node_agent.journal_state import JournalState
 from node_agent.key_set import KeySet, TaskKey
 from node_agent.protocol import (
+    PROVISIONS,
+    RELEASES,
+    VERBS,
     Credentials,
     EnvelopeRejected,
     HandedOutTask,
@@ -30,10 +33,6 @@ from node_agent.protocol import (
     VerbParameters,
     open_envelope,
 )
-
-PROVISIONS = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
-RELEASES = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
-VERBS = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 
 _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(PROVISIONS, ProvisionParameters),

@@ -14,12 +14,14 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.admission import PROVISIONS, RELEASES, VERBS
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import (
+    PROVISIONS,
+    RELEASES,
+    VERBS,
     FailureCode,
     ProvisionParameters,
     RebuildParameters,

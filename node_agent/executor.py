@@ -17,7 +17,7 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.admission import PROVISIONS, RELEASES, VERBS, Admitted, Refused, Trust, Untrusted, admit, time_objection
+from node_agent.admission import Admitted, Refused, Trust, Untrusted, admit, time_objection
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import NodeConnection
 from node_agent.crash_points import CrashPoint, reach
@@ -27,7 +27,16 @@ from node_agent.journal_records import Accepted, Finished, Started
 from node_agent.journal_state import units_of
 from node_agent.metrics import AgentMetrics
 from node_agent.progress import TaskProgress
-from node_agent.protocol import KNOWN_TASKS_MAX, FailureCode, HandedOutTask, ResultReport, TaskBody
+from node_agent.protocol import (
+    KNOWN_TASKS_MAX,
+    PROVISIONS,
+    RELEASES,
+    VERBS,
+    FailureCode,
+    HandedOutTask,
+    ResultReport,
+    TaskBody,
+)
 from node_agent.reporter import Reporter, failed
 
 log = structlog.get_logger("node_agent.executor")

@@ -48,6 +48,11 @@ class TaskType(StrEnum):
     HEALTH_PROBE = "diag.health_probe"
 
 
+PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
+RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
+VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
+
+
 class ImageParameters(Wire):
     """The image to boot: where it is and what its bytes must hash to."""
 

@@ -7,7 +7,10 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from node_agent.protocol import (
+    PROVISIONS,
+    RELEASES,
     RESULT_BYTES_MAX,
+    VERBS,
     ProgressReport,
     ProvisionResult,
     ReleaseResult,
@@ -28,10 +31,6 @@ from orchestrator.tasks.store.results import TaskOfNode, TaskStanding, find_task
 from orchestrator.tenants.principals import Actor, ActorKind
 
 CODE_LATE = "late_result"
-
-_PROVISIONS = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
-_RELEASES = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
-_VERBS = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 
 
 async def accept_task_result(
@@ -80,13 +79,13 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
     if len(report.model_dump_json()) > RESULT_BYTES_MAX:
         raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
     try:
-        if task.type in _PROVISIONS:
+        if task.type in PROVISIONS:
             ProvisionResult.model_validate(report.result)
-        elif task.type in _RELEASES:
+        elif task.type in RELEASES:
             proof = ReleaseResult.model_validate(report.result)
             if proof.released and not (proof.wiped and proof.leases_released):
                 raise _invalid("result.released", "released only if wiped and leases_released")
-        elif task.type in _VERBS:
+        elif task.type in VERBS:
             after = VerbResult.model_validate(report.result)
             if (after.connection is None) != (task.type is TaskType.STOP):
                 raise _invalid("result.connection", "given unless the verb is stop")

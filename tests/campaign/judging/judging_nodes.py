@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from node_agent.admission import PROVISIONS
 from node_agent.journal_file import read_journal
 from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Started
 from node_agent.journal_state import JournalState, units_of
-from node_agent.protocol import TaskBody
+from node_agent.protocol import PROVISIONS, RELEASES, TaskBody
 from tests.campaign.history import History
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_events import REQUESTED, WAITING
@@ -120,7 +119,10 @@ class NodeWatch:
         for story in self.stories.values():
             for task_id in story.completed & story.bodies.keys():
                 body = story.bodies[task_id]
-                (made if body.type in PROVISIONS else removed).add(body.allocation_id)
+                if body.type in PROVISIONS:
+                    made.add(body.allocation_id)
+                elif body.type in RELEASES:
+                    removed.add(body.allocation_id)
         for allocation_id, sights in history.by_allocation().items():
             if allocation_id not in made and any(sight.state == "active" for sight in sights):
                 yield Violation("made by a node", f"{allocation_id} was reported active and no node made it")
