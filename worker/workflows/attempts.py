@@ -57,6 +57,18 @@ class FinishedTasks:
             return
 
 
+class WaitsForTasks:
+    """Base of workflows whose tasks end with a signal. Signals and `__init__` are inherited."""
+
+    def __init__(self) -> None:
+        self._finished = FinishedTasks()
+
+    @workflow.signal(name=TASK_FINISHED)
+    def task_finished(self, task_id: str) -> None:
+        """A task of this workflow has ended."""
+        self._finished.add(task_id)
+
+
 async def run_command(command: Activity, step: StepInput) -> StepResult:
     """Run one activity locally. It is retried until it returns: an unavailable database becomes available again."""
     return await workflow.execute_local_activity_method(

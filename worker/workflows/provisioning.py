@@ -8,20 +8,12 @@ with workflow.unsafe.imports_passed_through():
     from worker.activities.lifecycle import LifecycleActivities
     from worker.activities.messages import StepInput, StepResult
 
-from worker.workflows.attempts import TASK_FINISHED, FinishedTasks, run_attempts
+from worker.workflows.attempts import WaitsForTasks, run_attempts
 
 
 @workflow.defn(name="provisioning")
-class ProvisioningWorkflow:
+class ProvisioningWorkflow(WaitsForTasks):
     """From `requested` to `active`, or to `failed` and proven cleanup. One per event `provisioning.requested`."""
-
-    def __init__(self) -> None:
-        self._finished = FinishedTasks()
-
-    @workflow.signal(name=TASK_FINISHED)
-    def task_finished(self, task_id: str) -> None:
-        """A task of this workflow has ended."""
-        self._finished.add(task_id)
 
     @workflow.run
     async def run(self, allocation_id: str) -> StepResult:

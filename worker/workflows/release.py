@@ -8,22 +8,14 @@ with workflow.unsafe.imports_passed_through():
     from worker.activities.lifecycle import LifecycleActivities
     from worker.activities.messages import StepInput, StepResult
 
-from worker.workflows.attempts import TASK_FINISHED, FinishedTasks, run_attempts
+from worker.workflows.attempts import WaitsForTasks, run_attempts
 
 
 @workflow.defn(name="release")
-class ReleaseWorkflow:
+class ReleaseWorkflow(WaitsForTasks):
     """From `releasing` to `released`, or to `release_failed` when the attempts are exhausted; also cleans up a failed
     allocation. One per event `provisioning.releasing.requested`.
     """
-
-    def __init__(self) -> None:
-        self._finished = FinishedTasks()
-
-    @workflow.signal(name=TASK_FINISHED)
-    def task_finished(self, task_id: str) -> None:
-        """A task of this workflow has ended."""
-        self._finished.add(task_id)
 
     @workflow.run
     async def run(self, allocation_id: str) -> StepResult:
