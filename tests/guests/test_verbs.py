@@ -16,6 +16,7 @@ from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid
 from tests.allocations.driving import (
+    ADMIN,
     TENANT,
     claim_of,
     clean_up,
@@ -26,10 +27,12 @@ from tests.allocations.driving import (
     release,
     report,
     row_of,
+    rows_of,
     run_with,
     task_of,
 )
 from tests.allocations.invariants import violations
+from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import add_tenant, connect, create_allocation, seed
 from tests.guests.changing import ACTIVE, NEW_CONNECTION, REBUILT, RESULTS, RUNS, STOPPED, Guest, active
 
@@ -131,6 +134,24 @@ def test_the_key_of_a_verb_gets_the_same_answer_and_orders_it_once(database_url:
         again = await guest.order(Verb.REBOOT, "the-key")
         assert (again.replayed, again.body) == (True, first.body)
         assert events_of(database_url, guest.id).count("allocation.verb_requested") == 1
+
+    run_with(database_url, way)
+
+
+def test_an_operators_verb_is_audited_and_needs_no_tenant(database_url: str) -> None:
+    seeded = seed(database_url)
+
+    async def way(context: Context) -> None:
+        guest = await active(context, database_url, seeded)
+        assert (await order_verb(context, admin_operation(), ADMIN, None, guest.id, Verb.REBOOT)).status == 202
+        found = rows_of(
+            database_url, "select action, principal_id from audit where subject = %s", f"allocations/{guest.id}"
+        )
+        assert found == [("allocation.reboot", ADMIN.id)]
+        assert (
+            row_of(database_url, "select payload from outbox order by id desc limit 1")["payload"]["actor_kind"]
+            == "admin"
+        )
 
     run_with(database_url, way)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from orchestrator.allocations.states import GuestState, Verb
@@ -50,7 +49,6 @@ class Ended:
 
 async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
     """Record the end of the verb in progress; return the new row version. The allocation waits for its tenant again."""
-    since: datetime = subject.clock
     values = {
         "id": subject.id,
         "row_version": subject.row_version,
@@ -59,7 +57,7 @@ async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
         "detail": ended.detail,
         "connection": None if ended.connection is None else json.dumps(ended.connection),
         "waits_for": Wait.TENANT.value,
-        "clock": since,
+        "clock": subject.clock,
     }
     row_version: int = (await tx.execute(_END, values)).scalar_one()
     return row_version
