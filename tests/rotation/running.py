@@ -43,6 +43,11 @@ _QUEUE = """
 insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at)
 values (%s, %s, 1, 'diag.health_probe', %s, %s, now() - interval '1 minute', clock_timestamp() + interval '10 minutes')
 """
+_UNFINISHED = """
+select id, node_id, state, dispatch_count, clock_timestamp() - queued_at from node_tasks
+where id = any(%s) and finished_at is null
+"""
+_FAILED = "select node_id, failure_code from node_tasks where id = any(%s) and state <> 'completed'"
 
 
 @contextmanager
@@ -82,6 +87,7 @@ class Deployment:
         self.children: dict[str, ChildProcess] = {}
         self.nodes: dict[str, uuid.UUID] = {}
         self._fences = itertools.count(1)
+        self._killed: set[uuid.UUID] = set()
 
     @property
     def files(self) -> Authority:
@@ -157,6 +163,7 @@ class Deployment:
     def restart_agent(self, name: str) -> None:
         """End an agent as a crash would, and start it again."""
         child = self.children[f"agent {name}"]
+        self._killed.add(self.nodes[name])
         child.kill()
         child.wait_ended()
         child.spawn()
@@ -216,15 +223,25 @@ class Deployment:
 
     @contextmanager
     def tasks_throughout(self) -> Iterator[None]:
-        """Hand out tasks all the time meanwhile; each of them completes, and no node enrols again."""
+        """Hand out tasks all the time meanwhile; each of them completes, and no node enrols again.
+
+        A probe during which its agent was killed is reported as interrupted: no agent runs a probe a second time.
+        """
         queued: list[uuid.UUID] = []
+        self._killed.clear()
         with repeating(lambda: queued.extend(self.queue_probe(node) for node in self.nodes), every_seconds=0.5):
             yield
         assert queued
-        wait_for(
-            lambda: {self.state(task) for task in queued} == {"completed"}, "each task of the rotation to complete"
-        )
+        try:
+            wait_for(lambda: not self._unfinished(queued), "each task of the rotation to end")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._unfinished(queued)}") from late
+        for node, code in self.database.execute(_FAILED, (queued,)).fetchall():
+            assert (code, node in self._killed) == ("interrupted", True), f"a task of node {node} failed: {code}"
         assert self.one("select max(epoch) from nodes") == 1, "no node enrolled again"
+
+    def _unfinished(self, tasks: list[uuid.UUID]) -> list[tuple[object, ...]]:
+        return self.database.execute(_UNFINISHED, (tasks,)).fetchall()
 
     def stop(self) -> None:
         """End every process."""
