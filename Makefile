@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LIBVIRT_STAMP := $(VENV)/.libvirt
+GUEST_IMAGE := build/guests/mini.qcow2
+HARDWARE ?= hardware and not full
 STATE_DIR ?= var
 MINUTES ?= 10
 SEED ?= 7
@@ -12,7 +15,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full lint docs references sbom provenance bench bench-full campaign mutants clean
+.PHONY: help setup demo up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign mutants clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -62,10 +65,26 @@ references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
-	$(BIN)/pytest -n 3 --dist loadfile -m "not full"
+	$(BIN)/pytest -n 3 --dist loadfile -m "not full and not hardware"
+
+test-hardware: $(STAMP)  ## the tests on real guests of QEMU (4 minutes; needs root; says what to apt-get install)
+	@deploy/guests/missing-packages
+	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
+	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) deploy/guests/private-libvirtd /var/tmp/berth-libvirtd \
+	  $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
 
 test-full: lint  ## everything, the long tests included
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile -m "not hardware"
+	@if why=$$(deploy/guests/missing-packages); then $(MAKE) --no-print-directory test-hardware HARDWARE=hardware; \
+	else echo "the tests with guests did not run: $$why"; fi
+
+$(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
+	  -r requirements-libvirt.lock
+	@touch $@
+
+$(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/mini-guest-init
+	deploy/guests/build-mini-guest $@
 
 sbom: $(STAMP)  ## the packages of the lock with their hashes, as CycloneDX, in build/dist
 	@mkdir -p build/dist

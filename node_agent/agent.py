@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -76,6 +77,7 @@ class Agent:
         self._refusals_in_a_row = 0
         self._executor: Executor | None = None
         self._heartbeat_answered_at: datetime | None = None
+        self._last_held: list[UUID] = []
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises AgentProblem with one sentence that names the reason."""
@@ -221,7 +223,8 @@ class Agent:
         while True:
             self._metrics.contact_age.set(self._clock.seconds_since_contact())
             self._metrics.certificate_left.set(self._enrolment.seconds_left())
-            self._metrics.guests.set(len((await self._driver.inventory()).allocations))
+            if (inventory := await self._look()) is not None:
+                self._metrics.guests.set(len(inventory.allocations))
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def _tend_leases(self) -> None:
@@ -234,12 +237,12 @@ class Agent:
 
     async def _heartbeat(self) -> HeartbeatAnswer:
         gathered_after = self._heartbeat_answered_at
-        inventory = await self._driver.inventory()
+        inventory = await self._look()
         beat = Heartbeat(
             agent_version=agent_version(),
             driver=self._driver.name,
-            allocations=inventory.allocations[:HELD_ALLOCATIONS_MAX],
-            inventory=self._complete(inventory, gathered_after),
+            allocations=self._last_held[:HELD_ALLOCATIONS_MAX],
+            inventory=inventory and self._complete(inventory, gathered_after),
             journal_entries=self._journal.entries,
             key_set_serial=self._key_sets.serial,
             key_set_refusal=self._key_sets.refusal,
@@ -249,6 +252,16 @@ class Agent:
         self._key_set_wanted = self._key_sets.is_wanted(answer.key_set_serial)
         self._refusals_in_a_row = 0
         return answer
+
+    async def _look(self) -> Inventory | None:
+        """What the node holds; None while the driver cannot look, as while libvirtd restarts."""
+        try:
+            inventory = await self._driver.inventory()
+        except OSError as error:
+            log.error("inventory_not_taken", driver=self._driver.name, why=str(error))
+            return None
+        self._last_held = inventory.allocations
+        return inventory
 
     def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:
         """Return the inventory if it is complete, gathered after a known server time, and recovery has ended."""

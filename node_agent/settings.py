@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     agent_state_dir: Path = Field(
         description="directory of this agent's identity, journal and guests; not shared with another agent"
     )
-    agent_driver: Literal["sandbox", "noop"] = Field("sandbox", description="what carries tasks out")
+    agent_driver: Literal["sandbox", "noop", "libvirt"] = Field("sandbox", description="what carries tasks out")
     sandbox_allowed: bool = Field(
         False,
         description="whether the drivers `sandbox` and `noop`, which carry nothing out on a real GPU, may be used",
@@ -60,6 +60,22 @@ class Settings(BaseSettings):
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")
+
+    libvirt_uri: str = Field("qemu:///system", description="driver libvirt: the libvirtd of this node")
+    guest_dir: Path | None = Field(
+        None, description="driver libvirt: directory of disks and images, which QEMU's users must be able to traverse"
+    )
+    guest_memory_bytes: int = Field(
+        4 * 2**30, ge=64 * 2**20, multiple_of=2**20, description="driver libvirt: memory of a guest for each slot"
+    )
+    guest_processors: int = Field(2, ge=1, le=256, description="driver libvirt: processors of a guest for each slot")
+    guest_disk_bytes: int = Field(
+        64 * 2**30, ge=2**30, multiple_of=512, description="driver libvirt: disk of a guest for each slot"
+    )
+    guest_user_id_first: int = Field(
+        64_500, ge=1000, le=2**31 - 1024,
+        description="driver libvirt: QEMU of a guest runs as this user plus the guest's first slot",
+    )  # fmt: skip
 
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=1, le=65_535, description="its port; default: no such listener")

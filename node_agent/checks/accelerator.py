@@ -32,6 +32,11 @@ def check_kvm(qemu: str = QEMU, boot_sector: bytes = BOOT_SECTOR, seconds: float
     return Finding("kvm", True, f"guests run by emulation: {fault}" if fault else "a probe guest boots")
 
 
+def kvm_boots() -> bool:
+    """Whether KVM boots a guest."""
+    return _fault("kvm", QEMU, BOOT_SECTOR, KVM_SECONDS_MAX) is None
+
+
 def _fault(accelerator: str, qemu: str, boot_sector: bytes, seconds: float) -> str | None:
     """Why the probe guest did not boot; None if it did."""
     with tempfile.TemporaryDirectory(prefix="berth-check-") as directory:

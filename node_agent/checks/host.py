@@ -8,14 +8,22 @@ from pathlib import Path
 
 from node_agent.checks.accelerator import check_emulation, check_kvm
 from node_agent.checks.finding import Finding
+from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.storage import check_direct_io
 
 
 def check_host(environment: Mapping[str, str]) -> list[Finding]:
-    """Run every check. The state directory is checked only if `BERTH_AGENT_STATE_DIR` names one."""
-    directory = environment.get("BERTH_AGENT_STATE_DIR")
-    storage = [check_direct_io(Path(directory))] if directory else []
-    return [*storage, check_emulation(), check_kvm()]
+    """Run every check. Directories are checked if the environment names them, libvirt if it names that driver."""
+    state_dir, guest_dir = (environment.get(f"BERTH_{name}") for name in ("AGENT_STATE_DIR", "GUEST_DIR"))
+    storage = [check_direct_io(Path(state_dir))] if state_dir else []
+    if guest_dir:
+        storage += [
+            check_direct_io(Path(guest_dir), "guest directory", "BERTH_GUEST_DIR"),
+            check_traversal(Path(guest_dir)),
+        ]
+    is_libvirt = environment.get("BERTH_AGENT_DRIVER") == "libvirt"
+    libvirt = [check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))] if is_libvirt else []
+    return [*storage, check_emulation(), check_kvm(), *libvirt]
 
 
 def report_host() -> int:

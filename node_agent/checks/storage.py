@@ -9,9 +9,9 @@ from pathlib import Path
 from node_agent.checks.finding import Finding
 
 
-def check_direct_io(directory: Path) -> Finding:
+def check_direct_io(directory: Path, name: str = "state directory", setting: str = "BERTH_AGENT_STATE_DIR") -> Finding:
     """Check that files below `directory` open with O_DIRECT, so that no tenant data stay in the host's page cache."""
-    name, remedy = "state directory", "put BERTH_AGENT_STATE_DIR on a directory of ext4 or XFS that this user can write"
+    remedy = f"put {setting} on a directory of ext4 or XFS that this user can write"
     probe = directory / f".check-{os.getpid()}"
     try:
         descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
+
 from node_agent.drivers.contract import Driver
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.sandbox.driver import SandboxDriver
@@ -21,6 +23,8 @@ def choose_driver(settings: Settings) -> Driver:
         )
     if settings.agent_driver == "noop":
         return NoopDriver(settings.agent_advertised_host)
+    if settings.agent_driver == "libvirt":
+        return _libvirt(settings)
     limits = SandboxLimits(
         ssh_port_first=settings.agent_ssh_port_first,
         ssh_port_last=settings.agent_ssh_port_last,
@@ -30,3 +34,34 @@ def choose_driver(settings: Settings) -> Driver:
         lease_seconds=settings.agent_lease_seconds,
     )
     return SandboxDriver(settings.agent_state_dir / "sandbox", settings.agent_advertised_host, limits)
+
+
+def _libvirt(settings: Settings) -> Driver:
+    if settings.guest_dir is None:
+        raise CannotStart("the driver libvirt needs BERTH_GUEST_DIR, a directory that QEMU's users can traverse")
+    try:
+        # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
+        from node_agent.drivers.libvirt.driver import LibvirtDriver
+        from node_agent.drivers.libvirt.provisioning import LibvirtLimits
+    except ImportError as error:
+        raise CannotStart(f"the driver libvirt needs the packages of requirements-libvirt.lock: {error}") from error
+    try:
+        IPv4Address(settings.agent_advertised_host)
+    except ValueError as error:
+        raise CannotStart(
+            f"the driver libvirt needs an IPv4 address of this node as BERTH_AGENT_ADVERTISED_HOST: {error}"
+        ) from error
+    limits = LibvirtLimits(
+        host=settings.agent_advertised_host,
+        ssh_port_first=settings.agent_ssh_port_first,
+        ssh_port_last=settings.agent_ssh_port_last,
+        readiness_seconds=settings.agent_readiness_seconds,
+        image_bytes_max=settings.agent_image_bytes_max,
+        image_cache_max=settings.agent_image_cache_max,
+        lease_seconds=settings.agent_lease_seconds,
+        memory_bytes=settings.guest_memory_bytes,
+        processors=settings.guest_processors,
+        disk_bytes=settings.guest_disk_bytes,
+        user_id_first=settings.guest_user_id_first,
+    )
+    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits)

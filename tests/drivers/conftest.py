@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.harness import Harness
+from tests.drivers.libvirt_harness import LibvirtHarness
 from tests.drivers.sandbox_harness import SandboxHarness
 from tests.drivers.stage import small_disk
 from tests.drivers.template_harness import TemplateHarness
 
-HARNESSES: tuple[type[Harness], ...] = (SandboxHarness, TemplateHarness)
+HARNESSES: tuple[type[Harness], ...] = (SandboxHarness, TemplateHarness, LibvirtHarness)
 
 
-@pytest.fixture(params=HARNESSES, ids=lambda harness: harness.name)
+@pytest.fixture(params=[pytest.param(harness, marks=harness.marks, id=harness.name) for harness in HARNESSES])
 def harness(request: pytest.FixtureRequest) -> Harness:
     """Each driver that this machine can run; one line says why another is left out."""
     made: Harness = request.param()

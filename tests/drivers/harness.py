@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
+import pytest
+
 from node_agent.drivers.contract import Driver, Verb
 from node_agent.protocol import Connection
 from node_agent.settings import Settings
@@ -82,6 +84,8 @@ class Harness(ABC):
     provision_phases: tuple[str, ...]
     release_phases: tuple[str, ...]
     verbs: Mapping[Verb, tuple[str, ...]]
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+    """Of every test with this driver."""
     small_disk_bytes = 4 << 20
     """Enough for one allocation of `tenant`."""
 
@@ -96,6 +100,9 @@ class Harness(ABC):
     @abstractmethod
     def directory(self, state_dir: Path) -> Path:
         """Where the driver keeps everything, so that the suite can fill the disk below it and see effects."""
+
+    def clean(self, state_dir: Path) -> None:  # noqa: B027 - most have nothing to do
+        """Remove what the driver kept outside of `state_dir`."""
 
     @abstractmethod
     def tenant(self, directory: Path) -> Tenant:

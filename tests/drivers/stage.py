@@ -84,6 +84,7 @@ class Stage:
                 if self.agent.process is not None and self.agent.process.poll() is None:
                     self.agent.kill()
                 end_processes(self.probe)
+                self.harness.clean(self.agent.state_dir)
 
     async def begin_provision(self, slots: list[int], **changes: Any) -> tuple[UUID, UUID]:
         """The ids of an allocation and of the task that brings it up."""

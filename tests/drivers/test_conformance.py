@@ -18,13 +18,17 @@ FAULTS = [
     checks.survives_kills_of_a_provision, checks.survives_kills_of_a_release, checks.withstands_a_full_disk,
 ]  # fmt: skip
 SOUND = [check for check in checks.CHECKS if check not in FAULTS]
-# `make test` has the faults of the driver that is used; those of the template take half a minute of a processor.
-IN_USE_FIRST = pytest.mark.parametrize(
-    "harness",
-    [HARNESSES[0], *(pytest.param(harness, marks=pytest.mark.full) for harness in HARNESSES[1:])],
-    ids=[harness.name for harness in HARNESSES],
-    indirect=True,
-)
+# The faults of the template take half a minute of a processor, and a full disk under guests of QEMU two and a half.
+IN_USE = [harness for harness in HARNESSES if harness.name != "template"]
+
+
+def of_each_driver(soon: list[type[Harness]]) -> pytest.MarkDecorator:
+    """Each driver; those that are not `soon` in `make test-full` alone."""
+    drivers = [
+        pytest.param(harness, marks=[*harness.marks, *([] if harness in soon else [pytest.mark.full])], id=harness.name)
+        for harness in HARNESSES
+    ]
+    return pytest.mark.parametrize("harness", drivers, indirect=True)
 
 
 @pytest.mark.parametrize("check", SOUND, ids=lambda check: check.__name__)
@@ -32,13 +36,13 @@ def test_conforms(harness: Harness, check: Any, tmp_path: Path) -> None:
     assert run(harness, tmp_path, check) is None
 
 
-@IN_USE_FIRST
+@of_each_driver(IN_USE)
 @pytest.mark.parametrize("check", FAULTS[:2], ids=lambda check: check.__name__)
 def test_survives_kills(harness: Harness, check: Any, tmp_path: Path) -> None:
     assert run(harness, tmp_path, check) is None
 
 
-@IN_USE_FIRST
+@of_each_driver(IN_USE[:1])
 def test_withstands_a_full_disk(harness: Harness, disk: Path, tmp_path: Path) -> None:
     assert run(harness, tmp_path, checks.withstands_a_full_disk) is None
     assert disk.is_mount()

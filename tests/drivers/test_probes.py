@@ -14,7 +14,7 @@ from tests.drivers.processes_seen import content, processes_of_allocations, trac
 from tests.support.waiting import wait_for
 
 HERE = Path(__file__).parent
-LOOKING = ("processes_seen.py", "sandbox_probe.py", "template_probe.py")
+LOOKING = ("processes_seen.py", "libvirt_probe.py", "sandbox_probe.py", "template_probe.py")
 
 
 def drivers_code(source: str) -> list[str]:

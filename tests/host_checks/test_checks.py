@@ -12,6 +12,7 @@ import pytest
 
 from node_agent.checks.accelerator import BOOT_SECTOR, QEMU, check_emulation, check_kvm
 from node_agent.checks.host import check_host
+from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.storage import check_direct_io
 
 needs_qemu = pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU} is not installed")
@@ -93,3 +94,36 @@ def test_the_state_directory_is_checked_only_if_it_is_named(tmp_path: Path) -> N
 
     assert names({}) == ["qemu", "kvm"]
     assert names({"BERTH_AGENT_STATE_DIR": str(tmp_path)}) == ["state directory", "qemu", "kvm"]
+
+
+def test_a_guest_directory_that_qemu_cannot_reach_names_the_place_and_the_remedy(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "guests").mkdir(parents=True)
+    closed.chmod(0o700)
+    line = check_traversal(closed / "guests").line()
+    assert line.startswith("FAIL")
+    assert f"chmod o+x {closed}" in line
+    assert check_traversal(Path("/usr/bin")).passed
+    assert not check_traversal(tmp_path / "absent").passed
+
+
+def test_a_libvirtd_that_does_not_answer_is_a_failure_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = check_libvirt("qemu+unix:///system?socket=/nonexistent/libvirt-sock").line()
+    assert line.startswith("FAIL")
+    assert "libvirtd" in line or "requirements-libvirt.lock" in line
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    assert "requirements-libvirt.lock" in check_libvirt("qemu:///system").line()
+
+
+def test_libvirt_is_checked_for_its_driver_alone(tmp_path: Path) -> None:
+    names = {
+        finding.name for finding in check_host({"BERTH_GUEST_DIR": str(tmp_path), "BERTH_AGENT_DRIVER": "libvirt"})
+    }
+    assert {"libvirt", "guest directory"} <= names
+    assert {"libvirt", "guest directory"}.isdisjoint(finding.name for finding in check_host({}))
+
+
+@pytest.mark.hardware
+def test_a_libvirtd_that_answers_passes() -> None:
+    finding = check_libvirt("qemu:///system")
+    assert finding.passed, finding.line()

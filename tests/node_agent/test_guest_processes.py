@@ -12,7 +12,7 @@ import asyncssh
 
 from node_agent.drivers.sandbox.processes import start_ticks
 from node_agent.drivers.sandbox.records import AllocationDirectory
-from node_agent.drivers.sandbox.wipe import wipe
+from node_agent.drivers.wipe import wipe
 from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play

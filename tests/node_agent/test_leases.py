@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from node_agent.drivers import leases as leases_module
 from node_agent.drivers.contract import DriverFailure
-from node_agent.drivers.sandbox import leases as leases_module
-from node_agent.drivers.sandbox.leases import Lease, Leases
+from node_agent.drivers.leases import Lease, Leases
 from node_agent.protocol import FailureCode, HeldInventory, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.conftest import Play

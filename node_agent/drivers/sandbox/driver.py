@@ -8,11 +8,6 @@ tests.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -29,17 +24,19 @@ from node_agent.drivers.contract import (
     Verb,
     VerbOrder,
 )
+from node_agent.drivers.host_facts import facts_of_host
+from node_agent.drivers.images import ImageCache
+from node_agent.drivers.inventory import take_inventory
+from node_agent.drivers.leases import Leases
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.sandbox.faults import Faults
-from node_agent.drivers.sandbox.images import ImageCache
-from node_agent.drivers.sandbox.inventory import take_inventory
 from node_agent.drivers.sandbox.launching import GuestLauncher, GuestProblem
-from node_agent.drivers.sandbox.leases import Leases
 from node_agent.drivers.sandbox.processes import alive, end_guest, has_processes
 from node_agent.drivers.sandbox.provisioning import Node, Provisioning, SandboxLimits
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
-from node_agent.drivers.sandbox.release import Removal
+from node_agent.drivers.sandbox.release import SandboxRemoval
 from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
+from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
 
@@ -63,7 +60,7 @@ class SandboxDriver:
         self._node = Node(
             host, limits, self._leases, self._images, self._launcher, self.cleanup, self.tend_leases
         )  # fmt: skip
-        self._working_on: Counter[UUID] = Counter()
+        self._under_way = UnderWay()
 
     async def start(self) -> None:
         """Wait until no earlier agent's launcher can make guests any more; forget partial downloads."""
@@ -88,14 +85,14 @@ class SandboxDriver:
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Lease, image, boot, SSH readiness, marker."""
         up = Provisioning(self._node, self._directory(order.allocation_id), order)
-        scope = self._scope(order.allocation_id, up.heard)
+        scope = self._under_way.scope(order.allocation_id, up.heard)
         return Plan((up.lease(), *up.guest()), up.result, scope)
 
     def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
         """Stop gracefully, then hard; wipe; drop the leases; say what is proven of each."""
         parameters = order.parameters
         removal = self._removal(order.allocation_id, parameters.graceful_seconds, Faults(parameters.faults)).plan()
-        return Plan(removal.phases, removal.result, self._scope(order.allocation_id))
+        return Plan(removal.phases, removal.result, self._under_way.scope(order.allocation_id))
 
     def verb(self, order: VerbOrder) -> Plan[VerbResult]:
         """Reboot, stop, start, rebuild."""
@@ -109,21 +106,21 @@ class SandboxDriver:
         removal = self._removal(order.allocation_id, order.graceful_seconds, faults)
         if order.verb is not Verb.REBUILD:
             restart = Restart(self._node, directory, removal, faults)
-            return Plan(restart.phases(order.verb), restart.result, self._scope(order.allocation_id))
+            return Plan(restart.phases(order.verb), restart.result, self._under_way.scope(order.allocation_id))
         if order.parameters is None:
             raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
         up = Provisioning(self._node, directory, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
-        scope = self._scope(order.allocation_id, up.heard)
+        scope = self._under_way.scope(order.allocation_id, up.heard)
         return Plan(rebuild_phases(removal, up), lambda: VerbResult(connection=up.connection()), scope)
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""
         removal = self._removal(allocation_id, 0.0, Faults({})).plan()
-        await perform(Plan(removal.phases, removal.result, self._scope(allocation_id)), Unheard())
+        await perform(Plan(removal.phases, removal.result, self._under_way.scope(allocation_id)), Unheard())
 
     async def inventory(self) -> Inventory:
         """What directories and leases say."""
-        return take_inventory(self._allocations, self._leases)
+        return take_inventory(self._directories(), self._leases, alive)
 
     async def tend_leases(self) -> list[int]:
         """See `Leases.tend`; in use is what has a directory, a process, or a task under way."""
@@ -133,39 +130,12 @@ class SandboxDriver:
         return list(cleared)
 
     def _in_use(self, allocation_id: UUID) -> bool:
-        there = self._directory(allocation_id).exists() or self._working_on[allocation_id] > 0
+        there = self._directory(allocation_id).exists() or allocation_id in self._under_way
         return there or has_processes(allocation_id)
-
-    def _scope(
-        self, allocation_id: UUID, *others: Callable[[], AbstractContextManager[None]]
-    ) -> Callable[[], AbstractContextManager[None]]:
-        """While a plan runs: the allocation is in use, and whatever else the plan needs."""
-
-        @contextmanager
-        def scope() -> Iterator[None]:
-            self._working_on[allocation_id] += 1
-            try:
-                with ExitStack() as stack:
-                    for other in others:
-                        stack.enter_context(other())
-                    yield
-            finally:
-                self._working_on[allocation_id] -= 1
-                if not self._working_on[allocation_id]:
-                    del self._working_on[allocation_id]
-
-        return scope
 
     async def facts(self) -> Facts:
         """The node's processors, memory and disk. A sandbox has no devices to discover."""
-        pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-        return Facts(
-            driver=self.name,
-            kernel=os.uname().release,
-            processors=os.cpu_count() or 1,
-            memory_bytes=pages * page_bytes,
-            disk_free_bytes=shutil.disk_usage(self._allocations).free,
-        )
+        return facts_of_host(self.name, self._allocations)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest's process wrote to its standard error."""
@@ -185,12 +155,14 @@ class SandboxDriver:
                 log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
         await self._launcher.stop()
 
-    def _removal(self, allocation_id: UUID, grace_seconds: float, faults: Faults) -> Removal:
-        return Removal(allocation_id, self._directory(allocation_id), self._leases, grace_seconds, faults)
+    def _removal(self, allocation_id: UUID, grace_seconds: float, faults: Faults) -> SandboxRemoval:
+        return SandboxRemoval(allocation_id, self._directory(allocation_id), self._leases, grace_seconds, faults)
 
     def _directory(self, allocation_id: UUID) -> AllocationDirectory:
         return AllocationDirectory(self._allocations / str(allocation_id))
 
     def _records(self) -> list[tuple[AllocationDirectory, GuestRecord]]:
-        directories = [AllocationDirectory(path) for path in sorted(self._allocations.iterdir())]
-        return [(directory, record) for directory in directories if (record := directory.load()) is not None]
+        return [(directory, record) for directory in self._directories() if (record := directory.load()) is not None]
+
+    def _directories(self) -> list[AllocationDirectory]:
+        return [AllocationDirectory(path) for path in sorted(self._allocations.iterdir())]

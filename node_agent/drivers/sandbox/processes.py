@@ -15,15 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
+from node_agent.drivers.removal import StillThere
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestState
 
 ALLOCATION_VARIABLE = "BERTH_ALLOCATION_ID"
 STATE_SECONDS_MAX = 5.0
 KILL_SECONDS_MAX = 10.0
-
-
-class StillRunning(Exception):
-    """A process could not be ended, or a guest runs that has not said which process it is."""
 
 
 def start_ticks(pid: int) -> int | None:
@@ -54,7 +51,7 @@ def alive(directory: AllocationDirectory) -> bool:
 
 async def end_guest(directory: AllocationDirectory, grace_seconds: float) -> bool | None:
     """End the guest: SIGTERM, then after `grace_seconds` SIGKILL. Returns whether it had to be killed, or None if it
-    did not run. Raises StillRunning."""
+    did not run. Raises StillThere."""
     if not alive(directory):
         return None
     state = await _state_of_living(directory)
@@ -68,7 +65,7 @@ async def end_guest(directory: AllocationDirectory, grace_seconds: float) -> boo
                 return False
         _send(descriptor, signal.SIGKILL)
         if not await _ended(descriptor, KILL_SECONDS_MAX):
-            raise StillRunning(f"guest process {state.pid} does not end")
+            raise StillThere(f"guest process {state.pid} does not end")
         return True
     finally:
         os.close(descriptor)
@@ -76,7 +73,7 @@ async def end_guest(directory: AllocationDirectory, grace_seconds: float) -> boo
 
 async def end_orphans(allocation_id: UUID) -> int:
     """Kill every process that carries the allocation's id in its environment; how many there were. Raises
-    StillRunning."""
+    StillThere."""
     deadline = asyncio.get_running_loop().time() + KILL_SECONDS_MAX
     killed: set[int] = set()
     while orphans := list(_processes_of(allocation_id)):
@@ -85,7 +82,7 @@ async def end_orphans(allocation_id: UUID) -> int:
                 os.kill(pid, signal.SIGKILL)
             killed.add(pid)
         if asyncio.get_running_loop().time() > deadline:
-            raise StillRunning(f"processes {orphans} of allocation {allocation_id} do not end")
+            raise StillThere(f"processes {orphans} of allocation {allocation_id} do not end")
         await asyncio.sleep(0.01)
     return len(killed)
 
@@ -114,7 +111,7 @@ async def _state_of_living(directory: AllocationDirectory) -> GuestState:
         if not alive(directory):
             return state or GuestState(pid=0, start_ticks=0)
         if asyncio.get_running_loop().time() > deadline:
-            raise StillRunning(f"a guest runs in {directory.path.name} and has not said which process it is")
+            raise StillThere(f"a guest runs in {directory.path.name} and has not said which process it is")
         await asyncio.sleep(0.01)
     return state
 

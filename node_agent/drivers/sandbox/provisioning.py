@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
+from node_agent.drivers.images import ImageCache
+from node_agent.drivers.leases import Leases, listed
 from node_agent.drivers.sandbox.faults import Faults
-from node_agent.drivers.sandbox.images import ImageCache
 from node_agent.drivers.sandbox.launching import Boot, GuestLauncher, GuestProblem
-from node_agent.drivers.sandbox.leases import Leases, listed
 from node_agent.drivers.sandbox.processes import alive
-from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, new_host_key, read_host_key
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
+from node_agent.drivers.ssh import NotReady, check_ssh, new_host_key, read_host_key
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 
 TENANT = "tenant"

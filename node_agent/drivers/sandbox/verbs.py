@@ -5,20 +5,21 @@ from __future__ import annotations
 from functools import partial
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, Verb
+from node_agent.drivers.removal import StillThere
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import GuestProblem
-from node_agent.drivers.sandbox.processes import StillRunning, alive
+from node_agent.drivers.sandbox.processes import alive
 from node_agent.drivers.sandbox.provisioning import TENANT, Node, Provisioning, listening
-from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, read_host_key
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
-from node_agent.drivers.sandbox.release import Removal
+from node_agent.drivers.sandbox.release import SandboxRemoval
+from node_agent.drivers.ssh import NotReady, check_ssh, read_host_key
 from node_agent.protocol import Connection, FailureCode, VerbResult
 
 
 class Restart:
     """Stops and starts of one guest that keeps its directory. Repeating either changes nothing."""
 
-    def __init__(self, node: Node, directory: AllocationDirectory, removal: Removal, faults: Faults) -> None:
+    def __init__(self, node: Node, directory: AllocationDirectory, removal: SandboxRemoval, faults: Faults) -> None:
         self._node = node
         self._directory = directory
         self._removal = removal
@@ -45,7 +46,7 @@ class Restart:
         try:
             self._save(state)
             await self._removal.end()
-        except (StillRunning, OSError) as error:
+        except (StillThere, OSError) as error:
             raise DriverFailure(FailureCode.DRIVER_ERROR, f"the guest was not stopped: {error}") from error
         self._stopped, self._connection = True, None
         return "stopped"
@@ -99,7 +100,7 @@ async def boot_again(node: Node, directory: AllocationDirectory, record: GuestRe
     return port
 
 
-def rebuild_phases(removal: Removal, provisioning: Provisioning) -> list[Phase]:
+def rebuild_phases(removal: SandboxRemoval, provisioning: Provisioning) -> list[Phase]:
     """The phases of `rebuild`. The lease is taken anew: a restart of the agent clears that of an allocation with no files."""
 
     async def lease(_progress: Progress) -> str:

@@ -134,8 +134,8 @@ class Leases:
             path.hardlink_to(aside)
         except FileExistsError as error:
             holder = self._read(path)
-            who = f"allocation {holder.allocation_id} under fence {holder.fence}" if holder else "an unknown holder"
-            raise DriverFailure(FailureCode.LEASE_CONFLICT, f"slot {slot} is leased to {who}") from error
+            held_by = f"allocation {holder.allocation_id} under fence {holder.fence}" if holder else "an unknown holder"
+            raise DriverFailure(FailureCode.LEASE_CONFLICT, f"slot {slot} is leased to {held_by}") from error
         finally:
             aside.unlink(missing_ok=True)
 

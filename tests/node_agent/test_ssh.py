@@ -7,7 +7,7 @@ import asyncio
 import asyncssh
 import pytest
 
-from node_agent.drivers.sandbox.readiness import NotReady, check_ssh, new_host_key, read_host_key
+from node_agent.drivers.ssh import NotReady, check_ssh, new_host_key, read_host_key
 
 
 async def checked(host_key: bytes, expected: str) -> None:

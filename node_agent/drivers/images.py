@@ -1,4 +1,4 @@
-"""Images: fetched once, kept under their own hash, copied for each allocation, and hashed again while being copied.
+"""Images: fetched once, kept under their own hash; copied for each allocation and hashed again meanwhile, or linked.
 
 A file in the cache is named after the SHA-256 of its bytes and appears there only by rename, after the bytes were
 checked. Rot in the cache is found by the copy: the file is thrown away and fetched once more.
@@ -23,7 +23,7 @@ from node_agent.drivers.contract import DriverFailure, Progress
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import FailureCode, ImageParameters
 
-log = structlog.get_logger("node_agent.sandbox")
+log = structlog.get_logger("node_agent.images")
 
 CHUNK_BYTES = 1 << 20
 FETCH_SECONDS_MAX = 30.0
@@ -55,6 +55,20 @@ class ImageCache:
             log.error("image_cache_rotten", image=image.name, sha256=image.sha256, found=digest)
             cached.unlink(missing_ok=True)
         raise DriverFailure(FailureCode.IMAGE_CHECKSUM_MISMATCH, f"copies of image {image.name} keep differing from it")
+
+    async def link(self, image: ImageParameters, target: Path, progress: Progress) -> None:
+        """Make `target` a hard link to the cached image, which no one may write: it outlives the image's eviction.
+
+        A target that is there is kept. Raises DriverFailure as `place` does.
+        """
+        while not await asyncio.to_thread(target.exists):
+            cached = await self._cached(image, progress)
+            try:
+                await in_thread(partial(_link, cached, target))
+            except FileNotFoundError:
+                continue  # evicted in this very moment
+            except OSError as error:
+                raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, f"image {image.name}: {error}") from error
 
     def forget_partial(self) -> None:
         """Remove what an interrupted fetch left."""
@@ -118,6 +132,11 @@ class ImageCache:
         for path in images[: max(0, len(images) + 1 - self._images_max)]:
             path.unlink(missing_ok=True)
             self._fetching.pop(path.name, None)
+
+
+def _link(cached: Path, target: Path) -> None:
+    cached.chmod(0o444)
+    target.hardlink_to(cached)
 
 
 def copy_and_hash(source: Path, target: Path, stop: threading.Event, bytes_max: int | None = None) -> tuple[int, str]:

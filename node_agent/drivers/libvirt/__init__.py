@@ -1,0 +1,1 @@
+"""Slices as virtual machines of libvirt and QEMU."""

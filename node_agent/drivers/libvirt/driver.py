@@ -1,0 +1,198 @@
+"""The libvirt driver: a slice is a virtual machine of QEMU, defined in libvirt (docs/reference/fleet/libvirt-driver.md).
+
+Domains are persistent and never start by themselves; each names its allocation, fence and slots in its metadata. Guests outlive
+the agent and libvirtd: an agent without memory finds them by directories, leases, domains and processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+
+from node_agent.checks.accelerator import kvm_boots
+from node_agent.drivers.contract import (
+    ConsoleText,
+    DriverFailure,
+    Facts,
+    GuestState,
+    Held,
+    Inventory,
+    Plan,
+    ProvisionOrder,
+    ReleaseOrder,
+    Verb,
+    VerbOrder,
+)
+from node_agent.drivers.host_facts import facts_of_host
+from node_agent.drivers.images import ImageCache
+from node_agent.drivers.inventory import take_inventory
+from node_agent.drivers.leases import Leases
+from node_agent.drivers.libvirt.disks import end_strays
+from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
+from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
+from node_agent.drivers.libvirt.records import GuestDirectory
+from node_agent.drivers.libvirt.release import GuestRemoval
+from node_agent.drivers.libvirt.verbs import Restart, rebuild_phases
+from node_agent.drivers.performing import Unheard, perform
+from node_agent.drivers.removal import StillThere
+from node_agent.drivers.threads import in_thread
+from node_agent.drivers.under_way import UnderWay
+from node_agent.durable_files import make_private_directory
+from node_agent.problems import CannotStart
+from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
+
+log = structlog.get_logger("node_agent.libvirt")
+
+STARTS_AT_ONCE_MAX = 4
+
+
+class LibvirtDriver:
+    """See `drivers.contract` for what it guarantees."""
+
+    name = "libvirt"
+    verbs = frozenset(Verb)
+
+    def __init__(self, directory: Path, uri: str, limits: LibvirtLimits) -> None:
+        """Make the directories. Raises OSError."""
+        allocations, images, leases = (directory / name for name in ("allocations", "images", "leases"))
+        make_private_directory(leases)
+        # QEMU's users open the files of their guest by name, and can list nothing.
+        for folder in (directory, allocations, images):
+            folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+            folder.chmod(0o711)
+        self._hypervisor = Hypervisor(uri, allocations)
+        self._leases = Leases(leases, limits.lease_seconds)
+        self._images = ImageCache(images, limits.image_bytes_max, limits.image_cache_max)
+        self._node = Node(
+            limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases
+        )  # fmt: skip
+        self._under_way = UnderWay()
+
+    async def start(self) -> None:
+        """End what an earlier agent left under way; find out whether KVM runs guests. Raises CannotStart."""
+        await in_thread(partial(end_strays, self._node.allocations, partial(kill_all, program=b"qemu-img")))
+        self._images.forget_partial()
+        try:
+            await self._hypervisor.owners()
+        except OSError as error:
+            raise CannotStart(f"libvirt cannot be reached: {error}; is libvirtd started?") from error
+        self._node.accelerator = "kvm" if await in_thread(kvm_boots) else "qemu"
+        log.info("hypervisor", accelerator=self._node.accelerator)
+
+    async def resume(self) -> list[UUID]:
+        """Adopt guests that run, and start those again that should run."""
+        places = asyncio.Semaphore(STARTS_AT_ONCE_MAX)
+
+        async def started(directory: GuestDirectory) -> bool:
+            async with places:
+                try:
+                    await Boot(self._node, directory).all()
+                except (DriverFailure, OSError) as error:
+                    log.error("guest_not_started_again", allocation=directory.path.name, why=str(error))
+                    return False
+                return True
+
+        should_run = {
+            record.allocation_id: directory
+            for directory in self._node.directories()
+            if (record := directory.load()) is not None and record.state == "running"
+        }
+        dead = {held for held, directory in should_run.items() if not processes_of(directory.path)}
+        failed = {
+            held
+            for held, is_up in zip(
+                dead, await asyncio.gather(*(started(should_run[held]) for held in dead)), strict=True
+            )
+            if not is_up
+        }
+        return [held for held in should_run if held not in failed]
+
+    def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
+        """Lease, image, disk, seed, boot, ready message, SSH."""
+        up = Provisioning(self._node, order)
+        return Plan((up.lease(), *up.guest()), up.result, self._under_way.scope(order.allocation_id))
+
+    def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
+        """Stop gracefully, then hard; wipe; drop the leases; say what is proven of each."""
+        removal = self._removal(order.allocation_id, order.parameters.graceful_seconds).plan()
+        return Plan(removal.phases, removal.result, self._under_way.scope(order.allocation_id))
+
+    def verb(self, order: VerbOrder) -> Plan[VerbResult]:
+        """Reboot, stop, start, rebuild."""
+        directory, scope = self._node.directory(order.allocation_id), self._under_way.scope(order.allocation_id)
+        leased = order.allocation_id in {lease.allocation_id for lease in self._leases.held().values()}
+        if directory.load() is None and not (order.verb is Verb.REBUILD and leased):
+            raise DriverFailure(FailureCode.TASK_REFUSED, f"nothing is held of allocation {order.allocation_id}")
+        removal = self._removal(order.allocation_id, order.graceful_seconds)
+        if order.verb is not Verb.REBUILD:
+            restart = Restart(self._node, directory, removal)
+            return Plan(restart.phases(order.verb), restart.result, scope)
+        if order.parameters is None:
+            raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
+        up = Provisioning(self._node, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
+        return Plan(rebuild_phases(removal, up), lambda: VerbResult(connection=up.connection()), scope)
+
+    async def cleanup(self, allocation_id: UUID) -> None:
+        """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""
+        removal = self._removal(allocation_id, 0.0).plan()
+        await perform(Plan(removal.phases, removal.result, self._under_way.scope(allocation_id)), Unheard())
+
+    async def inventory(self) -> Inventory:
+        """What directories, leases, domains and processes say. Raises OSError if libvirt cannot be reached."""
+        owners = await self._hypervisor.owners()
+        domains = [Held(owner.allocation_id, owner.slots, owner.fence, GuestState.UNKNOWN) for owner in owners]
+        return await in_thread(
+            lambda: take_inventory(
+                self._node.directories(), self._leases, lambda found: bool(processes_of(found.path)), domains
+            )
+        )
+
+    async def tend_leases(self) -> list[int]:
+        """See `Leases.tend`; in use is what has a directory, a domain, or a task under way. Raises OSError."""
+        domains = {owner.allocation_id for owner in await self._hypervisor.owners()}
+
+        def in_use(allocation_id: UUID) -> bool:
+            there = self._node.directory(allocation_id).exists() or allocation_id in domains
+            return there or allocation_id in self._under_way
+
+        cleared = self._leases.tend(in_use)
+        for slot, lease in cleared.items():
+            log.warning("lease_cleared", slot=slot, allocation_id=str(lease.allocation_id) if lease else None)
+        return list(cleared)
+
+    async def facts(self) -> Facts:
+        """The host's processors, memory and disk."""
+        return facts_of_host(self.name, self._node.allocations)
+
+    async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
+        """What the guest wrote to its serial port, and virtlogd kept."""
+        directory = self._node.directory(allocation_id)
+        if not directory.exists():
+            raise LookupError(f"no guest runs for allocation {allocation_id}")
+        try:
+            with directory.console_log.open("rb") as log_file:
+                log_file.seek(offset)
+                return ConsoleText(offset, log_file.read(bytes_max))
+        except FileNotFoundError:
+            return ConsoleText(0, b"")
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End every guest, all at once; their records still say that they should run."""
+
+        async def end(directory: GuestDirectory) -> None:
+            if directory.allocation_id is not None:
+                await GuestRemoval(self._node, directory, grace_seconds).end()
+
+        guests = self._node.directories()
+        for guest, problem in zip(guests, await asyncio.gather(*map(end, guests), return_exceptions=True), strict=True):
+            if isinstance(problem, OSError | StillThere):
+                log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
+            elif isinstance(problem, BaseException):
+                raise problem
+
+    def _removal(self, allocation_id: UUID, grace_seconds: float) -> GuestRemoval:
+        return GuestRemoval(self._node, self._node.directory(allocation_id), grace_seconds)

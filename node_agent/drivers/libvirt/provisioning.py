@@ -1,0 +1,268 @@
+"""The phases that bring one guest up: lease, image, disk, seed, boot, ready message, SSH."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
+from node_agent.drivers.images import ImageCache
+from node_agent.drivers.leases import Leases, listed
+from node_agent.drivers.libvirt.disks import ImageRefused, create_disk, inspect_image
+from node_agent.drivers.libvirt.domain import domain_xml
+from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
+from node_agent.drivers.libvirt.ports import free_port
+from node_agent.drivers.libvirt.readiness import await_message, await_ssh
+from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
+from node_agent.drivers.libvirt.seed import Seed, write_seed
+from node_agent.drivers.ssh import NotReady, new_host_key
+from node_agent.drivers.threads import in_thread
+from node_agent.protocol import Connection, FailureCode, ProvisionResult
+
+TENANT = "tenant"
+
+
+@dataclass(frozen=True)
+class LibvirtLimits:
+    """Bounds of one node. Seconds and bytes; what a guest has is counted by slot. `host` is an IPv4 address of the node."""
+
+    host: str
+    ssh_port_first: int
+    ssh_port_last: int
+    readiness_seconds: float
+    image_bytes_max: int
+    image_cache_max: int
+    lease_seconds: float
+    memory_bytes: int
+    processors: int
+    disk_bytes: int
+    user_id_first: int
+
+
+@dataclass
+class Node:
+    """What the guests of one node have in common. `remove` and `tend` are the driver's."""
+
+    limits: LibvirtLimits
+    allocations: Path
+    leases: Leases
+    images: ImageCache
+    hypervisor: Hypervisor
+    remove: Callable[[UUID], Awaitable[None]]
+    tend: Callable[[], Awaitable[list[int]]]
+    accelerator: Literal["kvm", "qemu"] = "qemu"
+
+    def directory(self, allocation_id: UUID) -> GuestDirectory:
+        """The directory of an allocation."""
+        return GuestDirectory(self.allocations / str(allocation_id))
+
+    def directories(self) -> list[GuestDirectory]:
+        """Every directory that is there. Raises OSError."""
+        return [GuestDirectory(path) for path in sorted(self.allocations.iterdir())]
+
+    def free_port(self) -> int:
+        """A port of this node that no guest has. Raises OSError."""
+        taken = {record.port for directory in self.directories() if (record := directory.load()) is not None}
+        return free_port(self.limits.host, self.limits.ssh_port_first, self.limits.ssh_port_last, taken)
+
+
+class Boot:
+    """Starts one guest and proves that it is up. A phase that is repeated finds what it has done and keeps it."""
+
+    def __init__(self, node: Node, directory: GuestDirectory) -> None:
+        self._node = node
+        self._directory = directory
+        self._is_ready = False
+
+    def phases(self) -> list[Phase]:
+        """From the definition to a guest whose SSH server was seen."""
+        return [Phase("boot", self.boot), Phase("ready", self._ready), Phase("ssh_ready", self._ssh_ready)]
+
+    def connection(self) -> Connection:
+        """Where the tenant logs in."""
+        record = self._record()
+        assert record.port is not None
+        return Connection(host=self._node.limits.host, port=record.port, user=TENANT, host_key=record.host_key)
+
+    async def all(self) -> None:
+        """Every phase, one after another. Raises DriverFailure."""
+        for phase in self.phases():
+            await phase.run(lambda _share, _detail: None)
+
+    async def boot(self, _progress: Progress) -> str:
+        """Define and start the guest unless it runs."""
+        record, node, allocation_id = self._record(), self._node, self._record().allocation_id
+        try:
+            if await node.hypervisor.is_active(allocation_id):
+                if processes_of(self._directory.path):
+                    return "it runs"
+                await node.hypervisor.destroy(allocation_id)
+            self._is_ready = False
+            user_id = node.limits.user_id_first + min(record.slots)
+            xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host)
+            await node.hypervisor.define(allocation_id, xml)
+            await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
+        except OSError as error:
+            raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
+        return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
+
+    async def _ready(self, _progress: Progress) -> str:
+        record = self._record()
+        if not self._is_ready:
+            find = partial(self._node.hypervisor.channel, record.allocation_id)
+            try:
+                await await_message(find, record.nonce, self._node.limits.readiness_seconds)
+            except NotReady as problem:
+                raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest", problem) from problem
+            self._is_ready = True
+        return "the guest says that it is ready"
+
+    async def _ssh_ready(self, _progress: Progress) -> str:
+        connection, record = self.connection(), self._record()
+        seconds_max = self._node.limits.readiness_seconds
+        try:
+            await await_ssh(connection.host, connection.port, connection.host_key, seconds_max)
+            if record.state != "running":
+                self._directory.save(record.model_copy(update={"state": "running"}))
+        except NotReady as problem:
+            raise self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
+        except OSError as error:
+            raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
+        return f"{connection.host}:{connection.port} {connection.host_key}"
+
+    def _failure(self, code: FailureCode, what: str, problem: Exception) -> DriverFailure:
+        # QEMU pauses a guest whose disk cannot grow: of that the guest's silence says nothing.
+        full = shutil.disk_usage(self._node.allocations).free < 1 << 20
+        return DriverFailure(code, f"{what}: {problem}{'; No space left on device' if full else ''}")
+
+    def _record(self) -> GuestRecord:
+        record = self._directory.load()
+        if record is None:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, "the guest's record is not there")
+        return record
+
+
+class Provisioning:
+    """One allocation on its way up."""
+
+    def __init__(self, node: Node, order: ProvisionOrder) -> None:
+        self._node = node
+        self._order = order
+        self._directory = node.directory(order.allocation_id)
+        self._boot = Boot(node, self._directory)
+
+    def lease(self) -> Phase:
+        """Remove what is there of the allocation, then take its slots."""
+        return Phase("lease", self._lease)
+
+    def guest(self) -> list[Phase]:
+        """Everything from the image to a guest that is proven ready."""
+        made = [Phase("image", self._image), Phase("disk", self._disk), Phase("seed", self._seed)]
+        return [*made, *self._boot.phases()]
+
+    def connection(self) -> Connection:
+        """Where the tenant logs in."""
+        return self._boot.connection()
+
+    def result(self) -> ProvisionResult:
+        """The proof, once all phases have ended."""
+        evidence = {
+            "driver": "libvirt",
+            "accelerator": self._node.accelerator,
+            "slots": self._order.parameters.slots,
+            "devices": [self._directory.device],
+        }
+        image_sha256 = self._order.parameters.image.sha256
+        return ProvisionResult(connection=self.connection(), image_sha256=image_sha256, evidence=evidence)
+
+    async def take_lease(self) -> None:
+        """Take the slots under the order's fence, in place of any earlier lease of the allocation. Raises DriverFailure."""
+        order = self._order
+        try:
+            self._node.leases.drop(order.allocation_id)
+            self._node.leases.take(order.parameters.slots, order.allocation_id, order.fence)
+        except DriverFailure:
+            # If the conflicting lease is dead, the next attempt finds the slot free.
+            await self._node.tend()
+            raise
+        except OSError as error:
+            raise DriverFailure(FailureCode.DRIVER_ERROR, f"the lease cannot be written: {error}") from error
+
+    async def _lease(self, _progress: Progress) -> str:
+        order = self._order
+        try:
+            if self._directory.exists() or await self._node.hypervisor.is_active(order.allocation_id):
+                await self._node.remove(order.allocation_id)
+        except OSError as error:
+            raise DriverFailure(FailureCode.DRIVER_ERROR, f"what is there cannot be looked at: {error}") from error
+        await self.take_lease()
+        return f"slots {listed(order.parameters.slots)} under fence {order.fence}"
+
+    async def _image(self, progress: Progress) -> str:
+        image, directory = self._order.parameters.image, self._directory
+        try:
+            # 0711: QEMU's user of this guest reaches its files by name.
+            directory.path.mkdir(mode=0o711, exist_ok=True)
+            if directory.load() is None:
+                directory.save(self._new_record())
+            await self._node.images.link(image, directory.base, progress)
+            found = await in_thread(partial(inspect_image, directory.base, self._disk_bytes()))
+            record = directory.load()
+            if record is not None and record.image_format != found.format:
+                directory.save(record.model_copy(update={"image_format": found.format}))
+        except ImageRefused as refused:
+            detail = f"image {image.name} is refused: {refused}"
+            raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, detail) from refused
+        except OSError as error:
+            raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, f"image {image.name}: {error}") from error
+        return f"{image.name} {found.format} sha256 {image.sha256}"
+
+    async def _disk(self, _progress: Progress) -> str:
+        directory, record = self._directory, self._directory.load()
+        assert record is not None
+        make = partial(
+            create_disk, directory.disk, directory.key, directory.base, record.image_format, record.disk_bytes
+        )
+        try:
+            await in_thread(make)
+        except OSError as error:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the disk: {error}") from error
+        return f"{record.disk_bytes} bytes, encrypted"
+
+    async def _seed(self, _progress: Progress) -> str:
+        parameters, directory, record = self._order.parameters, self._directory, self._directory.load()
+        assert record is not None
+        if record.host_key and directory.seed.exists():
+            return "it is there"
+        private, public = new_host_key()
+        nonce = uuid.uuid4().hex
+        seed = Seed(
+            instance_id=str(record.allocation_id), hostname=parameters.hostname, user=TENANT,
+            ssh_public_keys=parameters.ssh_public_keys, host_key_private=private.decode(), host_key_public=public,
+            nonce=nonce, user_data=parameters.user_data,
+        )  # fmt: skip
+        try:
+            await in_thread(partial(write_seed, directory.seed, seed))
+            directory.save(record.model_copy(update={"host_key": public, "nonce": nonce}))
+        except OSError as error:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the seed: {error}") from error
+        return f"host key {public}"
+
+    def _new_record(self) -> GuestRecord:
+        order, limits = self._order, self._node.limits
+        slots = order.parameters.slots
+        return GuestRecord(
+            allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
+            port=self._node.free_port(), image_sha256=order.parameters.image.sha256, image_format="qcow2",
+            memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
+            disk_bytes=self._disk_bytes(),
+        )  # fmt: skip
+
+    def _disk_bytes(self) -> int:
+        return self._node.limits.disk_bytes * len(self._order.parameters.slots)

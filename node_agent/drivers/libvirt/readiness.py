@@ -1,0 +1,67 @@
+"""When is a guest up? First its message with its seed's nonce, on a separate channel; then an SSH server with its host key.
+
+The serial console proves nothing: a tenant can print and flood there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from node_agent.drivers.ssh import NotReady, check_ssh
+
+LINE_BYTES_MAX = 4096
+CHANNEL_BYTES_MAX = 64 * 1024
+PAUSE_SECONDS = 0.2
+SSH_SECONDS_MAX = 20.0
+"""Of one attempt: under emulation the exchange of keys takes a second."""
+
+
+async def await_message(find_socket: Callable[[], Awaitable[str]], nonce: str, seconds_max: float) -> None:
+    """Return when the guest has said that it is ready. Raises NotReady.
+
+    A connection that breaks is opened again: the agent or the guest may have started anew.
+    """
+    deadline, why = time.monotonic() + seconds_max, "the guest says nothing on its channel"
+    expected = f"BERTH-READY {nonce}"
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            async with asyncio.timeout(left):
+                if await _heard(await find_socket(), expected):
+                    return
+                why = "the channel was closed: the guest has ended"
+        except TimeoutError:
+            break
+        except (OSError, LookupError, ValueError) as error:
+            why = str(error) or type(error).__name__
+        await asyncio.sleep(PAUSE_SECONDS)
+    raise NotReady(f"no ready message within {seconds_max:g} s: {why}")
+
+
+async def await_ssh(host: str, port: int, host_key: str, seconds_max: float) -> None:
+    """Return when an SSH server with the host key answers. Raises NotReady."""
+    deadline, why = time.monotonic() + seconds_max, NotReady("it was not asked")
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            return await check_ssh(host, port, host_key, min(left, SSH_SECONDS_MAX))
+        except NotReady as problem:
+            why = problem
+        await asyncio.sleep(PAUSE_SECONDS)
+    raise NotReady(f"no answer within {seconds_max:g} s: {why}")
+
+
+async def _heard(socket: str, expected: str) -> bool:
+    """Whether the line was read; False if the channel ended before. Raises ValueError if far more than that is said."""
+    reader, writer = await asyncio.open_unix_connection(socket, limit=LINE_BYTES_MAX)
+    try:
+        heard = 0
+        while line := await reader.readline():
+            heard += len(line)
+            if line.decode(errors="replace").strip() == expected:
+                return True
+            if heard > CHANNEL_BYTES_MAX:
+                raise ValueError("the guest says much on its channel, but not that it is ready")
+        return False
+    finally:
+        writer.close()

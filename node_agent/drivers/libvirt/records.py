@@ -1,0 +1,44 @@
+"""What the libvirt driver keeps on disk for each allocation.
+
+allocations/<id>/   record.json   what it is and whether it should run; renamed to record.releasing when it is taken down
+                    base          hard link to the cached image: the image is kept for as long as a disk depends on it
+                    disk.qcow2    the tenant's disk: what it wrote, encrypted, over the image
+                    disk.key      the key of the disk
+                    seed.iso      what the guest reads at its start, with its SSH host key
+                    console.log   what it wrote to its serial port (with console.log.0 and .1: virtlogd rotates it)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from node_agent.drivers.records import AllocationRecord, RecordDirectory
+
+
+class GuestRecord(AllocationRecord):
+    """What should be: everything that the guest's definition is made of."""
+
+    image_sha256: str
+    image_format: str
+    memory_bytes: int
+    processors: int
+    disk_bytes: int
+    host_key: str = ""
+    nonce: str = ""
+
+
+class GuestDirectory(RecordDirectory[GuestRecord]):
+    """The paths of one allocation's directory, and its record."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, GuestRecord)
+        self.base = path / "base"
+        self.disk = path / "disk.qcow2"
+        self.key = path / "disk.key"
+        self.seed = path / "seed.iso"
+        self.console_log = path / "console.log"
+
+    @property
+    def device(self) -> str:
+        """The name under which a release proves that the disk is wiped."""
+        return f"allocations/{self.path.name}/{self.disk.name}"

@@ -1,0 +1,88 @@
+"""Taking a guest down and proving it: power button, kill, definition and key forgotten, disk overwritten, directory removed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from functools import partial
+from typing import Any
+
+from node_agent.drivers.contract import DeviceWipe, WipeLevel
+from node_agent.drivers.libvirt.disks import overwrite
+from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
+from node_agent.drivers.libvirt.provisioning import Node
+from node_agent.drivers.libvirt.records import GuestDirectory
+from node_agent.drivers.removal import Removal, StillThere
+from node_agent.drivers.threads import in_thread
+from node_agent.drivers.wipe import wipe
+
+END_SECONDS_MAX = 30.0
+LOOK_SECONDS = 0.1
+
+
+class GuestRemoval(Removal):
+    """One attempt to remove one guest, or a part of it."""
+
+    def __init__(self, node: Node, directory: GuestDirectory, grace_seconds: float) -> None:
+        assert directory.allocation_id is not None
+        super().__init__(directory.allocation_id, node.leases, grace_seconds, directory.exists())
+        self._node = node
+        self._directory = directory
+
+    async def end(self) -> dict[str, Any]:
+        """End the guest; afterwards no process of it is there, and libvirt says so. Raises OSError, StillThere."""
+        hypervisor, allocation_id = self._node.hypervisor, self._allocation_id
+        ran = await hypervisor.is_active(allocation_id) or bool(processes_of(self._directory.path))
+        if ran and self._grace_seconds > 0:
+            await hypervisor.press_power_button(allocation_id)
+            await self._ended(self._grace_seconds)
+        killed = False
+        deadline = time.monotonic() + END_SECONDS_MAX
+        # In a loop: a start that an earlier agent began may end only now.
+        while await hypervisor.is_active(allocation_id) or processes_of(self._directory.path):
+            if time.monotonic() >= deadline:
+                raise StillThere("the guest does not end")
+            killed = True
+            await hypervisor.destroy(allocation_id)
+            kill_all(self._directory.path)
+            await asyncio.sleep(LOOK_SECONDS)
+        self._hard_stopped = self._hard_stopped or (killed and self._grace_seconds > 0)
+        return {"ran": ran, "killed": killed}
+
+    async def _ended(self, seconds_max: float) -> None:
+        deadline = time.monotonic() + seconds_max
+        while time.monotonic() < deadline and await self._node.hypervisor.is_active(self._allocation_id):
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _stop(self) -> str:
+        self._directory.mark_releasing()
+        ended = await self.end()
+        self._evidence.setdefault("guest", ended)
+        await self._node.hypervisor.remove(self._allocation_id)
+        return "killed" if self._hard_stopped else "stopped"
+
+    async def _wipe(self) -> str:
+        if processes_of(self._directory.path):
+            raise StillThere("the guest runs again")
+        stop, directory = threading.Event(), self._directory
+        had_disk = directory.disk.exists()
+        # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
+        key, seed, disk = [
+            await in_thread(partial(overwrite, file, stop), stop)
+            for file in (directory.key, directory.seed, directory.disk)
+        ]
+        gone = await in_thread(partial(wipe, directory.path))
+        if directory.exists():
+            raise OSError("the directory is there again")
+        if not self._wiped:
+            proof = DeviceWipe(
+                device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR, proven=True,
+                checked={
+                    **disk.as_evidence(), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
+                    "directory_gone": True,
+                },
+            )  # fmt: skip
+            self._evidence["devices"] = [proof.model_dump(mode="json")] if had_disk or self._was_there else []
+        self._wiped = True
+        return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten"

@@ -1,0 +1,99 @@
+"""The seed of a guest: a NoCloud volume (cloudinit.readthedocs.io, "NoCloud") with the keys of tenant and host.
+
+The tenant's user-data are passed on byte for byte. cloud-init merges vendor-data and user-data by key, and user-data win for
+a whole list: the platform's part is therefore a script of a multipart message, which nothing replaces.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pycdlib
+
+from node_agent.drivers.libvirt.domain import CHANNEL
+
+LABEL = "cidata"
+BOUNDARY = "berth-vendor-data"
+# A write to a virtio-serial port waits until the host has connected: in the foreground the boot would wait too.
+READY_SCRIPT = r"""#!/bin/sh
+port=/dev/virtio-ports/{channel}
+[ -c "$port" ] || exit 0
+(
+  echo "BERTH-READY {nonce}" >"$port"
+  cloud-init status --wait >/dev/null 2>&1
+  echo "BERTH-USER-DATA {nonce} $(cloud-init status --long 2>&1 | tr '\n' ' ')" >"$port"
+) </dev/null >/dev/null 2>&1 &
+"""
+PART = 'Content-Type: text/{kind}; charset="utf-8"\n\n{body}\n'
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What a guest reads."""
+
+    instance_id: str
+    hostname: str
+    user: str
+    ssh_public_keys: Sequence[str]
+    host_key_private: str
+    host_key_public: str
+    nonce: str
+    user_data: str | None
+
+
+def write_seed(path: Path, seed: Seed) -> None:
+    """Write the volume, readable by its owner alone: it holds the host key. Raises OSError."""
+    files = {
+        "meta-data": _meta_data(seed),
+        "user-data": seed.user_data or "#cloud-config\n{}\n",
+        "vendor-data": _vendor_data(seed),
+    }
+    volume = pycdlib.PyCdlib()
+    volume.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL)
+    content = io.BytesIO()
+    for number, (name, text) in enumerate(files.items()):
+        raw = text.encode()
+        volume.add_fp(io.BytesIO(raw), len(raw), f"/F{number}.;1", rr_name=name, joliet_path=f"/{name}")
+    volume.write_fp(content)
+    volume.close()
+    aside = path.with_name(f".{path.name}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+
+
+def _meta_data(seed: Seed) -> str:
+    keys = "".join(f"- {_quoted(key)}\n" for key in seed.ssh_public_keys)
+    names = f"instance-id: {seed.instance_id}\nlocal-hostname: {_quoted(seed.hostname)}\nberth-nonce: {seed.nonce}\n"
+    return f"{names}public-keys:\n{keys}"
+
+
+def _vendor_data(seed: Seed) -> str:
+    private = "".join(f"    {line}\n" for line in seed.host_key_private.splitlines())
+    config = (
+        "#cloud-config\n"
+        "disable_root: true\nssh_pwauth: false\nssh_deletekeys: true\n"
+        f"ssh_keys:\n  ed25519_private: |\n{private}  ed25519_public: {seed.host_key_public}\n"
+        f"users:\n- name: {seed.user}\n  shell: /bin/bash\n  lock_passwd: true\n  sudo: 'ALL=(ALL) NOPASSWD:ALL'\n"
+        f"  ssh_authorized_keys: [{', '.join(map(_quoted, seed.ssh_public_keys))}]\n"
+        "growpart: {mode: auto, devices: ['/']}\nresize_rootfs: true\n"
+    )
+    script = READY_SCRIPT.replace("{channel}", CHANNEL).replace("{nonce}", seed.nonce)
+    parts = (PART.format(kind="cloud-config", body=config), PART.format(kind="x-shellscript", body=script))
+    head = f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"\nMIME-Version: 1.0\n\n'
+    return head + "".join(f"--{BOUNDARY}\n{part}" for part in parts) + f"--{BOUNDARY}--\n"
+
+
+def _quoted(text: str) -> str:
+    """A YAML double-quoted scalar (YAML 1.2.2 §7.3.1) of any text."""
+    plain = (
+        char if char.isascii() and char.isprintable() and char not in '"\\' else f"\\U{ord(char):08x}" for char in text
+    )
+    return f'"{"".join(plain)}"'

@@ -1,0 +1,84 @@
+"""Taking an allocation down and proving it: what the drivers that keep directories and leases have in common.
+
+Every step can be repeated and none needs space on the disk: a release that was interrupted anywhere runs again from its
+start. Leases are dropped last, so that a slot is never free while something may still be there (P6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from node_agent.drivers.contract import DriverFailure, Phase, Plan, Progress
+from node_agent.drivers.leases import Leases, listed
+from node_agent.drivers.performing import why_not_proven
+from node_agent.protocol import FailureCode, ReleaseResult
+
+log = structlog.get_logger("node_agent.drivers")
+
+
+class StillThere(Exception):
+    """Something that was to be ended or removed is still there."""
+
+
+class Removal:
+    """One attempt to remove one allocation, or a part of it. A driver says how it stops a guest and wipes it."""
+
+    def __init__(self, allocation_id: UUID, leases: Leases, grace_seconds: float, was_there: bool) -> None:
+        self._allocation_id = allocation_id
+        self._leases = leases
+        self._grace_seconds = grace_seconds
+        self._was_there = was_there
+        self._evidence: dict[str, Any] = {"was_there": was_there, "devices": []}
+        self._hard_stopped = self._wiped = self._leases_released = False
+
+    def plan(self) -> Plan[ReleaseResult]:
+        """All of it."""
+        return Plan(
+            (self.stop(), self.wipe(), Phase("leases_released", partial(self._proven, self._drop))), self.result
+        )
+
+    def stop(self) -> Phase:
+        """End the guest and every process of the tenant; no agent starts it again."""
+        return Phase("guest_stopped", partial(self._proven, self._stop))
+
+    def wipe(self) -> Phase:
+        """Wipe the disk and remove the directory."""
+        return Phase("wiped", partial(self._proven, self._wipe))
+
+    def result(self) -> ReleaseResult:
+        """What is proven so far; nothing after a failure is claimed."""
+        return ReleaseResult(
+            released=self._wiped and self._leases_released,
+            hard_stopped=self._hard_stopped,
+            wiped=self._wiped,
+            leases_released=self._leases_released,
+            evidence=self._evidence,
+        )
+
+    async def _stop(self) -> str:
+        raise NotImplementedError
+
+    async def _wipe(self) -> str:
+        raise NotImplementedError
+
+    async def _proven(self, step: Callable[[], Awaitable[str]], _progress: Progress) -> str:
+        try:
+            return await step()
+        except (OSError, StillThere) as error:
+            log.error("release_not_proven", allocation_id=str(self._allocation_id), why=str(error))
+            self._evidence["problem"] = str(error)
+            raise DriverFailure(FailureCode.CLEANUP_FAILED, why_not_proven(self.result())) from error
+
+    async def _drop(self) -> str:
+        dropped = sorted(self._leases.drop(self._allocation_id))
+        left = [slot for slot, lease in self._leases.held().items() if lease.allocation_id == self._allocation_id]
+        if left:
+            raise OSError(f"leases of slots {listed(left)} are still there")
+        self._evidence.setdefault("leases", {"dropped": dropped, "left": left})
+        self._leases_released = True
+        return f"of slots {listed(dropped)}" if dropped else "there were none"

@@ -1,0 +1,86 @@
+"""The seed, read as cloud-init would: nothing that a tenant sends breaks out of its place."""
+
+from __future__ import annotations
+
+import email
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+pycdlib = pytest.importorskip("pycdlib", reason="the packages of requirements-libvirt.lock are not installed")
+
+from node_agent.drivers.libvirt.seed import Seed, write_seed  # noqa: E402 - after the skip
+from node_agent.drivers.ssh import new_host_key  # noqa: E402 - after the skip
+
+pytestmark = pytest.mark.hardware
+PRIVATE, PUBLIC = new_host_key()
+
+
+def seed(**changes: Any) -> Seed:
+    """A seed with some of it changed."""
+    values = {
+        "instance_id": "7c0e", "hostname": "guest", "user": "tenant", "ssh_public_keys": ["ssh-ed25519 AAAA a"],
+        "host_key_private": PRIVATE.decode(), "host_key_public": PUBLIC, "nonce": "00ff", "user_data": None, **changes,
+    }  # fmt: skip
+    return Seed(**values)
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """The files of the volume."""
+    volume, found = pycdlib.PyCdlib(), {}
+    volume.open(str(path))
+    for name in ("meta-data", "user-data", "vendor-data"):
+        content = io.BytesIO()
+        volume.get_file_from_iso_fp(content, rr_path=f"/{name}")
+        found[name] = content.getvalue()
+    assert volume.pvd.volume_identifier.decode().strip() == "cidata"
+    volume.close()
+    return found
+
+
+def platforms_part(vendor_data: bytes) -> tuple[dict[str, Any], str]:
+    """The configuration and the script, as cloud-init takes the message apart."""
+    parts = [part for part in email.message_from_bytes(vendor_data).walk() if not part.is_multipart()]
+    assert [part.get_content_type() for part in parts] == ["text/cloud-config", "text/x-shellscript"]
+    config, script = (str(part.get_payload()) for part in parts)
+    return yaml.safe_load(config), script
+
+
+def test_the_volume_is_private_and_says_what_the_guest_is(tmp_path: Path) -> None:
+    path = tmp_path / "seed.iso"
+    write_seed(path, seed(user_data="#!/bin/sh\necho hello\n"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = files_of(path)
+    assert found["user-data"] == b"#!/bin/sh\necho hello\n"
+    assert yaml.safe_load(found["meta-data"]) == {
+        "instance-id": "7c0e", "local-hostname": "guest", "berth-nonce": "00ff", "public-keys": ["ssh-ed25519 AAAA a"],
+    }  # fmt: skip
+    said, script = platforms_part(found["vendor-data"])
+    assert said["ssh_keys"] == {"ed25519_private": PRIVATE.decode(), "ed25519_public": PUBLIC}
+    assert said["users"][0]["ssh_authorized_keys"] == ["ssh-ed25519 AAAA a"]
+    assert said["ssh_pwauth"] is False
+    assert 'echo "BERTH-READY 00ff"' in script
+
+
+@given(
+    hostname=st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+    keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=200), min_size=1, max_size=3),
+    user_data=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2000),
+)
+def test_nothing_that_a_tenant_sends_changes_the_platforms_part(
+    tmp_path_factory: pytest.TempPathFactory, hostname: str, keys: list[str], user_data: str
+) -> None:
+    path = tmp_path_factory.mktemp("seed") / "seed.iso"
+    write_seed(path, seed(hostname=hostname, ssh_public_keys=keys, user_data=user_data))
+    found = files_of(path)
+    assert found["user-data"] == user_data.encode()
+    meta = yaml.safe_load(found["meta-data"])
+    assert (meta["local-hostname"], meta["public-keys"], meta["berth-nonce"]) == (hostname, keys, "00ff")
+    said, _ = platforms_part(found["vendor-data"])
+    assert [user["name"] for user in said["users"]] == ["tenant"]
+    assert said["users"][0]["ssh_authorized_keys"] == keys
