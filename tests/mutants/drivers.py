@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SANDBOX = "node_agent/drivers/sandbox"
+SHARED = "node_agent/drivers"
+SANDBOX = f"{SHARED}/sandbox"
+LIBVIRT = f"{SHARED}/libvirt"
+DISKS = "tests/libvirt_driver/test_disks.py"
+READINESS = ("tests/libvirt_driver/test_readiness.py::test_nothing_else_is_the_message",)
+DEFINITION = "tests/libvirt_driver/test_definition.py"
 PLANS = "tests/drivers/test_plans.py"
 TWICE = (f"{PLANS}::test_a_phase_that_runs_again_at_once_changes_nothing[sandbox]",)
 VERBS = (f"{PLANS}::test_verbs_keep_the_claim_and_only_rebuild_discards_the_disk[sandbox]",)
@@ -14,7 +19,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "driver: a release writes before it removes",
         "agent",
-        f"{SANDBOX}/records.py",
+        f"{SHARED}/records.py",
         "            self.record_file.rename(self.releasing_file)",
         "            write_durably(self.releasing_file, self.record_file.read_bytes())",
         ("tests/drivers/test_conformance.py::test_withstands_a_full_disk[sandbox]",),
@@ -22,7 +27,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "driver: a lease replaces another",
         "agent",
-        f"{SANDBOX}/leases.py",
+        f"{SHARED}/leases.py",
         "            path.hardlink_to(aside)",
         "            aside.rename(path)",
         (f"{PLANS}::test_one_of_two_orders_for_a_slot_meets_the_lease_of_the_other[sandbox]",),
@@ -30,7 +35,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "driver: a lease is made in place",
         "agent",
-        f"{SANDBOX}/leases.py",
+        f"{SHARED}/leases.py",
         "        aside = self._aside(slot)\n        try:\n            with aside.open",
         "        aside = path\n        try:\n            with aside.open",
         (f"{PLANS}::test_one_of_two_orders_for_a_slot_meets_the_lease_of_the_other[sandbox]",),
@@ -86,8 +91,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "driver: a dead guest counts as running",
         "agent",
-        f"{SANDBOX}/inventory.py",
-        'if record.state == "running" and not alive(directory):',
+        f"{SHARED}/inventory.py",
+        "if state is GuestState.RUNNING and not is_alive(directory):",
         "if False:",
         (f"{PLANS}::test_a_guest_that_dies_is_reported_and_comes_back[sandbox]",),
     ),
@@ -122,5 +127,85 @@ MUTANTS: list[Mutant] = [
         "        self._pause *= 2\n",
         "",
         PROGRESS,
+    ),
+    Mutant(
+        "libvirt: a guest reaches its host",
+        "agent",
+        f"{LIBVIRT}/domain.py",
+        'RESTRICT = "on"',
+        'RESTRICT = "off"',
+        (f"{DEFINITION}::test_the_network_of_a_guest_reaches_nothing",),
+    ),
+    Mutant(
+        "libvirt: the shared image is given to a guest's user",
+        "agent",
+        f"{LIBVIRT}/domain.py",
+        'ET.SubElement(base, "seclabel", model="dac", relabel="no")',
+        'ET.SubElement(base, "seclabel", model="dac", relabel="yes")',
+        (f"{DEFINITION}::test_the_disk_is_encrypted_and_the_image_stays_roots",),
+    ),
+    Mutant(
+        "libvirt: domains of another node count as this node's",
+        "agent",
+        f"{LIBVIRT}/domain.py",
+        'UUID(read["id"]), int(read["fence"]), slots, read["directory"])',
+        'UUID(read["id"]), int(read["fence"]), slots, "")',
+        (f"{DEFINITION}::test_a_domain_names_its_owner",),
+    ),
+    Mutant(
+        "libvirt: an image may name a file of the node",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        'if "backing-filename" in said or "full-backing-filename" in said or "data-file" in data:',
+        "if False:",
+        (f"{DISKS}::test_an_image_that_is_more_than_a_disk_is_refused",),
+    ),
+    Mutant(
+        "libvirt: an image may unpack to any size",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        'if said["virtual-size"] > virtual_bytes_max:',
+        "if False:",
+        (f"{DISKS}::test_an_image_that_unpacks_to_more_than_the_disk_is_refused",),
+    ),
+    Mutant(
+        "libvirt: other users may read a disk",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        "umask=0o077",
+        "umask=0o022",
+        (f"{DISKS}::test_a_disk_is_encrypted_private_and_made_once",),
+    ),
+    Mutant(
+        "libvirt: a wipe is not read back",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        'if page[:length].strip(b"\\0"):',
+        "if False:",
+        (f"{DISKS}::test_a_wipe_that_does_not_reach_the_medium_is_found",),
+    ),
+    Mutant(
+        "libvirt: a wipe follows a link",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        "os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "os.O_RDWR | os.O_CLOEXEC",
+        (f"{DISKS}::test_a_wipe_follows_no_link",),
+    ),
+    Mutant(
+        "libvirt: a line with the nonce in it is the ready message",
+        "agent",
+        f"{LIBVIRT}/readiness.py",
+        'if line.decode(errors="replace").strip() == expected:',
+        'if expected in line.decode(errors="replace"):',
+        READINESS,
+    ),
+    Mutant(
+        "libvirt: a guest may say on its channel as much as it wants",
+        "agent",
+        f"{LIBVIRT}/readiness.py",
+        "if heard > CHANNEL_BYTES_MAX:",
+        "if False:",
+        READINESS,
     ),
 ]
