@@ -30,8 +30,15 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## real allocations through every component, then a table (under 90 s once installed)
+demo: $(STAMP)  ## real allocations through every component, then a table (under 90 s; DRIVER=libvirt: on guests of QEMU)
+ifeq ($(DRIVER),libvirt)
+	@deploy/guests/missing-packages
+	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
+	deploy/guests/private-libvirtd /var/tmp/berth-libvirtd-demo \
+	  $(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh --guest-image $(GUEST_IMAGE)
+else
 	$(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh
+endif
 
 up: $(STAMP)  ## start the local stack and show it until Ctrl-C
 	$(BIN)/berth up --state-dir $(STATE_DIR)

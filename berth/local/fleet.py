@@ -1,8 +1,9 @@
-"""Which nodes the local stack pretends to have: the same six for the demo, more of the same beyond."""
+"""The nodes of a local stack: pretended ones, the same six for the demo and more of the same beyond, or nodes with guests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Shape = Literal["baremetal", "gpu_slice"]
@@ -17,6 +18,7 @@ HALF_SLOTS = 4
 SLICE_COUNTS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128)
 METAL_COUNTS = (SLOTS,)
 DEMO_AGENTS = 6
+GUEST_SLOTS = 4
 PATTERN: tuple[tuple[str, Shape], ...] = (
     ("eu-1", "gpu_slice"), ("us-1", "gpu_slice"), ("eu-1", "baremetal"),
     ("eu-1", "gpu_slice"), ("us-1", "gpu_slice"), ("us-1", "baremetal"),
@@ -30,6 +32,10 @@ class PlannedNode:
     name: str
     region: str
     shape: Shape
+    slots: int = SLOTS
+    half_slots: int = HALF_SLOTS
+    user_id_first: int = 64_500
+    """Of its guests, where it has any: two nodes on one machine share no user."""
 
     @property
     def hardware_id(self) -> str:
@@ -47,3 +53,21 @@ def plan_fleet(agents: int) -> list[PlannedNode]:
         kind = "metal" if shape == "baremetal" else "slice"
         nodes.append(PlannedNode(f"{region}-{kind}-{counted[region, shape]}", region, shape))
     return nodes
+
+
+@dataclass(frozen=True)
+class Guests:
+    """Real guests of QEMU in place of pretended ones. `image` is booted; disks are below `directory`, one folder a node."""
+
+    image: Path
+    directory: Path
+
+
+def plan_guest_fleet() -> list[PlannedNode]:
+    """A node of four slots in each region: eight guests are what two processors emulate within minutes."""
+    return [
+        PlannedNode(
+            f"{region}-slice-1", region, "gpu_slice", GUEST_SLOTS, GUEST_SLOTS // 2, 64_500 + number * GUEST_SLOTS
+        )
+        for number, region in enumerate(REGIONS)
+    ]

@@ -16,13 +16,15 @@ from typing import Literal
 
 from berth.cli.known_stack import StackProblem
 from berth.local.authority import Authority
-from berth.local.fleet import PlannedNode
+from berth.local.fleet import Guests, PlannedNode
 from berth.local.servers import require_free_port
 from migrations.roles import Role
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
 LOG_LINES_SHOWN = 5
+GUEST_MEMORY_BYTES = 128 << 20
+GUEST_DISK_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,9 @@ def agent_plan(
     state_directory: Path,
     token_file: Path,
     metrics_port: int,
+    guests: Guests | None = None,
 ) -> ProcessPlan:
-    """The agent of one pretended node, with the sandbox driver."""
+    """The agent of one node: a pretended one with the driver sandbox, or one with guests with the driver libvirt."""
     environment = {
         "BERTH_API_URL": endpoints.api_url,
         "BERTH_AGENT_STATE_DIR": str(state_directory),
@@ -183,8 +186,23 @@ def agent_plan(
         "BERTH_AGENT_ADVERTISED_HOST": "127.0.0.1",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
+    if guests is not None:
+        environment |= _guest_environment(node, guests)
     where = f"{node.region}, {node.shape}"
     return ProcessPlan(f"agent {node.name}", "node_agent", metrics_port, environment, where=where)
+
+
+def _guest_environment(node: PlannedNode, guests: Guests) -> dict[str, str]:
+    """The settings of the driver libvirt for small guests that may be emulated."""
+    return {
+        "BERTH_AGENT_DRIVER": "libvirt",
+        "BERTH_GUEST_DIR": str(guests.directory / node.name),
+        "BERTH_GUEST_USER_ID_FIRST": str(node.user_id_first),
+        "BERTH_GUEST_MEMORY_BYTES": str(GUEST_MEMORY_BYTES),
+        "BERTH_GUEST_PROCESSORS": "1",
+        "BERTH_GUEST_DISK_BYTES": str(GUEST_DISK_BYTES),
+        "BERTH_AGENT_READINESS_SECONDS": "180",
+    }
 
 
 class ChildProcess:

@@ -24,11 +24,19 @@ def make_image(directory: Path) -> tuple[str, str]:
     return path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def seed_catalogue(admin: Client, images: Path) -> None:
-    """Regions, the image and both SKUs, as the demo and the examples in the documentation use them."""
+def _as_it_is(image: Path) -> tuple[str, str]:
+    with image.open("rb") as file:
+        return image.absolute().as_uri(), hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seed_catalogue(admin: Client, images: Path, bootable: Path | None = None) -> None:
+    """Regions, the image and both SKUs, as the demo and the examples in the documentation use them.
+
+    `bootable` is the image for nodes with guests.
+    """
     for name, display_name in fleet.REGIONS.items():
         admin.put_region(name, display_name=display_name)
-    url, sha256 = make_image(images)
+    url, sha256 = make_image(images) if bootable is None else _as_it_is(bootable)
     admin.put_image(fleet.IMAGE, url=url, sha256=sha256, shapes=["baremetal", "gpu_slice"])
     admin.put_sku(
         fleet.SLICE_SKU, shape="gpu_slice", gpu_model=fleet.GPU_MODEL, allowed_counts=fleet.SLICE_COUNTS,
@@ -48,7 +56,7 @@ def ensure_node(admin: Client, planned: PlannedNode) -> Node:
         try:
             return admin.create_node(
                 name=planned.name, region=planned.region, gpu_model=fleet.GPU_MODEL, shape=planned.shape,
-                slot_count=fleet.SLOTS, half_slots=fleet.HALF_SLOTS, address="127.0.0.1",
+                slot_count=planned.slots, half_slots=planned.half_slots, address="127.0.0.1",
             )  # fmt: skip
         except AlreadyExists:
             return admin.get_node(planned.name)

@@ -25,7 +25,7 @@ from berth.cli.known_stack import ADMIN_KEY_FILE, DATABASE_URL_FILE, ENDPOINTS_F
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
-from berth.local.fleet import PlannedNode, plan_fleet
+from berth.local.fleet import Guests, PlannedNode, plan_fleet, plan_guest_fleet
 from berth.local.leftovers import Records, record_of
 from berth.local.processes import (
     ChildProcess,
@@ -71,6 +71,8 @@ class StackOptions:
     """A module that starts each process of ours (`ProcessPlan.launcher`); for tests."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """More variables for a process of ours, by the process's name."""
+    guests: Guests | None = None
+    """Real guests, on the two nodes of `plan_guest_fleet` instead of `agents` pretended ones."""
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     """How often what dies is started again."""
 
@@ -222,9 +224,10 @@ class Stack:
         return f"{plan.where}, {metrics}" if plan.where else metrics
 
     def _start_fleet(self) -> None:
-        nodes = plan_fleet(self.options.agents)
+        guests = self.options.guests
+        nodes = plan_fleet(self.options.agents) if guests is None else plan_guest_fleet()
         with self.admin() as admin:
-            seed_catalogue(admin, self.state.images)
+            seed_catalogue(admin, self.state.images, None if guests is None else guests.image)
             self._start_children([self._agent(admin, node) for node in nodes])
             with self._part("fleet", f"{len(nodes)} nodes online"):
                 wait_online(admin, {node.name for node in nodes})
@@ -238,7 +241,8 @@ class Stack:
         directory = self.state.agent(planned.name)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         port = self._ports.of(f"agent-{planned.name}-metrics")
-        return agent_plan(planned, self.endpoints, self.authority, directory, token_file, port)
+        guests = self.options.guests
+        return agent_plan(planned, self.endpoints, self.authority, directory, token_file, port, guests)
 
     def _write_endpoints(self) -> None:
         """Store the addresses for the CLI (`berth.cli.known_stack`). The file holds no secret."""

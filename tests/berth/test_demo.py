@@ -18,7 +18,7 @@ from berth.local import fleet
 from berth.local.demo.act import Act, percentile
 from berth.local.demo.interruption import run_interruptibly
 from berth.local.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
-from berth.local.fleet import DEMO_AGENTS, plan_fleet
+from berth.local.fleet import DEMO_AGENTS, plan_fleet, plan_guest_fleet
 from berth.local.state import MARK
 
 
@@ -50,6 +50,14 @@ def test_the_fleet_of_the_demo() -> None:
     for region in fleet.REGIONS:
         assert places.count((region, "gpu_slice")) == 2
         assert places.count((region, "baremetal")) == 1
+    assert len({node.name for node in nodes}) == len(nodes)
+
+
+def test_two_nodes_with_guests_share_no_name_and_no_user() -> None:
+    nodes = plan_guest_fleet()
+    assert [node.region for node in nodes] == list(fleet.REGIONS)
+    users = [node.user_id_first + slot for node in nodes for slot in range(node.slots)]
+    assert len(set(users)) == len(users) == 8
     assert len({node.name for node in nodes}) == len(nodes)
 
 

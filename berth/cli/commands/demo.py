@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,18 +14,25 @@ from berth.cli.commands.up import View, stopping_on_signals
 from berth.cli.endings import FAILED, INTERRUPTED, Refused
 from berth.cli.session import Session
 
+GUEST_DIR = Path("/var/tmp/berth-demo-guests")
+
 
 def demo(
     session: Session,
     fresh: Annotated[bool, typer.Option("--fresh", help="delete the state directory's content first")] = False,
+    guest_image: Annotated[
+        Path | None, typer.Option(help="boot this image in guests of QEMU, with the driver libvirt", exists=True)
+    ] = None,
+    guest_dir: Annotated[Path, typer.Option(help="where the guests' disks are kept meanwhile")] = GUEST_DIR,
 ) -> None:
     """Run real allocations through every component. Exit code 0 only if every check of every act held.
 
-    Starts a separate local stack with six nodes in --state-dir (default: var/demo) and stops it at the end.
+    Starts a separate local stack with six nodes in --state-dir (default: var/demo) and stops it at the end. With --guest-image
+    it has two nodes with four slots, whose allocations are virtual machines, and plays fewer acts (make demo DRIVER=libvirt).
     """
     # The stack and asyncssh, for this command alone: start-up stays light for all others.
     from berth.local.demo.play import REPORT, play, write_report
-    from berth.local.fleet import DEMO_AGENTS
+    from berth.local.fleet import DEMO_AGENTS, Guests
     from berth.local.stack import Stack, StackOptions
     from berth.local.state import MARK, StateDirectory
 
@@ -37,7 +45,8 @@ def demo(
         if not session.json:
             session.console.print(f"{time.monotonic() - began:6.1f} s  {line}", markup=False, soft_wrap=True)
 
-    options = StackOptions(directory, agents=DEMO_AGENTS, fresh=fresh, wished_port=None)
+    guests = None if guest_image is None else Guests(guest_image, guest_dir)
+    options = StackOptions(directory, agents=DEMO_AGENTS, fresh=fresh, wished_port=None, guests=guests)
     with stopping_on_signals():
         try:
             view = View(session, live=False)

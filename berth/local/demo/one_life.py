@@ -15,7 +15,9 @@ PATH = ["requested", "provisioning", "active", "releasing", "released"]
 GREETING = "berth was here"
 
 
-async def one_life(stage: Stage, act: Act, say: Say, *, sku: str, gpus: int, region: str) -> Act:
+async def one_life(
+    stage: Stage, act: Act, say: Say, *, sku: str, gpus: int, region: str, wait_seconds: float = WAIT_SECONDS
+) -> Act:
     """Create, wait, log in, release, prove."""
     player = stage.players[0]
     async with stage.client(player) as berth, stage.admin() as admin:
@@ -23,14 +25,14 @@ async def one_life(stage: Stage, act: Act, say: Say, *, sku: str, gpus: int, reg
         made = await berth.create_allocation(sku=sku, gpus=gpus, region=region, ssh_key_ids=[player.ssh_key_id])
         act.create_ms.append((time.monotonic() - began) * 1000)
         say(f"{made.allocation_id}: {gpus} GPUs of {sku} in {region} requested")
-        active = await berth.wait_for(made.allocation_id, {"active"}, WAIT_SECONDS)
+        active = await berth.wait_for(made.allocation_id, {"active"}, wait_seconds)
         act.active_ms.append(_milliseconds(posted, active))
         say(f"active on {active.node}, slots {active.slots}, after {act.active_ms[-1]:.0f} ms")
         act.check("it holds as many slots as it asked for", len(set(active.slots)) == gpus)
         await _log_in(stage, act, say, active)
 
         await berth.release_allocation(made.allocation_id)
-        ended = await berth.wait_for(made.allocation_id, {"released"}, WAIT_SECONDS)
+        ended = await berth.wait_for(made.allocation_id, {"released"}, wait_seconds)
         proof = ended.release_result or {}
         act.figures["proof"] = {k: proof.get(k) for k in ("released", "hard_stopped", "wiped", "leases_released")}
         say(f"released; proof {act.figures['proof']}")

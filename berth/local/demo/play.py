@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import asyncssh
@@ -25,6 +26,9 @@ from berth.local.state import StateDirectory, write_whole
 from orchestrator.verification import Verdict, run_checks
 
 REPORT = "demo-report.json"
+GUEST_CREATES = 16
+GUEST_WAIT_SECONDS = 300.0
+"""Eight guests at once take a minute under emulation on an idle machine."""
 FORESEEN = (BerthError, asyncssh.Error, OSError, psycopg.Error, StreamUnreachable, TimeoutError)
 
 
@@ -44,6 +48,13 @@ def play(stack: Stack, say: Say) -> list[Act]:
         playing.seconds = time.monotonic() - began
         acts.append(playing)
 
+    if stack.options.guests is not None:
+        life = partial(one_life, sku=fleet.SLICE_SKU, gpus=2, region="eu-1", wait_seconds=GUEST_WAIT_SECONDS)
+        act("a", "one slice of a node, a guest of QEMU", lambda a: life(stage, a, say))
+        creates = partial(rush, creates=GUEST_CREATES, wait_seconds=GUEST_WAIT_SECONDS)
+        act("c", f"{GUEST_CREATES} creates at once for more slots than exist", lambda a: creates(stage, a, say))
+        act("e", "berth verify: the promises, on this database", lambda a: _verify(stage, a, say))
+        return acts
     act("a", "one slice of a node", lambda a: one_life(stage, a, say, sku=fleet.SLICE_SKU, gpus=2, region="eu-1"))
     act("b", "one whole node", lambda a: one_life(stage, a, say, sku=fleet.METAL_SKU, gpus=fleet.SLOTS, region="us-1"))
     act("c", "64 creates at once for more GPUs than exist", lambda a: rush(stage, a, say))

@@ -1,4 +1,4 @@
-"""Act (c): 64 creates at once for more GPUs than exist."""
+"""Act (c): many creates at once for more GPUs than exist."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ CREATES = 64
 WAIT_SECONDS = 90.0
 
 
-async def rush(stage: Stage, act: Act, say: Say) -> Act:
-    """Send 64 creates for one GPU each; exactly the capacity is placed, the rest is refused with a reason."""
+async def rush(stage: Stage, act: Act, say: Say, *, creates: int = CREATES, wait_seconds: float = WAIT_SECONDS) -> Act:
+    """Send creates for one GPU each; exactly the capacity is placed, the rest is refused with a reason."""
     player = stage.players[1]
     async with stage.client(player) as berth, stage.admin() as admin:
         nodes = [node async for node in admin.iterate_nodes() if node.shape == "gpu_slice"]
         capacity = sum(node.free_slots for node in nodes)
-        say(f"{CREATES} creates at once for 1 GPU each; {capacity} are free in {len(fleet.REGIONS)} regions")
+        say(f"{creates} creates at once for 1 GPU each; {capacity} are free in {len(fleet.REGIONS)} regions")
         posted = datetime.now(UTC)
         regions = list(fleet.REGIONS)
-        asked = [_ask(berth, act, regions[n % len(regions)], player.ssh_key_id) for n in range(CREATES)]
+        asked = [_ask(berth, act, regions[n % len(regions)], player.ssh_key_id) for n in range(creates)]
         answers = await asyncio.gather(*asked)
         made = [answer for answer in answers if isinstance(answer, CreatedAllocation)]
         refused = Counter(answer.reason for answer in answers if isinstance(answer, SkuUnavailable))
         say(f"{len(made)} placed, refused: {dict(refused)}")
-        act.check("more was asked for than exists", capacity < CREATES)
+        act.check("more was asked for than exists", capacity < creates)
         act.check("exactly the capacity was placed", len(made) == capacity)
-        act.check("the rest was refused as busy now", refused == Counter({"busy_now": CREATES - capacity}))
+        act.check("the rest was refused as busy now", refused == Counter({"busy_now": creates - capacity}))
 
-        waits = [berth.wait_for(one.allocation_id, {"active"}, WAIT_SECONDS) for one in made]
+        waits = [berth.wait_for(one.allocation_id, {"active"}, wait_seconds) for one in made]
         active = await asyncio.gather(*waits)
         act.active_ms += [(one.active_at - posted).total_seconds() * 1000 for one in active if one.active_at]
         overlaps = count_overlaps(active)
         act.check("no slot has two holders", overlaps == 0)
         say(f"all {len(active)} active; slots held twice: {overlaps}")
         await asyncio.gather(*(berth.release_allocation(one.allocation_id) for one in made))
-        await asyncio.gather(*(berth.wait_for(one.allocation_id, {"released"}, WAIT_SECONDS) for one in made))
+        await asyncio.gather(*(berth.wait_for(one.allocation_id, {"released"}, wait_seconds) for one in made))
         nodes = [node async for node in admin.iterate_nodes() if node.shape == "gpu_slice"]
         act.check("everything is free again", sum(node.free_slots for node in nodes) == capacity)
         act.figures |= {
-            "creates": CREATES, "capacity": capacity, "placed": len(made), "refused": dict(refused), "overlaps": overlaps,
+            "creates": creates, "capacity": capacity, "placed": len(made), "refused": dict(refused), "overlaps": overlaps,
         }  # fmt: skip
     return act
 
