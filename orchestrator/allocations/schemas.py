@@ -33,9 +33,9 @@ from orchestrator.http.fields import (
     SshKeyIds,
     UserData,
 )
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount, Count, Port
 from orchestrator.http.paging import Cursor, PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import BigCount, Count, Port
 from orchestrator.reservations.schemas import HolderId, StartedAllocation
 
 TIMELINE_LIMIT_MAX = 1_000

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from orchestrator.audit.list_store import Filter
 from orchestrator.http.documents import Actor
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import QUERY_INT64_MAX, BigCount
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import QUERY_INT64_MAX, BigCount
 
 _Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from orchestrator.billing.rules import AMOUNT_MAX, Grouping
 from orchestrator.http.fields import WHOLE, Printable, Request
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount, Count, SignedAmount
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import BigCount, Count, SignedAmount
 
 Amount = Annotated[int, Field(ge=1, le=AMOUNT_MAX), WHOLE]
 Threshold = Annotated[int, Field(ge=0, le=AMOUNT_MAX), WHOLE]

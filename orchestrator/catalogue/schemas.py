@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
-from orchestrator.http.numbers import BigCount, Count
+from orchestrator.http.types.numbers import BigCount, Count
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
 COUNTS_MAX = SLOTS_MAX

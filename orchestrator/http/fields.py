@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from berth.process.bounded_models import BoundedModel, at_most, check_members
+from orchestrator.http.types.cloud_config import usable_user_data
 
 INT32_MAX = 2**31 - 1
 LABELS_MAX = 64
@@ -103,4 +104,12 @@ Labels = Annotated[
     dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX, json_schema_extra=describe_map), at_most(LABELS_MAX)
 ]
 SshKeyIds = Annotated[list[Id], Field(min_length=1, max_length=SSH_KEYS_MAX)]
-UserData = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=USER_DATA_LENGTH_MAX)]
+UserData = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00]*$",
+        max_length=USER_DATA_LENGTH_MAX,
+        description="for the first start of the guest; what begins with #cloud-config must be a YAML mapping",
+    ),
+    AfterValidator(usable_user_data),
+]

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from berth.process.bounded_models import items_of
 from orchestrator.http.fields import Request
-from orchestrator.http.numbers import BigCount
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
+from orchestrator.http.types.numbers import BigCount
 from orchestrator.log.schemas import VERSION_BOUND, LogVersion
 from orchestrator.log.version_parameters import VERSION_MAX
 

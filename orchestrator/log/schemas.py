@@ -10,8 +10,8 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.log.version_parameters import VERSION_MAX
 
 VERSION_BOUND: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}

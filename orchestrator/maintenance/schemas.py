@@ -9,8 +9,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from orchestrator.http.fields import Request, Sentence
-from orchestrator.http.moments import Moment
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
 from orchestrator.maintenance.rules import NODES_MAX
 from orchestrator.reservations.schemas import ResourceId
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from orchestrator.http.documents import Failure, Waits
 from orchestrator.http.fields import Id, Request, Sentence
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.nodes.orphan_states import OrphanState
 
 

@@ -23,8 +23,8 @@ from orchestrator.http.fields import (
     Sentence,
     describe_map,
 )
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.nodes.states import AttestationPolicy, NodeState, SlotState
 
 FAULTS_MAX = 32

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.http.numbers import BigCount
+from orchestrator.http.types.numbers import BigCount
 from orchestrator.log.version_parameters import VERSION_MAX
 
 SUBSCRIPTION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

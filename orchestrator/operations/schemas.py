@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
-from orchestrator.http.numbers import BigCount, HttpStatus
+from orchestrator.http.types.numbers import BigCount, HttpStatus
 from orchestrator.operations.states import OperationState
 
 

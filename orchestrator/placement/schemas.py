@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field
 
 from orchestrator.catalogue.schemas import GPUS_MAX
 from orchestrator.http.fields import Printable
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import Count
 from orchestrator.reservations.resource_names import RESOURCES_MAX
 
 

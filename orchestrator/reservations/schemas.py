@@ -21,9 +21,9 @@ from orchestrator.http.fields import (
     SshKeyIds,
     UserData,
 )
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
 from orchestrator.reservations.states import ReservationState, ResourceState
 

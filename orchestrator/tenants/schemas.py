@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from berth.process.bounded_models import at_most
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.problems import Quota
 from orchestrator.tenants.roles import OperatorRole, TenantRole
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Request, Sentence
-from orchestrator.http.moments import Moment
-from orchestrator.http.numbers import BigCount, Count
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.log.events import EventType
 from orchestrator.log.store.feed import TRANSACTION
 from orchestrator.webhooks.addresses import URL_LENGTH_MAX, read_webhook_url

@@ -269,4 +269,24 @@ MUTANTS: list[Mutant] = [
             ),
         ),
     ),
+    Mutant(
+        "a cloud-config that is a list is accepted",
+        "allocations",
+        "orchestrator/http/types/cloud_config.py",
+        "if depth == 0 and not isinstance(event, yaml.MappingStartEvent):",
+        "if False:",
+        (
+            "tests/api/allocations/test_user_data.py::test_what_cloud_init_would_ignore_is_refused_with_the_place_and_nothing_of_the_text",
+        ),
+    ),
+    Mutant(
+        "a cloud-config may be nested without bound",
+        "allocations",
+        "orchestrator/http/types/cloud_config.py",
+        "if depth > DEPTH_MAX or count > EVENTS_MAX",
+        "if count > EVENTS_MAX",
+        (
+            "tests/api/allocations/test_user_data.py::test_what_cloud_init_would_ignore_is_refused_with_the_place_and_nothing_of_the_text",
+        ),
+    ),
 ]

@@ -1,0 +1,1 @@
+"""Types of members of requests and answers."""
