@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")
+    agent_image_cache_bytes_max: int = Field(
+        256 * 2**30, ge=1, description="bytes of all images in the cache; the newest and those in use stay in any case"
+    )
 
     libvirt_uri: str = Field("qemu:///system", description="driver libvirt: the libvirtd of this node")
     guest_dir: Path | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 from node_agent.drivers.contract import Driver
+from node_agent.drivers.images import ImageBounds
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.sandbox.driver import SandboxDriver
 from node_agent.drivers.sandbox.provisioning import SandboxLimits
@@ -29,11 +30,16 @@ def choose_driver(settings: Settings) -> Driver:
         ssh_port_first=settings.agent_ssh_port_first,
         ssh_port_last=settings.agent_ssh_port_last,
         readiness_seconds=settings.agent_readiness_seconds,
-        image_bytes_max=settings.agent_image_bytes_max,
-        image_cache_max=settings.agent_image_cache_max,
+        images=_image_bounds(settings),
         lease_seconds=settings.agent_lease_seconds,
     )
     return SandboxDriver(settings.agent_state_dir / "sandbox", settings.agent_advertised_host, limits)
+
+
+def _image_bounds(settings: Settings) -> ImageBounds:
+    return ImageBounds(
+        settings.agent_image_bytes_max, settings.agent_image_cache_max, settings.agent_image_cache_bytes_max
+    )
 
 
 def _libvirt(settings: Settings) -> Driver:
@@ -56,8 +62,7 @@ def _libvirt(settings: Settings) -> Driver:
         ssh_port_first=settings.agent_ssh_port_first,
         ssh_port_last=settings.agent_ssh_port_last,
         readiness_seconds=settings.agent_readiness_seconds,
-        image_bytes_max=settings.agent_image_bytes_max,
-        image_cache_max=settings.agent_image_cache_max,
+        images=_image_bounds(settings),
         lease_seconds=settings.agent_lease_seconds,
         memory_bytes=settings.guest_memory_bytes,
         processors=settings.guest_processors,

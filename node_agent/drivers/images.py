@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,22 +21,31 @@ import httpx
 import structlog
 
 from node_agent.drivers.contract import DriverFailure, Progress
+from node_agent.drivers.downloads import Download
 from node_agent.drivers.threads import in_thread
+from node_agent.durable_files import sync_directory
 from node_agent.protocol import FailureCode, ImageParameters
 
 log = structlog.get_logger("node_agent.images")
 
 CHUNK_BYTES = 1 << 20
-FETCH_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class ImageBounds:
+    """Bounds of a cache: bytes of one image, number of images, bytes of all."""
+
+    image_bytes_max: int
+    images_max: int
+    bytes_max: int
 
 
 class ImageCache:
     """The directory `images/` of one node."""
 
-    def __init__(self, directory: Path, image_bytes_max: int, images_max: int) -> None:
+    def __init__(self, directory: Path, bounds: ImageBounds) -> None:
         self._directory = directory
-        self._image_bytes_max = image_bytes_max
-        self._images_max = images_max
+        self._bounds = bounds
         self._fetching: dict[str, asyncio.Lock] = {}
 
     async def place(self, image: ImageParameters, target: Path, progress: Progress) -> int:
@@ -65,9 +75,9 @@ class ImageCache:
             cached = await self._cached(image, progress)
             try:
                 await in_thread(partial(_link, cached, target))
-            except FileNotFoundError:
-                continue  # evicted in this very moment
             except OSError as error:
+                if not await asyncio.to_thread(cached.exists):
+                    continue  # evicted in this very moment
                 raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, f"image {image.name}: {error}") from error
 
     def forget_partial(self) -> None:
@@ -90,9 +100,11 @@ class ImageCache:
             if scheme == "file":
                 source = Path(unquote(urlsplit(image.url).path))
                 stop = threading.Event()
-                _, digest = await in_thread(partial(copy_and_hash, source, aside, stop, self._image_bytes_max), stop)
+                _, digest = await in_thread(
+                    partial(copy_and_hash, source, aside, stop, self._bounds.image_bytes_max), stop
+                )
             elif scheme in ("http", "https"):
-                digest = await self._download(image.url, aside, progress)
+                digest = await Download(image.url, self._bounds.image_bytes_max, progress).to(aside)
             else:
                 raise DriverFailure(
                     FailureCode.IMAGE_DOWNLOAD_FAILED, f"cannot fetch from a {scheme or 'relative'} URL"
@@ -100,38 +112,34 @@ class ImageCache:
             if digest != image.sha256:
                 detail = f"image {image.name} from {image.url} has SHA-256 {digest}, not {image.sha256}"
                 raise DriverFailure(FailureCode.IMAGE_CHECKSUM_MISMATCH, detail)
+            await in_thread(partial(_sync, aside))
             aside.rename(cached)
+            sync_directory(self._directory)
         except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
             detail = f"image {image.name} from {image.url}: {str(error) or type(error).__name__}"
             raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, detail) from error
         finally:
             aside.unlink(missing_ok=True)
 
-    async def _download(self, url: str, aside: Path, progress: Progress) -> str:
-        digest, size = hashlib.sha256(), 0
-        async with (
-            httpx.AsyncClient(timeout=FETCH_SECONDS_MAX, follow_redirects=True) as client,
-            client.stream("GET", url) as response,
-        ):
-            response.raise_for_status()
-            total = int(response.headers.get("content-length", 0))
-            with aside.open("wb") as file:
-                async for chunk in response.aiter_bytes(CHUNK_BYTES):
-                    size += len(chunk)
-                    _within(size, self._image_bytes_max)
-                    digest.update(chunk)
-                    await asyncio.to_thread(file.write, chunk)
-                    progress(min(1.0, size / total) if total else 0.0, f"{size} of {total or '?'} bytes")
-        return digest.hexdigest()
-
     def _evict(self, keep: Path) -> None:
-        images = sorted(
-            (path for path in self._directory.iterdir() if not path.name.startswith(".") and path != keep),
-            key=lambda path: path.stat().st_mtime,
-        )
-        for path in images[: max(0, len(images) + 1 - self._images_max)]:
-            path.unlink(missing_ok=True)
-            self._fetching.pop(path.name, None)
+        """Remove the images fetched longest ago until the rest is within the bounds.
+
+        An image that a guest is linked to stays: its removal would free nothing.
+        """
+        found = {path: path.stat() for path in self._directory.iterdir() if not path.name.startswith(".")}
+        count, total = len(found), sum(file.st_size for file in found.values())
+        for path, file in sorted(found.items(), key=lambda entry: entry[1].st_mtime):
+            if count <= self._bounds.images_max and total <= self._bounds.bytes_max:
+                return
+            if path != keep and file.st_nlink == 1:
+                path.unlink(missing_ok=True)
+                self._fetching.pop(path.name, None)
+                count, total = count - 1, total - file.st_size
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 def _link(cached: Path, target: Path) -> None:

@@ -116,6 +116,16 @@ def test_a_wipe_that_does_not_reach_the_medium_is_found(tmp_path: Path, monkeypa
     assert file.read_bytes() == b"tenant" * 1000
 
 
+def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, seen, write = tmp_path / "disk", tmp_path / "seen", os.pwrite
+    file.write_bytes(b"tenant" * 100_000)
+    seen.hardlink_to(file)
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, content, place: write(descriptor, content[:1000], place))
+    monkeypatch.setattr(os, "ftruncate", lambda _descriptor, _size: None)
+    overwrite(file, threading.Event())
+    assert not seen.read_bytes().strip(b"\0")
+
+
 def test_a_wipe_of_what_is_not_there_and_an_interrupted_one(tmp_path: Path) -> None:
     assert overwrite(tmp_path / "absent", threading.Event()).bytes == 0
     file, stop = tmp_path / "disk", threading.Event()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.drivers.contract import Driver, DriverFailure
+from node_agent.drivers.contract import Driver, DriverFailure, GuestState, Verb
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
 from node_agent.settings import Settings
@@ -150,3 +150,24 @@ def test_guests_outlive_a_libvirtd_that_is_killed(harness: LibvirtHarness, tmp_p
     ]  # fmt: skip
     done = subprocess.run([str(part) for part in command], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+
+
+def test_a_running_guest_starts_again_is_no_other_nodes_and_a_lost_disk_is_not_proven_wiped(
+    harness: LibvirtHarness, tmp_path: Path
+) -> None:
+    async def scenario(node: Node) -> None:
+        order = node.order()
+        up = await perform(node.driver.provision(order), Unheard())
+        again = await perform(node.verb(order, Verb.START), Unheard())
+        assert again.connection == up.connection, "its ready message was read before"
+        (tmp_path / "other").mkdir()
+        other = Node(harness, tmp_path / "other")
+        await other.driver.cleanup(order.allocation_id)
+        assert await node.state(order) is GuestState.RUNNING, "another node's driver leaves it alone"
+        harness.clean(other.state_dir)
+        guest = harness.directory(node.state_dir) / "allocations" / str(order.allocation_id)
+        (guest / "disk.qcow2").unlink()
+        released = await perform(node.release(order), Unheard())
+        assert [proof["proven"] for proof in released.evidence["devices"]] == [False]
+
+    play(harness, tmp_path, scenario)

@@ -46,7 +46,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def platforms_part(vendor_data: bytes) -> tuple[dict[str, Any], str]:
     """The configuration and the script, as cloud-init takes the message apart."""
     parts = [part for part in email.message_from_bytes(vendor_data).walk() if not part.is_multipart()]
-    assert [part.get_content_type() for part in parts] == ["text/cloud-config", "text/x-shellscript"]
+    assert [part.get_content_type() for part in parts] == ["text/cloud-config", "text/x-shellscript-per-boot"]
     config, script = (str(part.get_payload()) for part in parts)
     return yaml.safe_load(config), script
 

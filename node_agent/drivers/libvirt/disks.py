@@ -110,9 +110,9 @@ def overwrite(file: Path, stop: threading.Event) -> Overwritten:
         for start, length in _occupied(descriptor):
             if stop.is_set():
                 raise InterruptedError("the wipe was interrupted")
-            os.pwrite(descriptor, bytes(length), start)
+            _zero(descriptor, start, length)
             written += length
-            places.append(start)
+            places.append(start + secrets.randbelow(length))
         os.fsync(descriptor)
         step = max(1, len(places) // SAMPLES_MAX)
         sampled = places[::step]
@@ -122,6 +122,13 @@ def overwrite(file: Path, stop: threading.Event) -> Overwritten:
     finally:
         os.close(descriptor)
     return Overwritten(written, len(sampled), direct)
+
+
+def _zero(descriptor: int, start: int, length: int) -> None:
+    """Write zeros to the whole piece, also where a write is cut short."""
+    end = start + length
+    while start < end:
+        start += os.pwrite(descriptor, bytes(end - start), start)
 
 
 def _occupied(descriptor: int) -> Iterator[tuple[int, int]]:

@@ -120,8 +120,8 @@ def _machine(domain: ET.Element, accelerator: str) -> None:
 
 def _disks(devices: ET.Element, directory: GuestDirectory, record: GuestRecord) -> None:
     disk = ET.SubElement(devices, "disk", type="file", device="disk")
-    # cache=none: no tenant data in the host's page cache.
-    ET.SubElement(disk, "driver", name="qemu", type="qcow2", cache="none", discard="unmap", detect_zeroes="unmap")
+    # cache=none: no tenant data in the host's page cache. Without discard: what leaves the file could not be overwritten.
+    ET.SubElement(disk, "driver", name="qemu", type="qcow2", cache="none", discard="ignore", detect_zeroes="off")
     source = ET.SubElement(disk, "source", file=str(directory.disk))
     encryption = ET.SubElement(source, "encryption", format="luks")
     ET.SubElement(encryption, "secret", type="passphrase", uuid=str(record.allocation_id))

@@ -66,7 +66,7 @@ class LibvirtDriver:
             folder.chmod(0o711)
         self._hypervisor = Hypervisor(uri, allocations)
         self._leases = Leases(leases, limits.lease_seconds)
-        self._images = ImageCache(images, limits.image_bytes_max, limits.image_cache_max)
+        self._images = ImageCache(images, limits.images)
         self._node = Node(
             limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases
         )  # fmt: skip

@@ -47,7 +47,9 @@ class Hypervisor:
         """Define the domain, in place of an inactive one with its UUID. Raises HypervisorError."""
 
         def define(connection: Any) -> None:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
+            if domain is None and _lookup(connection, allocation_id) is not None:
+                raise HypervisorError(f"the domain of allocation {allocation_id} is not this node's")
             if domain is not None and domain.isActive():
                 raise HypervisorError(f"the domain of allocation {allocation_id} runs already")
             # Without VALIDATE a misspelt element is dropped in silence.
@@ -59,13 +61,14 @@ class Hypervisor:
         """Give libvirt the disk's key and start the domain. Raises HypervisorError."""
 
         def start(connection: Any) -> None:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             if domain is None:
                 raise HypervisorError(f"there is no domain of allocation {allocation_id}")
             # A restart of libvirtd forgets the key.
             secret = connection.secretDefineXML(secret_xml(allocation_id))
             secret.setValue(key)
-            domain.create()
+            # A saved state of the guest, made by others, is not restored.
+            domain.createWithFlags(libvirt.VIR_DOMAIN_START_FORCE_BOOT)
 
         await self._call(start)
 
@@ -73,7 +76,7 @@ class Hypervisor:
         """Ask the guest to shut down, by ACPI. Not an error if it does not run. Raises HypervisorError."""
 
         def press(connection: Any) -> None:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             if domain is not None and domain.isActive():
                 domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
 
@@ -83,7 +86,7 @@ class Hypervisor:
         """Kill the guest; takes about two seconds. Not an error if it does not run. Raises HypervisorError."""
 
         def destroy(connection: Any) -> None:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             if domain is not None and domain.isActive():
                 with _absent_ignored(libvirt.VIR_ERR_OPERATION_INVALID):
                     domain.destroy()
@@ -94,7 +97,7 @@ class Hypervisor:
         """Forget definition and key. Not an error if they are not there. Raises HypervisorError."""
 
         def remove(connection: Any) -> None:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             if domain is not None and domain.isPersistent():
                 with _absent_ignored():
                     domain.undefineFlags(_UNDEFINE)
@@ -107,7 +110,7 @@ class Hypervisor:
         """Whether libvirt says that the guest runs; it notices the end of QEMU two seconds late. Raises HypervisorError."""
 
         def active(connection: Any) -> bool:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             return domain is not None and bool(domain.isActive())
 
         return await self._call(active)
@@ -116,7 +119,7 @@ class Hypervisor:
         """The socket of the guest's ready channel. Raises HypervisorError, LookupError."""
 
         def channel(connection: Any) -> str:
-            domain = _domain(connection, allocation_id)
+            domain = self._domain(connection, allocation_id)
             if domain is None:
                 raise LookupError(f"there is no domain of allocation {allocation_id}")
             return channel_path(domain.XMLDesc())
@@ -137,9 +140,22 @@ class Hypervisor:
 
     def _called(self, work: Callable[[Any], Result]) -> Result:
         try:
-            return work(self._connected())
+            try:
+                return work(self._connected())
+            except libvirt.libvirtError as error:
+                # A connection to a libvirtd that has restarted looks alive until it is used.
+                if error.get_error_domain() != libvirt.VIR_FROM_RPC:
+                    raise
+                self._connection = None
+                return work(self._connected())
         except libvirt.libvirtError as error:
             raise HypervisorError(f"libvirt: {error}") from error
+
+    def _domain(self, connection: Any, allocation_id: UUID) -> Any:
+        """The allocation's domain if it is of this directory, or None."""
+        domain = _lookup(connection, allocation_id)
+        owner = None if domain is None else _owner(domain)
+        return domain if owner is not None and owner.directory == self._directory else None
 
     def _connected(self) -> Any:
         with self._lock:
@@ -166,8 +182,8 @@ def _is_alive(connection: Any) -> bool:
         return False
 
 
-def _domain(connection: Any, allocation_id: UUID) -> Any:
-    """The allocation's domain, or None."""
+def _lookup(connection: Any, allocation_id: UUID) -> Any:
+    """The domain with the allocation's UUID, or None."""
     with _absent_ignored():
         return connection.lookupByUUIDString(str(allocation_id))
     return None

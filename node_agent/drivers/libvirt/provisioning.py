@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
-from node_agent.drivers.images import ImageCache
+from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed
 from node_agent.drivers.libvirt.disks import ImageRefused, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import domain_xml
@@ -36,8 +37,7 @@ class LibvirtLimits:
     ssh_port_first: int
     ssh_port_last: int
     readiness_seconds: float
-    image_bytes_max: int
-    image_cache_max: int
+    images: ImageBounds
     lease_seconds: float
     memory_bytes: int
     processors: int
@@ -78,7 +78,7 @@ class Boot:
     def __init__(self, node: Node, directory: GuestDirectory) -> None:
         self._node = node
         self._directory = directory
-        self._is_ready = False
+        self._is_ready = self._has_started = False
 
     def phases(self) -> list[Phase]:
         """From the definition to a guest whose SSH server was seen."""
@@ -101,6 +101,8 @@ class Boot:
         try:
             if await node.hypervisor.is_active(allocation_id):
                 if processes_of(self._directory.path):
+                    # Its message was read when it was started: what it still owes is the proof of its host key.
+                    self._is_ready = self._is_ready or not self._has_started
                     return "it runs"
                 await node.hypervisor.destroy(allocation_id)
             self._is_ready = False
@@ -108,6 +110,7 @@ class Boot:
             xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host)
             await node.hypervisor.define(allocation_id, xml)
             await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
+            self._has_started = True
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
         return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
@@ -189,7 +192,8 @@ class Provisioning:
             self._node.leases.take(order.parameters.slots, order.allocation_id, order.fence)
         except DriverFailure:
             # If the conflicting lease is dead, the next attempt finds the slot free.
-            await self._node.tend()
+            with suppress(OSError):
+                await self._node.tend()
             raise
         except OSError as error:
             raise DriverFailure(FailureCode.DRIVER_ERROR, f"the lease cannot be written: {error}") from error
@@ -210,7 +214,7 @@ class Provisioning:
             # 0711: QEMU's user of this guest reaches its files by name.
             directory.path.mkdir(mode=0o711, exist_ok=True)
             if directory.load() is None:
-                directory.save(self._new_record())
+                directory.save(self._new_record(self._free_port()))
             await self._node.images.link(image, directory.base, progress)
             found = await in_thread(partial(inspect_image, directory.base, self._disk_bytes()))
             record = directory.load()
@@ -254,12 +258,18 @@ class Provisioning:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the seed: {error}") from error
         return f"host key {public}"
 
-    def _new_record(self) -> GuestRecord:
+    def _free_port(self) -> int:
+        try:
+            return self._node.free_port()
+        except OSError as error:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
+
+    def _new_record(self, port: int) -> GuestRecord:
         order, limits = self._order, self._node.limits
         slots = order.parameters.slots
         return GuestRecord(
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
-            port=self._node.free_port(), image_sha256=order.parameters.image.sha256, image_format="qcow2",
+            port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(),
         )  # fmt: skip

@@ -3,6 +3,7 @@
 allocations/<id>/   record.json   what it is and whether it should run; renamed to record.releasing when it is taken down
                     base          hard link to the cached image: the image is kept for as long as a disk depends on it
                     disk.qcow2    the tenant's disk: what it wrote, encrypted, over the image
+                    disk.wiped    the name of the disk once it is overwritten: renaming needs no space
                     disk.key      the key of the disk
                     seed.iso      what the guest reads at its start, with its SSH host key
                     console.log   what it wrote to its serial port (with console.log.0 and .1: virtlogd rotates it)
@@ -34,6 +35,7 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
         super().__init__(path, GuestRecord)
         self.base = path / "base"
         self.disk = path / "disk.qcow2"
+        self.wiped_disk = path / "disk.wiped"
         self.key = path / "disk.key"
         self.seed = path / "seed.iso"
         self.console_log = path / "console.log"

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from node_agent.drivers.contract import DeviceWipe, WipeLevel
@@ -66,23 +67,35 @@ class GuestRemoval(Removal):
         if processes_of(self._directory.path):
             raise StillThere("the guest runs again")
         stop, directory = threading.Event(), self._directory
+        # An earlier attempt that was cut off has renamed the disk, or has removed all but the directory.
+        was_wiped = directory.wiped_disk.exists() or not _files(directory.path)
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
         key, seed, disk = [
             await in_thread(partial(overwrite, file, stop), stop)
             for file in (directory.key, directory.seed, directory.disk)
         ]
+        if had_disk:
+            directory.disk.rename(directory.wiped_disk)
+        for file in _files(directory.path) - {directory.wiped_disk}:
+            file.unlink(missing_ok=True)
         gone = await in_thread(partial(wipe, directory.path))
         if directory.exists():
             raise OSError("the directory is there again")
         if not self._wiped:
             proof = DeviceWipe(
-                device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR, proven=True,
+                device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
+                # Of a disk that was not there, nothing is known.
+                proven=was_wiped or (had_disk and disk.samples > 0),
                 checked={
                     **disk.as_evidence(), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
-                    "directory_gone": True,
+                    "wiped_before": was_wiped, "directory_gone": True,
                 },
             )  # fmt: skip
-            self._evidence["devices"] = [proof.model_dump(mode="json")] if had_disk or self._was_there else []
+            self._evidence["devices"] = [proof.model_dump(mode="json")] if self._was_there else []
         self._wiped = True
         return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten"
+
+
+def _files(directory: Path) -> set[Path]:
+    return set(directory.iterdir()) if directory.exists() else set()

@@ -1,7 +1,8 @@
 """The seed of a guest: a NoCloud volume (cloudinit.readthedocs.io, "NoCloud") with the keys of tenant and host.
 
 The tenant's user-data are passed on byte for byte. cloud-init merges vendor-data and user-data by key, and user-data win for
-a whole list: the platform's part is therefore a script of a multipart message, which nothing replaces.
+a whole list: the platform's part is therefore a script of a multipart message, which no list replaces. It runs at every boot,
+since a script without a frequency would run at the first one alone, and a guest that is started again would never be ready.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _vendor_data(seed: Seed) -> str:
         "growpart: {mode: auto, devices: ['/']}\nresize_rootfs: true\n"
     )
     script = READY_SCRIPT.replace("{channel}", CHANNEL).replace("{nonce}", seed.nonce)
-    parts = (PART.format(kind="cloud-config", body=config), PART.format(kind="x-shellscript", body=script))
+    parts = (PART.format(kind="cloud-config", body=config), PART.format(kind="x-shellscript-per-boot", body=script))
     head = f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"\nMIME-Version: 1.0\n\n'
     return head + "".join(f"--{BOUNDARY}\n{part}" for part in parts) + f"--{BOUNDARY}--\n"
 

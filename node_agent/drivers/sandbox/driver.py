@@ -54,7 +54,7 @@ class SandboxDriver:
         self._allocations = directory / "allocations"
         for folder in (directory, self._allocations, directory / "images", directory / "leases"):
             make_private_directory(folder)
-        self._images = ImageCache(directory / "images", limits.image_bytes_max, limits.image_cache_max)
+        self._images = ImageCache(directory / "images", limits.images)
         self._leases = Leases(directory / "leases", limits.lease_seconds)
         self._launcher = GuestLauncher(directory / "launcher.lock")
         self._node = Node(

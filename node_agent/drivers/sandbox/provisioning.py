@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
-from node_agent.drivers.images import ImageCache
+from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import Boot, GuestLauncher, GuestProblem
@@ -30,8 +30,7 @@ class SandboxLimits:
     ssh_port_first: int
     ssh_port_last: int
     readiness_seconds: float
-    image_bytes_max: int
-    image_cache_max: int
+    images: ImageBounds
     lease_seconds: float
 
 

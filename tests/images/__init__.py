@@ -1,0 +1,1 @@
+"""Images of guests on the node."""
