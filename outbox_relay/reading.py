@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
@@ -120,10 +120,21 @@ class LogReader:
         row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
         return None if row is None else str(row[0])
 
-    async def claim_rebuild(self) -> bool:
-        """Whether this session is the only one that rebuilds; it is until it ends."""
+    @asynccontextmanager
+    async def sole_rebuild(self) -> AsyncIterator[bool]:
+        """Whether this session is the only one that rebuilds, for the length of the context.
+
+        The claim is given back: Postgres notices the end of a session after its client, and a command that is repeated at
+        once would be refused.
+        """
         row = await self._row("select pg_try_advisory_lock(hashtext('berth.events.rebuild'))", {})
-        return row is not None and bool(row[0])
+        is_alone = row is not None and bool(row[0])
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                with suppress(*PASSING_ERRORS):
+                    await self._connection.execute("select pg_advisory_unlock(hashtext('berth.events.rebuild'))")
 
     async def order_stream(self, first_version: int) -> None:
         """From now on a stream that is made anew begins with `first_version`; written to the audit.

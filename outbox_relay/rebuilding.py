@@ -76,8 +76,9 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
     async with (
         LogReader.connected(bounded_address(settings.database_url, "rebuilding")) as reader,
         NatsLink.connected(settings) as link,
+        reader.sole_rebuild() as is_alone,
     ):
-        if not await reader.claim_rebuild():
+        if not is_alone:
             raise RelayProblem("another rebuild of the stream is under way on this database")
         accepted = await _settle_timeline(reader, link, order)
         status = await reader.status()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from nats.js.api import RetentionPolicy
 from berth.local.servers import LocalNats
 from orchestrator.verification.all_checks import run_checks
 from outbox_relay.problems import RelayProblem
+from outbox_relay.reading import LogReader
 from outbox_relay.rebuilding import NothingToDo, Order
 from tests.berth.commands import assert_one_sentence, berth, environment
 from tests.outbox_relay.conftest import StartRelay
@@ -183,6 +185,20 @@ def test_a_new_timeline_that_lost_nothing_moves_nothing(
     assert done.accepted is not None
     assert (done.accepted.moved, done.accepted.lost, done.because) == (0, 0, None)
     assert [row["event_id"] for row in log_rows(database)] == before
+
+
+def test_the_claim_of_a_rebuild_ends_before_its_session(database_url: str) -> None:
+    async def scene() -> list[bool]:
+        async with LogReader.connected(database_url) as first, LogReader.connected(database_url) as second:
+            async with first.sole_rebuild() as alone, second.sole_rebuild() as refused:
+                held = [alone, refused]
+            with pytest.raises(RelayProblem):
+                async with first.sole_rebuild():
+                    raise RelayProblem("refused")
+            async with second.sole_rebuild() as again:
+                return [*held, again]
+
+    assert asyncio.run(scene()) == [True, False, True]
 
 
 def test_what_cannot_be_done_is_one_sentence(
