@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -152,3 +153,21 @@ class Leases:
 def listed(slots: Sequence[int]) -> str:
     """Slots as a sentence names them."""
     return ", ".join(map(str, slots))
+
+
+async def take_over(
+    leases: Leases, slots: Sequence[int], allocation_id: UUID, fence: int, tend: Callable[[], Awaitable[list[int]]]
+) -> None:
+    """Take the slots, in place of any earlier lease of the allocation. Raises DriverFailure.
+
+    After a conflict `tend` clears a dead lease, so that the next attempt finds the slot free.
+    """
+    try:
+        leases.drop(allocation_id)
+        leases.take(slots, allocation_id, fence)
+    except DriverFailure:
+        with suppress(OSError):
+            await tend()
+        raise
+    except OSError as error:
+        raise DriverFailure(FailureCode.DRIVER_ERROR, f"the lease cannot be written: {error}") from error

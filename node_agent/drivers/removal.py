@@ -6,6 +6,7 @@ start. Leases are dropped last, so that a slot is never free while something may
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ class StillThere(Exception):
     """Something that was to be ended or removed is still there."""
 
 
-class Removal:
+class Removal(ABC):
     """One attempt to remove one allocation, or a part of it. A driver says how it stops a guest and wipes it."""
 
     def __init__(self, allocation_id: UUID, leases: Leases, grace_seconds: float, was_there: bool) -> None:
@@ -60,11 +61,13 @@ class Removal:
             evidence=self._evidence,
         )
 
+    @abstractmethod
     async def _stop(self) -> str:
-        raise NotImplementedError
+        """End the guest; what was done, for people. Raises OSError, StillThere."""
 
+    @abstractmethod
     async def _wipe(self) -> str:
-        raise NotImplementedError
+        """Wipe and remove the directory, and name the devices in the evidence. Raises OSError, StillThere."""
 
     async def _proven(self, step: Callable[[], Awaitable[str]], _progress: Progress) -> str:
         try:

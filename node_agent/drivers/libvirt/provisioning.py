@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.images import ImageBounds, ImageCache
-from node_agent.drivers.leases import Leases, listed
+from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.libvirt.disks import ImageRefused, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import domain_xml
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
@@ -187,16 +186,7 @@ class Provisioning:
     async def take_lease(self) -> None:
         """Take the slots under the order's fence, in place of any earlier lease of the allocation. Raises DriverFailure."""
         order = self._order
-        try:
-            self._node.leases.drop(order.allocation_id)
-            self._node.leases.take(order.parameters.slots, order.allocation_id, order.fence)
-        except DriverFailure:
-            # If the conflicting lease is dead, the next attempt finds the slot free.
-            with suppress(OSError):
-                await self._node.tend()
-            raise
-        except OSError as error:
-            raise DriverFailure(FailureCode.DRIVER_ERROR, f"the lease cannot be written: {error}") from error
+        await take_over(self._node.leases, order.parameters.slots, order.allocation_id, order.fence, self._node.tend)
 
     async def _lease(self, _progress: Progress) -> str:
         order = self._order

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.images import ImageBounds, ImageCache
-from node_agent.drivers.leases import Leases, listed
+from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import Boot, GuestLauncher, GuestProblem
 from node_agent.drivers.sandbox.processes import alive
@@ -110,15 +110,7 @@ class Provisioning:
     async def take_lease(self) -> None:
         """Take the slots under the order's fence, in place of any earlier lease of the allocation. Raises DriverFailure."""
         order = self._order
-        try:
-            self._node.leases.drop(order.allocation_id)
-            self._node.leases.take(order.parameters.slots, order.allocation_id, order.fence)
-        except DriverFailure:
-            # If the conflicting lease is dead, the next attempt finds the slot free.
-            await self._node.tend()
-            raise
-        except OSError as error:
-            raise DriverFailure(FailureCode.DRIVER_ERROR, f"the lease cannot be written: {error}") from error
+        await take_over(self._node.leases, order.parameters.slots, order.allocation_id, order.fence, self._node.tend)
 
     async def _image(self, progress: Progress) -> str:
         order, faults = self._order, self._faults
