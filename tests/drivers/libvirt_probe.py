@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,20 +11,15 @@ from uuid import UUID
 import asyncssh
 
 from node_agent.protocol import Connection
-from tests.drivers.harness import Probe
-from tests.drivers.processes_seen import content, processes_of_allocations, traces_of
-from tests.node_agent.agents import Tenant
+from tests.drivers.processes_seen import processes_of_allocations, traces_of
+from tests.drivers.sandbox_probe import SandboxProbe
 
 PLANTED_MIB = 300
 """Where on the disk a tenant's marker is written: behind the image."""
 
 
-class LibvirtProbe(Probe):
-    """One node's directory, and the tenant that logs in."""
-
-    def __init__(self, directory: Path, tenant: Tenant) -> None:
-        self._directory = directory
-        self._tenant = tenant
+class LibvirtProbe(SandboxProbe):
+    """One node's directory, and the tenant that logs in. Files and leases are where the sandbox has them."""
 
     def processes(self) -> dict[UUID, set[int]]:
         found = processes_of_allocations(self._directory / "allocations")
@@ -33,27 +27,11 @@ class LibvirtProbe(Probe):
         guests = {held: {pid for pid in pids if _name(pid) != "virtlogd"} for held, pids in found.items()}
         return {held: pids for held, pids in guests.items() if pids}
 
-    def files(self) -> set[UUID]:
-        allocations = self._directory / "allocations"
-        return {UUID(path.name) for path in allocations.iterdir()} if allocations.exists() else set()
-
-    def leases(self) -> dict[int, UUID]:
-        return {
-            int(path.stem.removeprefix("slot-")): UUID(json.loads(path.read_text())["allocation_id"])
-            for path in (self._directory / "leases").glob("slot-*")
-        }
-
     def there(self) -> set[UUID]:
         return super().there() | self._domains()
 
     def snapshot(self) -> object:
-        files = content(self._directory)
-        return {
-            "files": {name: what for name, what in files.items() if not name.startswith("leases/")},
-            "leases": self.leases(),
-            "processes": self.processes(),
-            "domains": self._domains(),
-        }
+        return super().snapshot(), self._domains()
 
     async def answers(self, connection: Connection, allocation_id: UUID) -> bool:
         try:
