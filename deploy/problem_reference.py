@@ -106,6 +106,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/catalogue/image_store.py",
         "retire the image, end what `users` counts, then send a new key",
     ),
+    "wipe_certificate_missing": (
+        "orchestrator/wipes/refusals.py",
+        "wait until the allocation is released; of one that is, ask the operator, whose record says how it was cleaned up",
+    ),
     "maintenance_conflict": (
         "orchestrator/maintenance/rules.py",
         "end or move what `conflicts` names, choose another time, or let the window notify allocations",

@@ -24,7 +24,8 @@ begin
             ('operations',                 'scope'),
             ('retention_policies',         'scope'),
             ('ssh_keys',                   'tenant_id'),
-            ('webhooks',                   'tenant_id')
+            ('webhooks',                   'tenant_id'),
+            ('wipe_certificates',          'tenant_id')
         ), by_parent (relation, command, reference, parent) as (values
             -- Rows of a parent that the policy of the parent shows.
             ('webhook_deliveries',         'all',    'webhook_id',    'webhooks'),

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import UUID
 
@@ -45,6 +44,9 @@ from node_agent.protocol import (
 )
 from node_agent.reporter import Reporter
 from node_agent.settings import Settings
+from node_agent.wiping.build import agent_version
+from node_agent.wiping.proofs import WipeProofs
+from node_agent.wiping.signing import StatementSigner
 
 log = structlog.get_logger("node_agent")
 
@@ -67,7 +69,7 @@ class Agent:
         self._clock = ServerClock()
         self._journal = Journal(settings.agent_state_dir / "journal", self._metrics)
         self._driver = choose_driver(settings)
-        store = IdentityStore(settings.agent_state_dir)
+        self._store = store = IdentityStore(settings.agent_state_dir)
         self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
         self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, self._metrics)
         tpm = Tpm(settings.tpm_tcti, store.directory) if settings.tpm_tcti else None
@@ -116,7 +118,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             executor = Executor(
                 group, self._trust(), self._journal, self._clock,
-                Effects(self._driver, self._metrics), reporter, self._connection, self._metrics,
+                self._effects(), reporter, self._connection, self._metrics,
                 self._settings.agent_tasks_max,
             )  # fmt: skip
             executor.recover()
@@ -126,6 +128,10 @@ class Agent:
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
             group.create_task(self._tend_leases())
+
+    def _effects(self) -> Effects:
+        statements = StatementSigner(self._store, self._clock, self._driver.name)
+        return Effects(self._driver, self._metrics, WipeProofs(self._journal), statements)
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
@@ -286,11 +292,3 @@ class Agent:
             "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
             "unreported_tasks": self._journal.unreported,
         }
-
-
-def agent_version() -> str:
-    """Return the installed version of Berth."""
-    try:
-        return version("berth")
-    except PackageNotFoundError:
-        return "unknown"

@@ -18,6 +18,7 @@ from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.metrics import AgentMetrics
+from node_agent.problems import JournalUnwritable
 from node_agent.protocol import (
     PROVISIONS,
     RELEASES,
@@ -32,6 +33,8 @@ from node_agent.protocol import (
     VerbParameters,
 )
 from node_agent.reporter import completed, failed
+from node_agent.wiping.proofs import WipeProofs
+from node_agent.wiping.signing import StatementSigner
 
 log = structlog.get_logger("node_agent.effects")
 
@@ -49,13 +52,15 @@ PROGRESS_REPORTS_MAX = 16
 class Effects:
     """Carries out tasks on one driver."""
 
-    def __init__(self, driver: Driver, metrics: AgentMetrics) -> None:
+    def __init__(self, driver: Driver, metrics: AgentMetrics, proofs: WipeProofs, statements: StatementSigner) -> None:
         self._driver = driver
         self._metrics = metrics
+        self._proofs = proofs
+        self._statements = statements
 
     async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, offer: Offer) -> ResultReport:
         """Execute `body` and return its report. If the agent is stopping, the effect is left as it is:
-        the next agent process finds it in the journal."""
+        the next agent process finds it in the journal. Raises JournalUnwritable."""
         try:
             if body.type in PROVISIONS:
                 return await self._provision(body, interrupted, TimedPhases(self._metrics, offer))
@@ -66,6 +71,8 @@ class Effects:
             return await self._probe(body)
         except DriverFailure as failure:
             return failed(body.fence, failure.code, failure.detail)
+        except JournalUnwritable:
+            raise
         except Exception as error:
             log.exception("driver_error", task_id=str(body.task_id), type=body.type)
             return failed(body.fence, FailureCode.DRIVER_ERROR, f"{type(error).__name__}: {error}")
@@ -99,10 +106,11 @@ class Effects:
 
     async def _release(self, body: TaskBody, listener: Listener) -> ResultReport:
         order = ReleaseOrder(_allocation(body), body.fence, ReleaseParameters.model_validate(body.parameters))
-        result = await perform(self._driver.release(order), listener)
+        plan = self._proofs.keeping(self._driver.release(order), body.task_id)
+        result = self._proofs.completed(await perform(plan, listener), body.task_id)
         unproven = [wipe for wipe in result.evidence.get("devices", []) if not wipe["proven"]]
         if result.released and result.wiped and result.leases_released and not unproven:
-            return completed(body.fence, result.model_dump(mode="json"))
+            return completed(body.fence, self._statements.signed(body, result).model_dump(mode="json"))
         # A report that says "completed" of a release that is not would free the units (TRAPS, failure 14).
         return failed(body.fence, FailureCode.CLEANUP_FAILED, why_not_proven(result))
 

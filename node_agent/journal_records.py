@@ -16,6 +16,7 @@ from uuid import UUID
 from pydantic import Field, TypeAdapter, ValidationError
 
 from node_agent.protocol import Envelope, ResultReport
+from node_agent.wiping.devices import DeviceWipe
 from node_agent.wire.fields import Closed
 
 
@@ -31,6 +32,14 @@ class Started(Closed):
 
     kind: Literal["started"] = "started"
     task_id: UUID
+
+
+class Wiped(Closed):
+    """The release has proven these devices wiped. Synced before what shows it is removed."""
+
+    kind: Literal["wiped"] = "wiped"
+    task_id: UUID
+    devices: list[DeviceWipe]
 
 
 class Finished(Closed):
@@ -58,9 +67,9 @@ class NewestFence(Closed):
     completed: bool
 
 
-Record = Annotated[Accepted | Started | Finished | Reported | NewestFence, Field(discriminator="kind")]
-_RECORD: TypeAdapter[Accepted | Started | Finished | Reported | NewestFence] = TypeAdapter(Record)
-AnyRecord = Accepted | Started | Finished | Reported | NewestFence
+Record = Annotated[Accepted | Started | Wiped | Finished | Reported | NewestFence, Field(discriminator="kind")]
+_RECORD: TypeAdapter[Accepted | Started | Wiped | Finished | Reported | NewestFence] = TypeAdapter(Record)
+AnyRecord = Accepted | Started | Wiped | Finished | Reported | NewestFence
 
 
 _HEADER = struct.Struct(">4sIQQI")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started
+from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started, Wiped
 from node_agent.protocol import Envelope, ResultReport, TaskBody
+from node_agent.wiping.devices import DeviceWipe
 
 REPORTED_KEPT = 64
 ALLOCATION_FENCES_KEPT = 1024
@@ -23,6 +24,7 @@ class JournaledTask:
     envelope: Envelope | None = None
     body: TaskBody | None = None
     started: bool = False
+    wiped: list[DeviceWipe] = field(default_factory=list)
     report: ResultReport | None = None
     reported: bool = False
 
@@ -56,6 +58,8 @@ class JournalState:
                 self._accepted(record)
             case Started():
                 self._task(record.task_id).started = True
+            case Wiped():
+                self._task(record.task_id).wiped = record.devices
             case Finished():
                 self._finished(record)
             case Reported():
@@ -90,6 +94,8 @@ class JournalState:
                 yield Accepted(envelope=task.envelope)
             if task.started:
                 yield Started(task_id=task.task_id)
+            if task.wiped:
+                yield Wiped(task_id=task.task_id, devices=task.wiped)
             if task.report is not None:
                 yield Finished(task_id=task.task_id, report=task.report)
             if task.reported:
@@ -125,6 +131,7 @@ class JournalState:
     def _finished(self, record: Finished) -> None:
         task = self._task(record.task_id)
         task.report = record.report
+        task.wiped = []
         if record.report.outcome != "completed" or task.body is None:
             return
         for unit in units_of(task.body):

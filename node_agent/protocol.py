@@ -188,13 +188,17 @@ class ProvisionResult(Wire):
 
 
 class ReleaseResult(Wire):
-    """The four facts of DESIGN §9 plus evidence per item. `released` holds only if wiped and leases_released hold."""
+    """The four facts of DESIGN §9 plus evidence per item. `released` holds only if wiped and leases_released hold.
+
+    `wipe_statement`: the same in the node's signature, a `StatementEnvelope` (node_agent/wiping/statement.py).
+    """
 
     released: Truth
     hard_stopped: Truth
     wiped: Truth
     leases_released: Truth
     evidence: dict[str, Any] = Field(default_factory=dict)
+    wipe_statement: dict[str, Any] | None = None
 
 
 class VerbResult(Wire):

@@ -26,12 +26,14 @@ RETRY_SECONDS_MAX = 5.0
 
 
 def completed(fence: int, result: dict[str, object]) -> ResultReport:
-    """Return the report of a completed effect; evidence that is too large for one message is replaced by its size."""
+    """Return the report of a completed effect. Evidence that is too large for one message is replaced by its size, and a
+    statement, which repeats it, is left out."""
     report = ResultReport(fence=fence, outcome="completed", result=result)
     if len(report.model_dump_json()) > RESULT_BYTES_MAX:
         size = len(json.dumps(result.get("evidence"), default=str))
+        small = {name: value for name, value in result.items() if name != "wipe_statement"}
         report = ResultReport(
-            fence=fence, outcome="completed", result={**result, "evidence": {"left_out": f"{size} bytes are too many"}}
+            fence=fence, outcome="completed", result={**small, "evidence": {"left_out": f"{size} bytes are too many"}}
         )
     return report
 

@@ -31,6 +31,7 @@ from orchestrator.http.audited.key_uses import KeyUses
 from orchestrator.http.audited.recorder import RequestRecorder
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.failed_attempts import FailedAttempts
+from orchestrator.http.metrics import KEY_SET_SERIAL
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.issuer_documents import IssuerDocuments
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
@@ -47,7 +48,6 @@ from orchestrator.log.version_parameters import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority, load_pin
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
-from orchestrator.nodes.key_set_file import KeySetFile
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
@@ -55,6 +55,7 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
 from orchestrator.tasks.dispatcher import Dispatcher
+from orchestrator.tasks.key_set_file import KeySetFile
 from orchestrator.tenants.commands.break_glass import note_break_glass_use
 from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.keys import load_webhook_keys
@@ -114,7 +115,7 @@ def build_services(settings: Settings) -> Services:
         ),
         recorder=RequestRecorder(background),
         key_uses=key_uses,
-        key_set=KeySetFile(settings.key_set_file) if settings.key_set_file else None,
+        key_set=KeySetFile(settings.key_set_file, KEY_SET_SERIAL.set) if settings.key_set_file else None,
         enrolment_pin=load_pin(settings.public_ca_file) if settings.public_ca_file else None,
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),

@@ -50,7 +50,7 @@ PULL_MAX = 500
 def make_context(settings: Settings) -> Context:
     """The context of all commands. Raises `CannotRun` if the signing key cannot be read."""
     try:
-        signer = load_signer(settings.task_signing_key_file)
+        signer = load_signer(settings.task_signing_key_file, settings.key_set_file)
     except (OSError, ValueError) as error:
         raise CannotRun(f"the task signing key cannot be used: {error}") from error
     database = connect_database(

@@ -38,6 +38,10 @@ class Settings(TemporalSettings):
         5.0, gt=0, le=3_600, description="how often changed files of the connection to Temporal are searched"
     )
     task_signing_key_file: Path = Field(description="PEM Ed25519 key that signs tasks")
+    key_set_file: Path | None = Field(
+        None,
+        description="the key set that agents get, signed by the root: wipe certificates contain it; read again when it changes",
+    )
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(
         None, ge=0, le=65_535, description="port of the metrics and health listener; default: no listener"

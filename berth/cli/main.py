@@ -31,6 +31,7 @@ from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import maintenance
+from berth.cli.proof import certificates
 from berth.cli.session import command
 
 EPILOG = (
@@ -67,6 +68,7 @@ app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(certificates.app, name="certificate")
 app.add_typer(audit.app, name="audit")
 app.add_typer(audit_streams.app, name="audit-stream")
 app.add_typer(tenants.ssh_keys, name="ssh-key")

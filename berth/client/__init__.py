@@ -155,6 +155,7 @@ from berth.client.webhook_errors import (
     WebhookUrlRefused,
 )
 from berth.client.webhooks import verify_webhook
+from berth.client.wipe_certificates import WipeCertificate, WipeCertificateMissing
 
 __all__ = [
     "FINAL_STATES",
@@ -300,6 +301,8 @@ __all__ = [
     "WebhookUrlRefused",
     "WebhooksUnavailable",
     "WindowInvalid",
+    "WipeCertificate",
+    "WipeCertificateMissing",
     "parse_key",
     "verify_webhook",
 ]

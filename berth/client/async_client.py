@@ -247,6 +247,7 @@ class AsyncClient:
     iterate_allocations = _each(allocations.list_allocations)
     get_allocation = _now(allocations.get_allocation)
     get_timeline = _now(allocations.get_timeline)
+    get_wipe_certificate = _now(allocations.get_wipe_certificate)
     iterate_timeline = _each(allocations.get_timeline)
     update_allocation = _now(allocations.update_allocation)
     reboot_allocation = _now(allocations.reboot_allocation)

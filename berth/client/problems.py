@@ -12,7 +12,8 @@ import berth.client.maintenance
 import berth.client.retention_errors
 import berth.client.tenant_errors
 import berth.client.waiting_errors
-import berth.client.webhook_errors  # noqa: F401 - so that their names are among those below
+import berth.client.webhook_errors
+import berth.client.wipe_certificates  # noqa: F401 - so that their names are among those below
 from berth.client.errors import BerthError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 
 

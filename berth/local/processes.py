@@ -144,6 +144,7 @@ def worker_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -
         "BERTH_TEMPORAL_ADDRESS": endpoints.temporal_address,
         "BERTH_TEMPORAL_PAYLOAD_KEY_FILE": str(authority.payload_keys),
         "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key),
+        "BERTH_KEY_SET_FILE": str(authority.key_set),
         # On a local stack every tenant may inject faults.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_METRICS_PORT": str(metrics_port),

@@ -20,7 +20,9 @@ Provision
 
 Release, cleanup
     Both need no free space, succeed for an allocation that never existed, and begin from the start each time. A slot stays
-    leased until every device is proven wiped. `cleanup` is a release without grace.
+    leased until every device is proven wiped (`node_agent.wiping.devices.DeviceWipe`, in `evidence["devices"]`). What shows
+    that a device is wiped stays until the phase after the wipe has begun: by then the executor has journaled the proof.
+    `cleanup` is a release without grace.
 
 Verbs
     `driver.verbs` names the verbs that the driver has. A verb keeps claim and leases; only `rebuild` discards the disk.
@@ -78,7 +80,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan(Generic[Result]):
-    """The phases of one order. `result` is valid after the last phase; `scope` is held while any phase runs."""
+    """The phases of one order. `scope` is held while any phase runs.
+
+    `result` is valid after the last phase; that of a release after each: it then claims what is proven so far.
+    """
 
     phases: Sequence[Phase]
     result: Callable[[], Result]
@@ -125,31 +130,6 @@ class VerbOrder:
     parameters: ProvisionParameters | None = None
     graceful_seconds: float = 10.0
     faults: Mapping[str, str] = field(default_factory=dict)
-
-
-class WipeLevel(StrEnum):
-    """What was done to the medium, in the terms of NIST SP 800-88. `none`: the data are unreachable, the medium untouched."""
-
-    NONE = "none"
-    CLEAR = "clear"
-    PURGE = "purge"
-    DESTROY = "destroy"
-
-
-class DeviceWipe(Closed):
-    """Proof for one device that an allocation had; no more than was found by looking.
-
-    `ReleaseResult.evidence["devices"]` has one for each device of `ProvisionResult.evidence["devices"]`. `device` is the
-    name that discovery gives it, or the path of a file below the driver's directory. `checked` says what was read back.
-    """
-
-    device: Annotated[str, Field(min_length=1, max_length=200)]
-    kind: Literal["disk", "gpu", "memory", "firmware"]
-    serial: str | None = None
-    method: Annotated[str, Field(min_length=1, max_length=64)]
-    level: WipeLevel
-    proven: bool
-    checked: dict[str, Any] = Field(default_factory=dict)
 
 
 class GuestState(StrEnum):

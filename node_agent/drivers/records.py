@@ -76,6 +76,12 @@ class RecordDirectory(Generic[Record]):
             self.record_file.rename(self.releasing_file)
             sync_directory(self.path)
 
+    def remove_empty(self) -> None:
+        """Remove the directory, in which nothing is left; a missing one is fine. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rmdir()
+            sync_directory(self.path.parent)
+
     def _read(self, file: Path) -> Record | None:
         try:
             return self._model.model_validate_json(file.read_bytes())

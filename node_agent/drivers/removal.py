@@ -1,7 +1,8 @@
 """Taking an allocation down and proving it: what the drivers that keep directories and leases have in common.
 
 Every step can be repeated and none needs space on the disk: a release that was interrupted anywhere runs again from its
-start. Leases are dropped last, so that a slot is never free while something may still be there (P6).
+start. Leases are dropped after the wipe, so that a slot is never free while something may still be there (P6). The empty
+directory is removed last: as long as it is there, a repetition proves the same wipe.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Removal(ABC):
     def plan(self) -> Plan[ReleaseResult]:
         """All of it."""
         return Plan(
-            (self.stop(), self.wipe(), Phase("leases_released", partial(self._proven, self._drop))), self.result
+            (self.stop(), self.wipe(), Phase("leases_released", partial(self._proven, self._leave))), self.result
         )
 
     def stop(self) -> Phase:
@@ -48,7 +49,7 @@ class Removal(ABC):
         return Phase("guest_stopped", partial(self._proven, self._stop))
 
     def wipe(self) -> Phase:
-        """Wipe the disk and remove the directory."""
+        """Wipe the disk; the directory is empty afterwards."""
         return Phase("wiped", partial(self._proven, self._wipe))
 
     def result(self) -> ReleaseResult:
@@ -67,7 +68,11 @@ class Removal(ABC):
 
     @abstractmethod
     async def _wipe(self) -> str:
-        """Wipe and remove the directory, and name the devices in the evidence. Raises OSError, StillThere."""
+        """Wipe, leave the directory empty, and name the devices in the evidence. Raises OSError, StillThere."""
+
+    @abstractmethod
+    async def _remove(self) -> None:
+        """Remove the empty directory. Raises OSError."""
 
     async def _proven(self, step: Callable[[], Awaitable[str]], _progress: Progress) -> str:
         try:
@@ -77,11 +82,12 @@ class Removal(ABC):
             self._evidence["problem"] = str(error)
             raise DriverFailure(FailureCode.CLEANUP_FAILED, why_not_proven(self.result())) from error
 
-    async def _drop(self) -> str:
+    async def _leave(self) -> str:
         dropped = sorted(self._leases.drop(self._allocation_id))
         left = [slot for slot, lease in self._leases.held().items() if lease.allocation_id == self._allocation_id]
         if left:
             raise OSError(f"leases of slots {listed(left)} are still there")
+        await self._remove()
         self._evidence.setdefault("leases", {"dropped": dropped, "left": left})
         self._leases_released = True
         return f"of slots {listed(dropped)}" if dropped else "there were none"

@@ -21,7 +21,6 @@ from uuid import UUID
 
 from node_agent.drivers.contract import (
     ConsoleText,
-    DeviceWipe,
     DriverFailure,
     Facts,
     GuestState,
@@ -34,11 +33,12 @@ from node_agent.drivers.contract import (
     ReleaseOrder,
     Verb,
     VerbOrder,
-    WipeLevel,
 )
 from node_agent.drivers.performing import Unheard, perform
+from node_agent.drivers.wipe import wipe_content
 from node_agent.durable_files import make_private_directory, sync_directory, write_durably
 from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
 
 GUEST = """
 import os, socket, sys
@@ -216,22 +216,23 @@ class TemplateDriver:
             return "stopped"
 
         async def wiped(_progress: Progress) -> str:
-            shutil.rmtree(allocation.path, ignore_errors=True)
-            proven["wiped"] = not allocation.path.exists()
-            if not proven["wiped"]:
-                raise OSError(f"{allocation.path} is still there")
+            # Why the directory stays: as long as it is there, a repetition proves the same wipe.
+            wipe_content(allocation.path)
+            proven["wiped"] = True
             return "removed"
 
         async def leases_released(_progress: Progress) -> str:
-            # Why last: a slot is never free while something may still be there.
+            # Why after the wipe: a slot is never free while something may still be there.
             self._drop_leases(allocation_id)
+            with suppress(FileNotFoundError):
+                allocation.path.rmdir()
             proven["leases_released"] = True
             return "dropped"
 
         def result() -> ReleaseResult:
             proof = DeviceWipe(
                 device=allocation.path.name, kind="disk", method="removed", level=WipeLevel.NONE,
-                proven=proven["wiped"], checked={"directory_gone": proven["wiped"]},
+                proven=proven["wiped"], checked={"directory_empty": proven["wiped"]},
             )  # fmt: skip
             devices = [proof.model_dump(mode="json")] if was_there else []
             return ReleaseResult(

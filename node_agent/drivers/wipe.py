@@ -1,4 +1,4 @@
-"""Wiping a directory so that its absence is proven, whatever a tenant has put into it."""
+"""Removing a directory, or what is in it, so that the absence is proven, whatever a tenant has put there."""
 
 from __future__ import annotations
 
@@ -35,6 +35,24 @@ def wipe(directory: Path) -> Wiped:
         subprocess.run(["rm", "-rf", "--", str(directory)], check=False, timeout=REMOVE_SECONDS_MAX)
     if os.path.lexists(directory):
         raise OSError(f"{directory.name} is still there after it was removed")
+    return counted
+
+
+def wipe_content(directory: Path) -> Wiped:
+    """Remove all that is in `directory`, as `wipe` does, and keep it empty; a missing one is fine. Raises OSError."""
+    counted = _count(directory)
+    try:
+        directory.chmod(stat.S_IRWXU)
+        entries = list(directory.iterdir())
+    except FileNotFoundError:
+        return counted
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            wipe(entry)
+        else:
+            entry.unlink(missing_ok=True)
+    if any(directory.iterdir()):
+        raise OSError(f"{directory.name} is not empty after its content was removed")
     return counted
 
 

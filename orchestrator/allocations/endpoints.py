@@ -61,6 +61,7 @@ from orchestrator.tenants.roles import (
     TENANT_READERS,
     TENANT_WRITERS,
 )
+from orchestrator.wipes.certificate import WipeCertificate
 
 router = APIRouter(prefix="/allocations", tags=["allocations"], responses=PROBLEM_RESPONSES)
 admin_router = APIRouter(prefix="/allocations", tags=["admin: allocations"], responses=PROBLEM_RESPONSES)
@@ -204,6 +205,19 @@ async def list_timeline(
     )
     page = page_of(found, query.limit, kind, lambda item: item.place)
     return json_response({**page, "items": [item.document for item in page["items"]]})
+
+
+@router.get("/{allocation_id}/wipe-certificate", response_model=WipeCertificate)
+@requires(tenant=TENANT_READERS, operator=EVERY_OPERATOR)
+async def find_wipe_certificate(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], caller: Caller, parts: Parts
+) -> Response:
+    """What the node signed about the wipe of a released allocation, countersigned; `berth certificate verify` verifies it."""
+    tenant_id = scoped_tenant(caller, query.tenant_id)
+    found = await allocations.find_wipe_certificate(
+        parts.context.database, allocation_id, tenant_id, for_operator=caller.tenant_id is None
+    )
+    return json_response(found)
 
 
 @router.post("/{allocation_id}/release", status_code=202, response_model=Allocation)

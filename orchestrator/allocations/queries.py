@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store import due
 from orchestrator.allocations.store import rows as allocation_rows
 from orchestrator.allocations.store.due import Overdue, Waiter
@@ -16,6 +16,8 @@ from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
+from orchestrator.wipes.refusals import WipeCertificateMissing
+from orchestrator.wipes.store import read_certificate_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,20 @@ async def list_timeline(
             raise await missing_allocation(reading, allocation_id, tenant_id, for_operator=for_operator)
         rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
     return [ListItem(row.id, timeline_entry(row)) for row in rows]
+
+
+async def find_wipe_certificate(
+    database: Database, allocation_id: UUID, tenant_id: UUID | None, *, for_operator: bool = False
+) -> dict[str, Any]:
+    """The wipe certificate of an allocation. Raises `NotFound`, `Archived`, `WipeCertificateMissing`."""
+    async with database.reading() as reading:
+        row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
+        if row is None:
+            raise await missing_allocation(reading, allocation_id, tenant_id, for_operator=for_operator)
+        found = await read_certificate_document(reading, allocation_id)
+    if found is None:
+        raise WipeCertificateMissing.of(allocation_id, row.state, is_final=row.state in FINAL_STATES)
+    return found
 
 
 async def find_overdue_allocations(context: Context, grace_seconds: float, limit: int) -> list[Overdue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,6 +33,13 @@ def _devices_are_proven(evidence: Any) -> bool:
     return isinstance(devices, list) and all(
         isinstance(device, dict) and device.get("proven") is True for device in devices
     )
+
+
+def unproven_devices(given: Iterable[str], result: dict[str, Any]) -> list[str]:
+    """Devices that the allocation was given and that a release result, which `is_proven`, does not name."""
+    evidence = result.get("evidence")
+    proofs = evidence.get("devices", []) if isinstance(evidence, dict) else []
+    return sorted(set(given) - {proof.get("device") for proof in proofs})
 
 
 PREFIX = "berth.fault/"

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from orchestrator.keyvalue.store.transactions import Commit
     from orchestrator.log.feed.feed import Feed
     from orchestrator.log.head import LogHead
-    from orchestrator.nodes.key_set_file import KeySetFile
     from orchestrator.notifications.acknowledgements import AcknowledgementWriter
     from orchestrator.placement.store.placing import Create
     from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
+    from orchestrator.tasks.key_set_file import KeySetFile
     from orchestrator.tenants.principals import Principal
     from orchestrator.webhooks.keys import WebhookKeys
 

@@ -135,7 +135,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
             "allocation_id": ID, "hard_stopped": FLAG, "active_at": nullable(TIME), "releasing_at": nullable(TIME),
             "released_at": TIME, "fence": FENCE,
         },
-        {"by": TEXT, "evidence": OBJECT},
+        {"by": TEXT, "evidence": OBJECT, "wipe_certificate_sha256": nullable(TEXT)},
     ),
     EventType.RELEASE_FAILED: EventKind(
         _T, "the retries of a release are exhausted; the units stay occupied",

@@ -14,10 +14,10 @@ from orchestrator.http.services import Parts, Services, source_of
 from orchestrator.nodes.attestation_wire import answer_of, challenge_document, structure
 from orchestrator.nodes.commands.attestation import challenge_enrolment
 from orchestrator.nodes.commands.enrolment import EnrolmentRequest, enrol_node
-from orchestrator.nodes.key_set_file import CarriedKeySet
 from orchestrator.nodes.queries import require_known_token
 from orchestrator.nodes.schemas import ChallengeEnrolment, Enrol
 from orchestrator.problems import NotFound
+from orchestrator.tasks.key_set_file import CarriedKeySet
 from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter(tags=["node"])

@@ -34,6 +34,7 @@ from orchestrator.verification.p9_complete_waits import check_complete_waits
 from orchestrator.verification.p13_bounds import check_bounds
 from orchestrator.verification.units import check_units
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
+from orchestrator.verification.wipe_certificates import check_wipe_certificates
 
 TRANSACTION_SECONDS_MAX = 600
 """An old snapshot keeps dead rows alive in the hot tables, so even a checker may not look for ever."""
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     check_proven_cleanup,
     check_removed_login_data,
     check_owned_claims,
+    check_wipe_certificates,
     check_maintenance,
     check_newest_fence,
     check_final_states,

@@ -22,7 +22,13 @@ MAY_HOLD_SQL = (
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {
-    "node_agent": ("node_agent.protocol", "node_agent.key_set", "node_agent.attestation.wire"),
+    "node_agent": (
+        "node_agent.protocol",
+        "node_agent.key_set",
+        "node_agent.attestation.wire",
+        "node_agent.wiping.statement",
+        "node_agent.wire.fields",
+    ),
     "berth": ("berth.client", "berth.process"),
 }
 CONNECTS = {"connect", "create_engine", "create_async_engine", "Settings", "getenv"}

@@ -37,6 +37,7 @@ from tests.allocations.driving import NOT_WIPED as NOT_WIPED_RESULT
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed
 from tests.berth.reserved import make_reserved
 from tests.consumers.metered import meter_all
+from tests.wiping.sites import Site
 
 FIRST = ("released", "early", "cancelled", "forced")
 SECOND = ("heir", "active", "releasing", "stuck", "requested", "dirty", "cleaned", "longer", "longest")
@@ -49,6 +50,9 @@ def make_busy(url: str) -> Seeded:
     gave back units that no later claim took. `longer` runs until another end, its third; `longest` is being released since.
     """
     seeded = seed(url, slice_nodes=3, metal_nodes=1)
+    site = Site()
+    for node in seeded.nodes:
+        site.enrol(node.id, url)
     reserved = seeded.nodes[2]
     with connect(url) as connection:
         connection.execute("update nodes set state = 'cordoned' where id = %s", (reserved.id,))
@@ -58,11 +62,11 @@ def make_busy(url: str) -> Seeded:
         for name in ("released", "forced"):
             await provision(context, url, own[name])
         await release(context, seeded, own["released"])
-        await clean_up(context, url, own["released"])
+        await clean_up(context, url, own["released"], site.release_result)
         await release(context, seeded, own["cancelled"])
-        await clean_up(context, url, own["cancelled"])
+        await clean_up(context, url, own["cancelled"], site.release_result)
         await force_release(context, operation(seeded), ADMIN, own["forced"], "the tenant is gone")
-        await clean_up(context, url, own["forced"])
+        await clean_up(context, url, own["forced"], site.release_result)
 
     run_with(url, first)
     own |= {name: create_allocation(url, seeded, name=name, gpus=1) for name in SECOND}

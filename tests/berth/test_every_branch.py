@@ -29,6 +29,7 @@ from orchestrator.verification.p8_final_states import check_final_states
 from orchestrator.verification.p8_reservation_paths import check_reservation_paths
 from orchestrator.verification.p9_complete_waits import check_complete_waits
 from orchestrator.verification.verdict import Verdict
+from orchestrator.verification.wipe_certificates import check_wipe_certificates
 from tests.berth.busy import make_busy
 from tests.berth.violations import VIOLATIONS_OF_ROWS, Violation, sql_of
 from tests.berth.violations_of_billing import BILLED
@@ -37,8 +38,9 @@ from tests.berth.violations_of_facts import FACTS
 from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.databases import copied_database
+from tests.wiping.violations import WIPES
 
-VIOLATIONS = [*BRANCHES, *VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *BILLED]
+VIOLATIONS = [*BRANCHES, *VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *WIPES, *BILLED]
 EQUIVALENT = (
     # Without a resource its unit's range is unbounded, which no claim's units are.
     "(r.id is null [and false or] c.units <> int8multirange",
@@ -48,7 +50,7 @@ CHECK_OF = {
     "P1": check_one_holder, "P2": check_together, "P2 reservations": check_reserved_together, "P3": check_one_order,
     "P5": check_late_never_early, "P6": check_proven_cleanup,
     "login data": check_removed_login_data, "claims": check_owned_claims, "maintenance": check_maintenance,
-    "P8": check_final_states,
+    "P8": check_final_states, "wipe certificates": check_wipe_certificates,
     "P8 reservations": check_reservation_paths, "P9": check_complete_waits, "billing": check_billing,
 }  # fmt: skip
 OR = re.compile(r"\bor\b")

@@ -18,7 +18,8 @@ NOT_FOR_REMOTE_USE = (
     "nats", "psycopg", "sqlalchemy", "temporalio",
 )  # fmt: skip
 USE_A_SERVER_DIRECTLY = {
-    "login", "logout", "up", "demo", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
+    "login", "logout", "up", "demo",
+    "certificate verify", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
 }  # fmt: skip
@@ -48,6 +49,7 @@ REMOTE: dict[str, list[str]] = {
     "maintenance commit": ["--node", "n", *WINDOW, "--reason", "x"],
     "maintenance list": [],
     "maintenance show": [ID],
+    "certificate show": [ID],
     "maintenance cancel": [ID],
     "maintenance end": [ID],
     "reserve create": [*HOLD, "--resource", "seat-1"],

@@ -19,8 +19,8 @@ from berth.process.temporal_connections import read_connection
 from migrations.roles import Role
 from orchestrator.nodes.certificates import load_authority
 from orchestrator.nodes.issuer_settings import IssuerSettings
-from orchestrator.nodes.key_set_file import KeySetFile
 from orchestrator.settings import Settings as OrchestratorSettings
+from orchestrator.tasks.key_set_file import KeySetFile
 from orchestrator.tasks.signing import load_signer
 from orchestrator.webhooks.keys import load_webhook_keys
 from tests.deploy import deployment

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from node_agent.protocol import FailureCode
+from node_agent.wiping.statement import StatementEnvelope, open_statement
 from tests.drivers.harness import must
 from tests.drivers.seams import BETWEEN, Strike
 from tests.drivers.stage import EffectName, Ended, Stage
@@ -29,7 +30,7 @@ async def brings_up_and_takes_down(stage: Stage) -> None:
 
 
 def must_prove(up: Ended, down: Ended) -> None:
-    """The release claims everything, and proves each device that the provision named."""
+    """The release claims everything, proves each device that the provision named, and signs just that."""
     must(down.report.outcome == "completed", f"the release ends with {down.report.failure}")
     result = down.released
     must(result.released and result.wiped and result.leases_released, f"the release claims {result}")
@@ -40,6 +41,10 @@ def must_prove(up: Ended, down: Ended) -> None:
     must(had == {proof["device"] for proof in proofs}, f"the allocation had {had}; proven are {proofs}")
     for proof in proofs:
         must(proof["proven"] and proof["checked"], f"the proof {proof} says nothing of what was looked at")
+    must(result.wipe_statement is not None, "the release has no wipe statement")
+    stated = open_statement(StatementEnvelope.model_validate(result.wipe_statement)).predicate
+    must(stated.allocation_id == up.allocation_id, f"the statement is about {stated.allocation_id}")
+    must([device.model_dump(mode="json") for device in stated.devices] == proofs, "the statement names other proofs")
 
 
 async def leaves_nothing_of_a_tenant(stage: Stage) -> None:
@@ -117,7 +122,7 @@ async def survives_kills_of_a_release(stage: Stage, every_effect: bool = False) 
         await stage.restart()
         down = await stage.ended(up.allocation_id, task)
         must(down.report.outcome == "completed", f"{when} it ends with {down.report.failure}")
-        must(down.released.released, f"{when} it is not called released")
+        must_prove(up, down)
         await stage.must_be_empty(when)
 
 

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import guests, maintenance
+from tests.mutants.fleet import guests, maintenance, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -40,6 +40,7 @@ MODULES = (
     log,
     maintenance,
     guests,
+    wipes,
     webhooks,
     worker,
     agent,

@@ -84,8 +84,8 @@ MUTANTS: list[Mutant] = [
         "driver: rebuild keeps the directory",
         "agent",
         f"{SANDBOX}/release.py",
-        "        gone = await in_thread(partial(wipe, self._directory.path))\n        if self._directory.exists():",
-        '        gone = await in_thread(partial(wipe, self._directory.path / "nothing"))\n        if False:',
+        "gone = await in_thread(partial(wipe_content, self._directory.path))",
+        'gone = await in_thread(partial(wipe_content, self._directory.path / "nothing"))',
         VERBS,
     ),
     Mutant(

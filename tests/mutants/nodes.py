@@ -51,8 +51,8 @@ MUTANTS: list[Mutant] = [
         "the local stack gives listeners the key that signs tasks",
         "nodes",
         "berth/local/processes.py",
-        '"BERTH_KEY_SET_FILE": str(authority.key_set)',
-        '"BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key)',
+        'endpoints.trust_domain,\n        "BERTH_KEY_SET_FILE": str(authority.key_set)',
+        'endpoints.trust_domain,\n        "BERTH_TASK_SIGNING_KEY_FILE": str(authority.task_signing_key)',
         (f"{_KEYS}::test_no_listener_is_given_a_file_with_a_private_key_but_its_own_for_tls",),
     ),
     Mutant(

@@ -15,7 +15,7 @@ NOUNS = frozenset(
     {
         "allocations", "reservations", "placement", "nodes", "tasks", "catalogue", "tenants", "operations", "log",
         "keyvalue", "webhooks", "notifications", "billing", "audit", "worker", "relay", "agent", "client",
-        "verification", "edge", "database", "security", "archive", "maintenance",
+        "verification", "edge", "database", "security", "archive", "maintenance", "wipes",
     }
 )  # fmt: skip
 

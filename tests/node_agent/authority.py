@@ -11,6 +11,7 @@ from uuid import UUID
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -72,7 +73,7 @@ class Authority:
         request = x509.load_pem_x509_csr(csr_pem.encode())
         assert request.is_signature_valid
         public_key = request.public_key()
-        assert isinstance(public_key, ec.EllipticCurvePublicKey)
+        assert isinstance(public_key, ec.EllipticCurvePublicKey | Ed25519PublicKey)
         uri = x509.UniformResourceIdentifier(f"spiffe://{TRUST_DOMAIN}/node/{node_id}")
         names = x509.SubjectAlternativeName([uri])
         certificate = self._issue(public_key, names, ExtendedKeyUsageOID.CLIENT_AUTH, begins, life)
@@ -80,7 +81,7 @@ class Authority:
 
     def _issue(
         self,
-        public_key: ec.EllipticCurvePublicKey,
+        public_key: ec.EllipticCurvePublicKey | Ed25519PublicKey,
         names: x509.SubjectAlternativeName,
         usage: x509.ObjectIdentifier,
         begins: dt.datetime,

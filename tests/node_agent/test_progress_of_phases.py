@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from node_agent import effects
-from node_agent.drivers.contract import DeviceWipe, Phase, Plan, Progress, ReleaseOrder, WipeLevel
+from node_agent.clock import ServerClock
+from node_agent.drivers.contract import Phase, Plan, Progress, ReleaseOrder
 from node_agent.drivers.noop import NoopDriver
 from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
+from node_agent.identity import IdentityStore
+from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import FailureCode, ReleaseResult, ResultReport, TaskBody, TaskType
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
+from node_agent.wiping.proofs import WipeProofs
+from node_agent.wiping.signing import StatementSigner
 from tests.node_agent.agents import release
 
 
@@ -79,7 +86,7 @@ class Claims(NoopDriver):
         return Plan((Phase("wiped", wiped),), lambda: result)
 
 
-def released(proven: bool) -> ResultReport:
+def released(proven: bool, tmp_path: Path) -> ResultReport:
     body = TaskBody.model_validate(
         {
             "task_id": uuid.uuid4(), "type": TaskType.VM_RELEASE, "node_id": uuid.uuid4(), "node_epoch": 1,
@@ -89,13 +96,17 @@ def released(proven: bool) -> ResultReport:
     )  # fmt: skip
 
     async def scene() -> ResultReport:
-        return await Effects(Claims(proven), AgentMetrics()).carry_out(body, asyncio.Event(), lambda *_: None)
+        metrics = AgentMetrics()
+        proofs = WipeProofs(Journal(tmp_path / f"journal-{proven}", metrics))
+        statements = StatementSigner(IdentityStore(tmp_path), ServerClock(), "noop")
+        effects = Effects(Claims(proven), metrics, proofs, statements)
+        return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 
     return asyncio.run(scene())
 
 
-def test_a_release_with_a_device_that_is_not_proven_wiped_fails() -> None:
-    assert released(proven=True).outcome == "completed"
-    failure = released(proven=False).failure
+def test_a_release_with_a_device_that_is_not_proven_wiped_fails(tmp_path: Path) -> None:
+    assert released(True, tmp_path).outcome == "completed"
+    failure = released(False, tmp_path).failure
     assert failure is not None
     assert failure.code is FailureCode.CLEANUP_FAILED

@@ -99,6 +99,13 @@ CHECKS = {
         "maintenance_windows",
         ({"ends_at": NOW}, {"ends_at": "infinity"}, {"starts_at": "-infinity", "waits_until": "-infinity"}),
     ),
+    "wipe_key_set_digest": Check("wipe_key_sets", ({"sha256": b"x"},)),
+    "wipe_chain_head": Check("wipe_chains", ({"number": 0}, {"sha256": b"x"})),
+    "wipe_certificate_link": Check(
+        "wipe_certificates",
+        ({"number": 0}, {"sha256": b"x"}, {"number": 2}, {"previous_sha256": b"x"}),
+        ({}, {"number": 2, "previous_sha256": b"x"}),
+    ),
     "maintenance_window_state": Check("maintenance_windows", ({**_OVER, "state": "unknown"},), ({}, _ACTIVE, _OVER, _OFF)),
     "archive_segment_kind": Check("archive_segments", ({"kind": "events"}, {"kind": ""})),
     "archive_segment_of_audit": Check(

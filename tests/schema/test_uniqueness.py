@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.schema.catalog import exclusion_constraints, unique_indexes
-from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, insert
+from tests.support.rows import LATER, NOW, OTHER, OTHER_HASH, SECOND, TENANT, Row, insert
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
 UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -22,6 +22,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "api_keys_pkey": ("api_keys", ("id",)),
     "maintenance_windows_pkey": ("maintenance_windows", ("id",)),
     "maintenance_units_pkey": ("maintenance_units", ("window_id", "node_id")),
+    "wipe_certificates_pkey": ("wipe_certificates", ("allocation_id",)),
+    "wipe_certificate_number": ("wipe_certificates", ("node_id", "number")),
     "attestation_challenges_pkey": ("attestation_challenges", ("node_id",)),
     "node_tpms_pkey": ("node_tpms", ("node_id",)),
     "certificate_requests_pkey": ("certificate_requests", ("id",)),
@@ -98,6 +100,8 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "sql_functions_pkey": ("sql_functions", ("name",)),
     "tenant_quotas_pkey": ("tenant_quotas", ("tenant_id",)),
     "webhooks_pkey": ("webhooks", ("id",)),
+    "wipe_chains_pkey": ("wipe_chains", ("node_id",)),
+    "wipe_key_sets_pkey": ("wipe_key_sets", ("sha256",)),
 }
 """The primary keys of tables with no other unique index."""
 
@@ -118,6 +122,10 @@ ROWS: dict[str, tuple[Row, Row]] = {
     "ledger_payment_once": (PAYMENT, {"id": 2, "actor_id": "2", "operation_key": "l"}),
     "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
+    "wipe_certificate_number": (
+        {"number": 2, "previous_sha256": OTHER_HASH},
+        {"allocation_id": OTHER, "node_id": OTHER, "number": 3},
+    ),
 }
 
 _NOT_WAITING: Row = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}

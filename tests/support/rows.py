@@ -91,6 +91,12 @@ FIRST: dict[str, Row] = {
         "waits_until": NOW,
     },
     "maintenance_units": {"window_id": number(19), "node_id": NODE, "units": "{[1,3)}"},
+    "wipe_key_sets": {"sha256": HASH, "envelope": "{}"},
+    "wipe_chains": {"node_id": NODE, "number": 1, "sha256": HASH},
+    "wipe_certificates": {
+        "allocation_id": ALLOCATION, "tenant_id": TENANT, "node_id": NODE, "number": 1, "sha256": HASH, "statement": "{}",
+        "countersignature": "{}", "key_set_sha256": HASH,
+    },
     "approvals": {
         "id": number(18), "action": "allocation.force_cleanup", "subject_id": ALLOCATION, "requested_by": OTHER,
         "requested_role": "admin", "requested_break_glass": False, "waits_until": LATER,
@@ -156,6 +162,7 @@ SECOND: dict[str, Row] = {
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
+    "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "attestation_challenges": {"node_id": OTHER},

@@ -6,6 +6,8 @@ import asyncssh
 import pytest
 
 from berth.client import NotFound, SkuUnavailable, VerbInProgress
+from node_agent.key_set import read_public_keys, root_keys
+from orchestrator.wipes.certificate import read_certificate, verify_certificate
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole, logs_in
 
@@ -28,6 +30,10 @@ def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant
     proof = {name: released.release_result[name] for name in ("released", "wiped", "leases_released")}
     assert proof == {"released": True, "wiped": True, "leases_released": True}
     assert not list(whole.stack.state.path.glob("agents/*/**/left-behind")), "the tenant's file is gone"
+    document = tenant.client.get_wipe_certificate(made.allocation_id).model_dump_json().encode()
+    roots = root_keys(read_public_keys(whole.stack.authority.root_keys))
+    certificate = verify_certificate(read_certificate(document), made.allocation_id, roots)
+    assert [(device.kind, device.level) for device in certificate.predicate.devices] == [("disk", "none")]
     with pytest.raises((OSError, asyncssh.Error)):
         logs_in(active, tenant.private_key, "true")
     phases = tenant.phases(made)

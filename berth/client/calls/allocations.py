@@ -9,6 +9,7 @@ from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write, written
 from berth.client.models import Allocation, CreatedAllocation, Page, TimelineEntry
+from berth.client.wipe_certificates import WipeCertificate
 
 API = "/api/v1"
 
@@ -68,6 +69,11 @@ def list_allocations(
 def get_allocation(allocation_id: UUID, *, tenant_id: UUID | None = None) -> Call[Allocation]:
     """One allocation. Raises `NotFound`."""
     return read(f"{API}/allocations/{allocation_id}", Allocation, tenant_id=_text(tenant_id))
+
+
+def get_wipe_certificate(allocation_id: UUID, *, tenant_id: UUID | None = None) -> Call[WipeCertificate]:
+    """The wipe certificate of a released allocation. Raises `WipeCertificateMissing`, `NotFound`, `Archived`."""
+    return read(f"{API}/allocations/{allocation_id}/wipe-certificate", WipeCertificate, tenant_id=_text(tenant_id))
 
 
 def get_timeline(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from uuid import UUID
 
 from berth.client import Allocation, TimelineEntry
 from berth.local.demo.act import Act, Say
 from berth.local.demo.ssh_probe import is_gone, is_refused, run_there
 from berth.local.demo.stage import Stage
+from node_agent.key_set import read_public_keys, root_keys
+from orchestrator.wipes.certificate import CertificateRefused, read_certificate, verify_certificate
 
 WAIT_SECONDS = 60.0
 PATH = ["requested", "provisioning", "active", "releasing", "released"]
@@ -38,6 +41,8 @@ async def one_life(
         say(f"released; proof {act.figures['proof']}")
         proven = all(proof.get(item) is True for item in ("released", "wiped", "leases_released"))
         act.check("release proves the wipe and the returned leases", proven)
+        document = await berth.get_wipe_certificate(made.allocation_id)
+        _verify_wipe(stage, act, say, made.allocation_id, document.model_dump_json().encode())
         assert active.connection is not None
         act.check("its SSH server is gone", await is_gone(active.connection, stage.ssh_key))
         node = await admin.get_node(str(active.node))
@@ -52,6 +57,20 @@ async def one_life(
         act.check("the node reported its phases", len(phases) >= 3)
         act.figures["timeline_entries"] = len(timeline)
     return act
+
+
+def _verify_wipe(stage: Stage, act: Act, say: Say, allocation_id: UUID, document: bytes) -> None:
+    """Verify the wipe certificate as its tenant would, with the root's public key alone."""
+    roots = root_keys(read_public_keys(stage.stack.authority.root_keys))
+    try:
+        found = verify_certificate(read_certificate(document), allocation_id, roots)
+    except CertificateRefused as refused:
+        say(f"wipe certificate refused: {refused}")
+        act.check("its wipe certificate verifies offline", False)
+        return
+    wiped = ", ".join(f"{device.kind} {device.method} (level {device.level})" for device in found.predicate.devices)
+    say(f"wipe certificate {found.link.number} of its node: {wiped}")
+    act.check("its wipe certificate verifies offline", found.predicate.verdict == "wiped")
 
 
 def _milliseconds(posted: datetime, active: Allocation) -> float:

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from node_agent.drivers.contract import DeviceWipe, WipeLevel
 from node_agent.drivers.libvirt.disks import overwrite
 from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
 from node_agent.drivers.libvirt.provisioning import Node
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.removal import Removal, StillThere
 from node_agent.drivers.threads import in_thread
-from node_agent.drivers.wipe import wipe
+from node_agent.drivers.wipe import wipe_content
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
 
 END_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.1
@@ -67,7 +67,7 @@ class GuestRemoval(Removal):
         if processes_of(self._directory.path):
             raise StillThere("the guest runs again")
         stop, directory = threading.Event(), self._directory
-        # An earlier attempt that was cut off has renamed the disk, or has removed all but the directory.
+        # An earlier attempt has renamed the disk, or has left the directory empty.
         was_wiped = directory.wiped_disk.exists() or not _files(directory.path)
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
@@ -79,9 +79,7 @@ class GuestRemoval(Removal):
             directory.disk.rename(directory.wiped_disk)
         for file in _files(directory.path) - {directory.wiped_disk}:
             file.unlink(missing_ok=True)
-        gone = await in_thread(partial(wipe, directory.path))
-        if directory.exists():
-            raise OSError("the directory is there again")
+        gone = await in_thread(partial(wipe_content, directory.path))
         if not self._wiped:
             proof = DeviceWipe(
                 device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
@@ -89,12 +87,15 @@ class GuestRemoval(Removal):
                 proven=was_wiped or (had_disk and disk.samples > 0),
                 checked={
                     **disk.as_evidence(), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
-                    "wiped_before": was_wiped, "directory_gone": True,
+                    "wiped_before": was_wiped, "directory_empty": True,
                 },
             )  # fmt: skip
             self._evidence["devices"] = [proof.model_dump(mode="json")] if self._was_there else []
         self._wiped = True
         return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten"
+
+    async def _remove(self) -> None:
+        self._directory.remove_empty()
 
 
 def _files(directory: Path) -> set[Path]:

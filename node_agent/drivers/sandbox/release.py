@@ -1,4 +1,4 @@
-"""Taking a sandbox's allocation down: its processes end, its directory is removed."""
+"""Taking a sandbox's allocation down: its processes end, its directory is emptied and removed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from node_agent.drivers.contract import DeviceWipe, WipeLevel
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.removal import Removal, StillThere
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.processes import alive, end_guest, end_orphans
 from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.drivers.threads import in_thread
-from node_agent.drivers.wipe import wipe
+from node_agent.drivers.wipe import wipe_content
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
 
 
 class SandboxRemoval(Removal):
@@ -53,11 +53,9 @@ class SandboxRemoval(Removal):
         await self._faults.slow("wiped")
         if self._faults.on("wipe_fails"):
             raise OSError("the directory could not be wiped (fault switch wipe_fails)")
-        gone = await in_thread(partial(wipe, self._directory.path))
-        if self._directory.exists():
-            raise OSError("the directory is there again")
+        gone = await in_thread(partial(wipe_content, self._directory.path))
         if not self._wiped:
-            found = {"files": gone.files, "bytes": gone.bytes, "directory_gone": True}
+            found = {"files": gone.files, "bytes": gone.bytes, "directory_empty": True}
             self._evidence["wipe"] = found
             proof = DeviceWipe(
                 device=self._directory.device, kind="disk", method="removed", level=WipeLevel.NONE, proven=True,
@@ -66,3 +64,6 @@ class SandboxRemoval(Removal):
             self._evidence["devices"] = [proof.model_dump(mode="json")] if self._was_there else []
         self._wiped = True
         return f"{gone.files} files, {gone.bytes} bytes"
+
+    async def _remove(self) -> None:
+        self._directory.remove_empty()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
+from pydantic import ValidationError
+
+from node_agent.wiping.statement import StatementEnvelope, StatementRejected, open_statement
 from orchestrator.allocations.failures import FAILURES, Code, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
-from orchestrator.allocations.rules import is_proven
+from orchestrator.allocations.rules import is_proven, unproven_devices
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, keep_waiting, start_waiting
@@ -28,6 +32,9 @@ from orchestrator.tasks.store.tasks import (
 )
 from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
+from orchestrator.wipes.store import issue_certificate, read_devices
+
+DEVICES_NAMED_MAX = 5
 
 
 async def begin_release(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
@@ -114,14 +121,17 @@ async def _finish(context: Context, tx: Transaction, allocation_id: UUID, notify
         if seconds_left > 0:
             return Waiting(seconds_left)
         await mark_task_expired(tx, task.id)
+    unproven: Sequence[str] = ()
     if task.state is TaskState.COMPLETED and task.result is not None and is_proven(task.result):
-        return await _conclude(context, tx, subject, task)
+        unproven = unproven_devices(await read_devices(tx, subject.id, subject.node_id), task.result)
+        if not unproven:
+            return await _conclude(context, tx, subject, task)
     retries = context.limits.release_retries
     if retries.left_after(subject.release_attempts):
         seconds = retries.pause_seconds(subject.release_attempts)
         await wait_for(tx, subject, Wait.RETRY, seconds, release_attempts=subject.release_attempts)
         return Retry(seconds)
-    return await _give_up(tx, subject, task)
+    return await _give_up(tx, subject, task, unproven)
 
 
 def _ended(subject: Subject) -> Outcome | None:
@@ -141,12 +151,26 @@ def _ended(subject: Subject) -> Outcome | None:
 
 async def _conclude(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
     await close_claim(tx, subject)
-    concluded = await _record_proof(tx, subject, task)
+    concluded = await _record_proof(tx, subject, task, await _certify(context, tx, subject, task))
     await start_waiting(tx, subject.node_id, context.limits.requested_seconds_max)
     return concluded
 
 
-async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
+async def _certify(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> str | None:
+    """Issue the wipe certificate; return its digest, or None if the node signed no statement that can be opened."""
+    assert task.result is not None, "the caller checked the proof"
+    signed = task.result.get("wipe_statement")
+    if signed is None or context.signer is None:
+        return None
+    try:
+        envelope = StatementEnvelope.model_validate(signed)
+        opened = open_statement(envelope)
+    except (ValidationError, StatementRejected):  # the API refuses such a report, unless it is of another version
+        return None
+    return await issue_certificate(tx, context.signer, envelope, opened, subject.tenant_id, subject.clock)
+
+
+async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask, certificate: str | None) -> Concluded:
     assert task.result is not None, "the caller checked the proof"
     if subject.state is AllocationState.FAILED:
         await note(tx, subject.id, _worker(task), "cleanup_proven", "the units are free again", subject.fence)
@@ -159,17 +183,20 @@ async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask) -> 
         "hard_stopped": hard_stopped,
         "active_at": rfc3339(subject.active_at),
         "releasing_at": rfc3339(subject.releasing_at),
+        "wipe_certificate_sha256": certificate,
     }
+    # The statement repeats the result and is kept in the certificate.
+    result = {name: value for name, value in task.result.items() if name != "wipe_statement"}
     change = Change(
-        AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=task.result
+        AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=result
     )
     await advance_if(tx, subject, change, _worker(task))
     code = Code.HARD_STOPPED if hard_stopped else None
     return Concluded(AllocationState.RELEASED, code, took_seconds=subject.seconds_since(subject.releasing_at))
 
 
-async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concluded:
-    detail = f"{subject.release_attempts} attempts failed; the last: {_why(subject, task)}"
+async def _give_up(tx: Transaction, subject: Subject, task: LatestTask, unproven: Sequence[str]) -> Concluded:
+    detail = f"{subject.release_attempts} attempts failed; the last: {_why(subject, task, unproven)}"
     if subject.state is AllocationState.FAILED:
         await _block(tx, subject, task, detail)
         return Concluded(AllocationState.FAILED, code=Code.CLEANUP_EXHAUSTED)
@@ -188,10 +215,13 @@ async def _give_up(tx: Transaction, subject: Subject, task: LatestTask) -> Concl
     return Concluded(AllocationState.RELEASE_FAILED, code=Code.RELEASE_EXHAUSTED)
 
 
-def _why(subject: Subject, task: LatestTask) -> str:
+def _why(subject: Subject, task: LatestTask, unproven: Sequence[str]) -> str:
     """Why the last attempt failed: its code and a sentence."""
     if task.failure_code is not None:
         return f"{task.failure_code}, {task.failure_detail}"
+    if unproven:
+        named = ", ".join(unproven[:DEVICES_NAMED_MAX])
+        return f"{Code.CLEANUP_FAILED}, the node's report does not prove the wipe of {len(unproven)} devices: {named}"
     if task.result is not None:
         return f"{Code.CLEANUP_FAILED}, the node's report does not prove the cleanup"
     return ", ".join(silence(subject.node_online))

@@ -19,6 +19,7 @@ from node_agent.protocol import (
     TaskType,
     VerbResult,
 )
+from node_agent.wiping.statement import StatementEnvelope, StatementRejected, open_statement
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
 from orchestrator.allocations.subject import Subject
@@ -29,8 +30,11 @@ from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from orchestrator.tasks.store.expiry import expire_if_overdue, find_allocation_of_task
 from orchestrator.tasks.store.results import TaskOfNode, TaskStanding, find_task_of_node, finish_task, lock_task
 from orchestrator.tenants.principals import Actor, ActorKind
+from orchestrator.wipes.certificate import repeats_result
+from orchestrator.wipes.store import is_known_certificate
 
 CODE_LATE = "late_result"
+_STATEMENT = "result.wipe_statement"
 
 
 async def accept_task_result(
@@ -48,6 +52,7 @@ async def _accept(tx: Transaction, node_id: UUID, node_epoch: int, task_id: UUID
     if task is None:
         raise NotFound(f"this node has no task {task_id}")
     _require_fitting(task, report)
+    await _require_own_statement(tx, task, node_id, task_id, report)
     subject = None if task.allocation_id is None else await lock_allocation(tx, task.allocation_id)
     standing = await lock_task(tx, task_id)
     if standing.state in (TaskState.COMPLETED, TaskState.FAILED) and standing.fence == report.fence:
@@ -92,6 +97,31 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
     except ValidationError as error:
         first = error.errors()[0]
         raise _invalid(".".join(["result", *map(str, first["loc"])]), first["msg"]) from error
+
+
+async def _require_own_statement(
+    tx: Transaction, task: TaskOfNode, node_id: UUID, task_id: UUID, report: ResultReport
+) -> None:
+    """Require that the wipe statement of a release, if there is one, repeats the report in the node's own signature."""
+    result = report.result
+    if task.type not in RELEASES or result is None or result.get("wipe_statement") is None:
+        return
+    try:
+        opened = open_statement(StatementEnvelope.model_validate(result["wipe_statement"]))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _invalid(".".join([_STATEMENT, *map(str, first["loc"])]), first["msg"]) from error
+    except StatementRejected as rejected:
+        raise _invalid(_STATEMENT, rejected.detail) from rejected
+    found = opened.predicate
+    if (found.node_id, found.task_id, found.fence) != (node_id, task_id, report.fence):
+        raise _invalid(_STATEMENT, "is about another node, task or fence")
+    if task.allocation_id is not None and found.allocation_id != task.allocation_id:
+        raise _invalid(_STATEMENT, "is about another allocation")
+    if not repeats_result(opened.statement, result):
+        raise _invalid(_STATEMENT, "does not repeat the result")
+    if not await is_known_certificate(tx, node_id, opened.certificate.serial_number):
+        raise _invalid(_STATEMENT, "is signed with a certificate that the node does not have or that is revoked")
 
 
 def _invalid(field: str, message: str) -> Invalid:

@@ -1,7 +1,7 @@
 """SQL of the archive: which allocations may leave, all rows that belong to one, and their deletion.
 
-What belongs to an allocation: its row, claims, timeline, tasks and absence. What stays: metering, ledger, audit, orphans and
-reservations; the log, operations and webhook deliveries have other retentions.
+What belongs to an allocation: its row, claims, timeline, tasks, absence and wipe certificate. What stays: metering, ledger,
+audit, orphans and reservations; the log, operations and webhook deliveries have other retentions.
 """
 
 from __future__ import annotations
@@ -45,13 +45,17 @@ select a.id, jsonb_build_object('allocation_id', a.id, 'rows', jsonb_build_objec
     'node_tasks', coalesce((select jsonb_agg(to_jsonb(t) order by t.fence, t.id) from node_tasks t
                             where t.allocation_id = a.id), '[]'),
     'allocation_absences', coalesce((select jsonb_agg(to_jsonb(b)) from allocation_absences b
-                                     where b.allocation_id = a.id), '[]')))::text
+                                     where b.allocation_id = a.id), '[]'),
+    'wipe_certificates', coalesce((select jsonb_agg(to_jsonb(w) || jsonb_build_object('key_set', k.envelope))
+                                   from wipe_certificates w left join wipe_key_sets k on k.sha256 = w.key_set_sha256
+                                   where w.allocation_id = a.id), '[]')))::text
 from allocations a where a.id = any (%s) order by a.id
 """
 _LOCK_ROWS = "select id from allocations where id = any (%s) for update skip locked"
 _DELETE = (
     "delete from allocation_absences where allocation_id = any (%s)",
     "delete from node_tasks where allocation_id = any (%s)",
+    "delete from wipe_certificates where allocation_id = any (%s)",
     "delete from allocation_timeline where allocation_id = any (%s)",
     "delete from claims where owner_id = any (%s) and owner_kind = 'allocation'",
     "delete from allocations where id = any (%s)",

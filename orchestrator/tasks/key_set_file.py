@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import structlog
 
 from node_agent.key_set import KeySetRefused, read_envelope, read_unverified
 from node_agent.protocol import VerifyingKey
-from orchestrator.http.metrics import KEY_SET_SERIAL
 
 log = structlog.get_logger("orchestrator.key_set")
 ReadAt = tuple[int, int, int]
@@ -27,22 +27,23 @@ class CarriedKeySet:
 
 
 class KeySetFile:
-    """The key set of a file. A file that cannot be read leaves the last set in use.
+    """The key set of a file. A file that cannot be read leaves the last set in use; `observe` gets each serial that is read.
 
     Raises OSError or ValueError if it cannot be read at the beginning.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, observe: Callable[[int], object] = lambda serial: None) -> None:
         self._path = path
+        self._observe = observe
         self._seen = self._state()
-        self._carried = _read(path)
+        self._carried = self._read()
 
     def current(self) -> CarriedKeySet:
         """The set of the file as it is now."""
         try:
             state = self._state()
             if state != self._seen:
-                self._carried = _read(self._path)
+                self._carried = self._read()
                 self._seen = state
                 log.info("key_set_reloaded", file=str(self._path), serial=self._carried.serial)
         except (OSError, ValueError) as error:  # half written or removed: the next call tries again
@@ -53,6 +54,11 @@ class KeySetFile:
         found = self._path.stat()
         return found.st_ino, found.st_size, found.st_mtime_ns
 
+    def _read(self) -> CarriedKeySet:
+        carried = _read(self._path)
+        self._observe(carried.serial)
+        return carried
+
 
 def _read(path: Path) -> CarriedKeySet:
     try:
@@ -61,5 +67,4 @@ def _read(path: Path) -> CarriedKeySet:
     except KeySetRefused as refused:
         raise ValueError(f"{path.name} is no key set ({refused}); make it with deploy/sign-key-set") from refused
     keys = [VerifyingKey(key_id=key.key_id, public_key=key.public_key) for key in content.task_keys]
-    KEY_SET_SERIAL.set(content.serial)
     return CarriedKeySet(content.serial, envelope.model_dump(), keys, "".join(content.node_cas))

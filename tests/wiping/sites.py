@@ -1,0 +1,137 @@
+"""A node that signs wipe statements, the CA that issued its certificate, and the root that signed the key set."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from node_agent.key_set import KeySet, KeySetEnvelope, root_keys, sign_key_set, task_key
+from node_agent.wiping.build import agent_build
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
+from node_agent.wiping.statement import (
+    SigningKey,
+    WipePredicate,
+    WipeStatement,
+    lowest_level,
+    make_statement,
+    sign_statement,
+    verdict_of,
+)
+from orchestrator.tasks.key_set_file import KeySetFile
+from orchestrator.tasks.signing import TaskSigner
+
+NOW = dt.datetime.now(dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+def name_of(text: str) -> x509.Name:
+    """A distinguished name."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def wiped(device: str = "nvme0", level: WipeLevel = WipeLevel.PURGE) -> DeviceWipe:
+    """A proven wipe."""
+    return DeviceWipe(
+        device=device, kind="disk", serial="S1", method="sanitize", level=level, proven=True, checked={"samples": 64}
+    )
+
+
+def predicate_of(node_id: UUID, *devices: DeviceWipe, **members: Any) -> WipePredicate:
+    """What a node found; `members` replace what is made up."""
+    return WipePredicate(
+        **{
+            "allocation_id": uuid4(), "node_id": node_id, "node_epoch": 1, "task_id": uuid4(), "fence": 7,
+            "driver": "noop", "agent": agent_build(), "ended_at": NOW, "hard_stopped": False, "devices": devices,
+            "level": lowest_level(devices), "verdict": verdict_of(devices), **members,
+        }
+    )  # fmt: skip
+
+
+@dataclass
+class Site:
+    """A root, a node CA, the control plane's key, and nodes with certificates."""
+
+    root: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+    ca_key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    control_key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+
+    def __post_init__(self) -> None:
+        self.ca = (
+            x509.CertificateBuilder()
+            .subject_name(name_of("node CA")).issuer_name(name_of("node CA")).public_key(self.ca_key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self.ca_key, SHA256())
+        )  # fmt: skip
+        self.keys: dict[UUID, SigningKey] = {}
+        self.certificates: dict[UUID, str] = {}
+
+    def certificate(
+        self, node_id: UUID, key: SigningKey, begins: dt.datetime = NOW - DAY, ends: dt.datetime = NOW + DAY,
+        usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
+    ) -> str:  # fmt: skip
+        """A node's certificate, PEM."""
+        uri = x509.UniformResourceIdentifier(f"spiffe://berth.test/node/{node_id}")
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name_of("node")).issuer_name(self.ca.subject).public_key(key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
+            .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .sign(self.ca_key, SHA256()).public_bytes(Encoding.PEM).decode()
+        )  # fmt: skip
+
+    def enrol(self, node_id: UUID, url: str | None = None, key: SigningKey | None = None) -> None:
+        """Give the node a key and a certificate, recorded in the database at `url` as the issuer does."""
+        self.keys[node_id] = key or Ed25519PrivateKey.generate()
+        self.certificates[node_id] = self.certificate(node_id, self.keys[node_id])
+        if url is not None:
+            serial = x509.load_pem_x509_certificate(self.certificates[node_id].encode()).serial_number
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(
+                    "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
+                    " values (%s, %s, 1, sha256('key'), now() - interval '1 day', now() + interval '1 day')",
+                    (format(serial, "x"), node_id),
+                )
+
+    def sign(self, node_id: UUID, statement: WipeStatement) -> dict[str, Any]:
+        """The statement in the node's signature."""
+        return sign_statement(statement, self.keys[node_id], self.certificates[node_id]).model_dump(mode="json")
+
+    def release_result(self, task: dict[str, Any], *devices: DeviceWipe, **members: Any) -> dict[str, Any]:
+        """What the node of this row of `node_tasks` reports of a proven release; `members` replace those of the statement."""
+        evidence = {"devices": [device.model_dump(mode="json") for device in devices]}
+        known = {name: task[name] for name in ("allocation_id", "node_epoch", "fence")}
+        predicate = predicate_of(task["node_id"], *devices, **{**known, "task_id": task["id"], **members})
+        return {
+            "released": True, "hard_stopped": False, "wiped": True, "leases_released": True, "evidence": evidence,
+            "wipe_statement": self.sign(task["node_id"], make_statement(predicate, evidence)),
+        }  # fmt: skip
+
+    def key_set(self, **limits: Any) -> KeySetEnvelope:
+        """The key set of the site; `limits` are those of the control plane's key."""
+        named = task_key(self.control_key.public_key()).model_copy(update=limits)
+        content = KeySet(serial=3, task_keys=[named], node_cas=[self.ca.public_bytes(Encoding.PEM).decode()])
+        return sign_key_set(content, self.root)
+
+    @property
+    def roots(self) -> dict[str, Any]:
+        """What a reader pins."""
+        return root_keys([self.root.public_key()])
+
+    def signer(self, directory: Path) -> TaskSigner:
+        """The control plane's signer, with the key set in a file."""
+        file = directory / "key-set.json"
+        file.write_text(self.key_set().model_dump_json())
+        return TaskSigner(self.control_key, KeySetFile(file))
