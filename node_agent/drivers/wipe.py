@@ -39,10 +39,12 @@ def wipe(directory: Path) -> Wiped:
 
 
 def wipe_content(directory: Path) -> Wiped:
-    """Remove all that is in `directory`, as `wipe` does, and keep it empty; a missing one is fine. Raises OSError."""
+    """Remove all that is in `directory`, as `wipe` does, and keep it empty with its mode; a missing one is fine."""
     counted = _count(directory)
     try:
-        directory.chmod(stat.S_IRWXU)
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            directory.chmod(mode | stat.S_IRWXU)
         entries = list(directory.iterdir())
     except FileNotFoundError:
         return counted

@@ -12,7 +12,7 @@ import asyncssh
 
 from node_agent.drivers.sandbox.processes import start_ticks
 from node_agent.drivers.sandbox.records import AllocationDirectory
-from node_agent.drivers.wipe import wipe
+from node_agent.drivers.wipe import wipe, wipe_content
 from node_agent.protocol import TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.conftest import Play
@@ -108,3 +108,15 @@ def test_wiping_removes_what_a_tenant_made_hard_to_remove(tmp_path: Path) -> Non
     assert wiped.files >= 2
     assert kept.read_text() == "not the tenant's"
     assert wipe(directory).files == 0, "wiping nothing is fine"
+
+
+def test_emptying_a_directory_keeps_it_with_its_mode(tmp_path: Path) -> None:
+    """QEMU's user passes through the directory of a guest that is rebuilt."""
+    (tmp_path / "guest" / "inner").mkdir(parents=True)
+    (tmp_path / "guest" / "inner" / "file").write_text("x")
+    (tmp_path / "guest" / "link").symlink_to(tmp_path)
+    (tmp_path / "guest").chmod(0o711)
+    wipe_content(tmp_path / "guest")
+    assert list((tmp_path / "guest").iterdir()) == []
+    assert (tmp_path / "guest").stat().st_mode & 0o777 == 0o711
+    assert wipe_content(tmp_path / "missing").files == 0
