@@ -59,11 +59,12 @@ class Link:
 
 
 _READ_LINK = "select number, sha256 from wipe_chains where node_id = :node_id"
-_KEEP_KEY_SET = """
-insert into wipe_key_sets (sha256, envelope) values (:sha256, cast(:envelope as jsonb)) on conflict do nothing
-"""
 _ISSUE = """
-with head as (
+with key_set as (
+    insert into wipe_key_sets (sha256, envelope)
+    select :key_set_sha256, cast(:key_set as jsonb) where cast(:key_set_sha256 as bytea) is not null
+    on conflict do nothing
+), head as (
     insert into wipe_chains (node_id, number, sha256) values (:node_id, :number, :sha256)
     on conflict (node_id) do update set number = excluded.number, sha256 = excluded.sha256
     where wipe_chains.number = excluded.number - 1
@@ -102,24 +103,24 @@ async def issue_certificate(
     signature = signer.countersign(COUNTERSIGNATURE_PAYLOAD_TYPE, payload)
     countersignature = CountersignatureEnvelope(payload=base64.b64encode(payload).decode(), signatures=[signature])
     digest = hashlib.sha256(payload).digest()
+    key_set, key_set_digest = _key_set(signer)
     values = {
         "allocation_id": found.allocation_id, "tenant_id": tenant_id, "node_id": found.node_id, "number": link.number,
         "sha256": digest, "previous": link.previous, "statement": envelope.model_dump_json(),
-        "countersignature": countersignature.model_dump_json(), "key_set_sha256": await _keep_key_set(tx, signer),
+        "countersignature": countersignature.model_dump_json(), "key_set": key_set, "key_set_sha256": key_set_digest,
     }  # fmt: skip
     issued = await tx.execute(_ISSUE, values)
     assert issued.rowcount == 1, "the chain of a locked node does not move"
     return digest.hex()
 
 
-async def _keep_key_set(tx: Transaction, signer: TaskSigner) -> bytes | None:
+def _key_set(signer: TaskSigner) -> tuple[str | None, bytes | None]:
+    """The key set that verifies the signer, as JSON text, and its digest."""
     carried = signer.key_set()
     if carried is None:
-        return None
+        return None, None
     envelope = json.dumps(carried.envelope, sort_keys=True)
-    digest = hashlib.sha256(envelope.encode()).digest()
-    await tx.execute(_KEEP_KEY_SET, {"sha256": digest, "envelope": envelope})
-    return digest
+    return envelope, hashlib.sha256(envelope.encode()).digest()
 
 
 _READ = """
