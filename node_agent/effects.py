@@ -106,8 +106,8 @@ class Effects:
 
     async def _release(self, body: TaskBody, listener: Listener) -> ResultReport:
         order = ReleaseOrder(_allocation(body), body.fence, ReleaseParameters.model_validate(body.parameters))
-        plan = self._proofs.keeping(self._driver.release(order), body.task_id)
-        result = self._proofs.completed(await perform(plan, listener), body.task_id)
+        plan = self._proofs.keeping(self._driver.release(order), order.allocation_id)
+        result = self._proofs.completed(await perform(plan, listener), order.allocation_id)
         unproven = [wipe for wipe in result.evidence.get("devices", []) if not wipe["proven"]]
         if result.released and result.wiped and result.leases_released and not unproven:
             return completed(body.fence, self._statements.signed(body, result).model_dump(mode="json"))

@@ -35,10 +35,10 @@ class Started(Closed):
 
 
 class Wiped(Closed):
-    """The release has proven these devices wiped. Synced before what shows it is removed."""
+    """Releases of the allocation have proven these devices wiped. Synced before what shows it is removed."""
 
     kind: Literal["wiped"] = "wiped"
-    task_id: UUID
+    allocation_id: UUID
     devices: list[DeviceWipe]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started, Wiped
-from node_agent.protocol import Envelope, ResultReport, TaskBody
-from node_agent.wiping.devices import DeviceWipe
+from node_agent.protocol import PROVISIONS, Envelope, ResultReport, TaskBody, TaskType
 
 REPORTED_KEPT = 64
 ALLOCATION_FENCES_KEPT = 1024
+ALLOCATIONS_WIPED_KEPT = 256
 
 
 @dataclass
@@ -24,7 +24,6 @@ class JournaledTask:
     envelope: Envelope | None = None
     body: TaskBody | None = None
     started: bool = False
-    wiped: list[DeviceWipe] = field(default_factory=list)
     report: ResultReport | None = None
     reported: bool = False
 
@@ -50,6 +49,8 @@ class JournalState:
     def __init__(self) -> None:
         self.tasks: OrderedDict[UUID, JournaledTask] = OrderedDict()
         self.newest: OrderedDict[str, NewestFence] = OrderedDict()
+        self.wiped: OrderedDict[UUID, Wiped] = OrderedDict()
+        """Proofs by allocation, for a release that finds nothing because an earlier one, whose report did not count, wiped it."""
 
     def apply(self, record: AnyRecord) -> None:
         """Apply one record. Earlier records may be missing after damage; that is no error."""
@@ -59,7 +60,7 @@ class JournalState:
             case Started():
                 self._task(record.task_id).started = True
             case Wiped():
-                self._task(record.task_id).wiped = record.devices
+                self._wiped(record)
             case Finished():
                 self._finished(record)
             case Reported():
@@ -89,13 +90,12 @@ class JournalState:
     def snapshot(self) -> Iterator[AnyRecord]:
         """Yield records that fold to this state, for compaction."""
         yield from self.newest.values()
+        yield from self.wiped.values()
         for task in self.tasks.values():
             if task.envelope is not None:
                 yield Accepted(envelope=task.envelope)
             if task.started:
                 yield Started(task_id=task.task_id)
-            if task.wiped:
-                yield Wiped(task_id=task.task_id, devices=task.wiped)
             if task.report is not None:
                 yield Finished(task_id=task.task_id, report=task.report)
             if task.reported:
@@ -109,8 +109,17 @@ class JournalState:
         body = TaskBody.model_validate_json(base64.b64decode(record.envelope.payload))
         task = self._task(body.task_id)
         task.envelope, task.body = record.envelope, body
+        if body.type in PROVISIONS or body.type is TaskType.REBUILD:
+            # From here on the allocation may have a device that no earlier proof is about.
+            self.wiped.pop(body.allocation_id or UUID(int=0), None)
         for unit in units_of(body):
             self._seen(NewestFence(unit=unit, fence=body.fence, task_id=body.task_id, completed=False))
+
+    def _wiped(self, record: Wiped) -> None:
+        self.wiped[record.allocation_id] = record
+        self.wiped.move_to_end(record.allocation_id)
+        while len(self.wiped) > ALLOCATIONS_WIPED_KEPT:
+            self.wiped.popitem(last=False)
 
     def _seen(self, seen: NewestFence) -> None:
         newest = self.newest.get(seen.unit)
@@ -131,7 +140,6 @@ class JournalState:
     def _finished(self, record: Finished) -> None:
         task = self._task(record.task_id)
         task.report = record.report
-        task.wiped = []
         if record.report.outcome != "completed" or task.body is None:
             return
         for unit in units_of(task.body):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from typing import Any
 
 from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import FailureCode, TaskType
@@ -87,3 +88,29 @@ def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) ->
         assert agent.leased_slots() == {"slot-2.json"}
 
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
+
+
+def test_a_release_ordered_again_proves_what_an_earlier_one_wiped(play: Play) -> None:
+    """The report of the first one came too late; between both the agent is killed. A new provision needs a new proof."""
+
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation = uuid.uuid4()
+
+        async def devices(kind: TaskType, parameters: dict[str, Any]) -> list[Any]:
+            report = await plane.result_of(await plane.hand_out(plane.body(kind, parameters, allocation)))
+            assert report.result is not None
+            found: list[Any] = report.result["evidence"]["devices"]
+            return found
+
+        given = await devices(TaskType.VM_PROVISION, tenant.provision([1]))
+        first = await devices(TaskType.VM_RELEASE, release([1]))
+        assert [proof["device"] for proof in first] == given
+        agent.kill()
+        agent.start()
+        assert await devices(TaskType.VM_RELEASE, release([1])) == first
+        again = await devices(TaskType.VM_PROVISION, tenant.provision([1]))
+        agent.guest_directory(allocation).rename(agent.state_dir / "elsewhere")
+        assert again == given
+        assert await devices(TaskType.VM_RELEASE, release([1])) == [], "no earlier proof is about the new disk"
+
+    play(scenario)

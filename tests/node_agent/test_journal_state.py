@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from node_agent import journal as journal_module
 from node_agent.journal import Journal
 from node_agent.journal_file import JournalFile, read_journal
-from node_agent.journal_records import AnyRecord, Finished, Reported, Started
+from node_agent.journal_records import AnyRecord, Finished, Reported, Started, Wiped
+from node_agent.journal_state import ALLOCATIONS_WIPED_KEPT, JournalState
 from node_agent.metrics import AgentMetrics
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from tests.support.journals import (
     accepted,
     body,
@@ -96,3 +98,14 @@ def test_one_commit_serves_all_concurrent_syncs(tmp_path: Path, monkeypatch: pyt
         journal.close()
 
     asyncio.run(together())
+
+
+def test_a_snapshot_has_the_proofs_of_the_newest_allocations() -> None:
+    state, folded = JournalState(), JournalState()
+    device = DeviceWipe(device="nvme0", kind="disk", method="sanitize", level=WipeLevel.PURGE, proven=True)
+    for number in range(ALLOCATIONS_WIPED_KEPT + 5):
+        state.apply(Wiped(allocation_id=uuid.UUID(int=number), devices=[device]))
+    for record in state.snapshot():
+        folded.apply(record)
+    assert list(folded.wiped) == [uuid.UUID(int=number) for number in range(5, ALLOCATIONS_WIPED_KEPT + 5)]
+    assert folded.wiped[uuid.UUID(int=9)].devices == [device]

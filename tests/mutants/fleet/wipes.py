@@ -99,7 +99,16 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "proof is not journaled before it is removed", "node_agent/wiping/proofs.py",
-        "            await self._keep(task_id, plan.result())\n", "",
+        "            await self._keep(allocation_id, plan.result())\n", "",
         "tests/drivers/test_conformance.py::test_survives_kills[survives_kills_of_a_release-sandbox]", "agent",
+    ),
+    _mutant(
+        "an old proof is about a new disk", "node_agent/journal_state.py",
+        "            self.wiped.pop(body.allocation_id or UUID(int=0), None)\n", "            pass\n",
+        "tests/node_agent/test_at_most_once.py::test_a_release_ordered_again_proves_what_an_earlier_one_wiped", "agent",
+    ),
+    _mutant(
+        "proofs are lost in a compaction", "node_agent/journal_state.py", "        yield from self.wiped.values()\n", "",
+        "tests/node_agent/test_journal_state.py::test_a_snapshot_has_the_proofs_of_the_newest_allocations", "agent",
     ),
 ]  # fmt: skip
