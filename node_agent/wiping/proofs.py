@@ -41,9 +41,7 @@ class WipeProofs:
         missing = [proof for name, proof in self._kept(allocation_id).items() if name not in devices]
         if not missing:
             return result
-        return result.model_copy(
-            update={"evidence": {**result.evidence, "was_there": True, "devices": [*devices.values(), *missing]}}
-        )
+        return result.model_copy(update={"evidence": {**result.evidence, "devices": [*devices.values(), *missing]}})
 
     async def _keep(self, allocation_id: UUID, result: ReleaseResult) -> None:
         known = self._kept(allocation_id)
