@@ -1,7 +1,7 @@
-"""The agent process: start, five loops, stop. Constructs all parts.
+"""The agent process: start, six loops, stop. Constructs all parts.
 
 Start: lock the state directory, read the journal, start guests again, obtain an identity, wait for the server, recover
-interrupted tasks. Loops: tasks, heartbeat, identity, measurements, leases. An exception in a loop ends the process. On
+interrupted tasks. Loops: tasks, heartbeat, identity, measurements, guests, leases. An exception in a loop ends the process. On
 SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next process adopts
 them.
 """
@@ -25,6 +25,7 @@ from node_agent.attestation.tpm import Tpm
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.contract import Driver, Inventory
+from node_agent.drivers.restarting import RestartLimits, Restarts
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
@@ -69,6 +70,7 @@ class Agent:
         self._clock = ServerClock()
         self._journal = Journal(settings.agent_state_dir / "journal", self._metrics)
         self._driver = choose_driver(settings)
+        self._restarts = Restarts(self._driver, self._metrics, _restart_limits(settings))
         self._store = store = IdentityStore(settings.agent_state_dir)
         self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
         self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, self._metrics)
@@ -80,6 +82,7 @@ class Agent:
         self._executor: Executor | None = None
         self._heartbeat_answered_at: datetime | None = None
         self._last_held: list[UUID] = []
+        self._beating = asyncio.Lock()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises AgentProblem with one sentence that names the reason."""
@@ -96,6 +99,7 @@ class Agent:
         log.info("stopping")
         life.cancel()
         await asyncio.wait((life,))
+        await self._restarts.stop()
         await self._driver.stop(self._settings.agent_stop_seconds)
         await self._connection.close()
         self._journal.close()
@@ -127,11 +131,12 @@ class Agent:
             group.create_task(self._send_heartbeats())
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
+            group.create_task(self._watch_guests(executor))
             group.create_task(self._tend_leases())
 
     def _effects(self) -> Effects:
         statements = StatementSigner(self._store, self._clock, self._driver.name)
-        return Effects(self._driver, self._metrics, WipeProofs(self._journal), statements)
+        return Effects(self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements)
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
@@ -229,9 +234,21 @@ class Agent:
         while True:
             self._metrics.contact_age.set(self._clock.seconds_since_contact())
             self._metrics.certificate_left.set(self._enrolment.seconds_left())
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def _watch_guests(self, executor: Executor) -> None:
+        while True:
             if (inventory := await self._look()) is not None:
                 self._metrics.guests.set(len(inventory.allocations))
-            await asyncio.sleep(MEASURE_SECONDS)
+                if self._restarts.notice(inventory):
+                    # The control plane learns of it before a restart hides it.
+                    try:
+                        await self._heartbeat()
+                    except (Unreachable, CredentialsRefused, RequestRefused) as error:
+                        self._note(error, "heartbeat")
+                if executor.recovered:
+                    self._restarts.start_due(inventory)
+            await asyncio.sleep(self._settings.agent_guest_check_seconds)
 
     async def _tend_leases(self) -> None:
         while True:
@@ -242,6 +259,11 @@ class Agent:
             await asyncio.sleep(self._settings.agent_lease_seconds / LEASE_RENEWALS)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
+        # One at a time: an older inventory never arrives after a newer one.
+        async with self._beating:
+            return await self._beat()
+
+    async def _beat(self) -> HeartbeatAnswer:
         gathered_after = self._heartbeat_answered_at
         inventory = await self._look()
         beat = Heartbeat(
@@ -275,7 +297,10 @@ class Agent:
         if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
             return None
         held = [
-            HeldAllocation(allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence) for h in inventory.held
+            HeldAllocation(
+                allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence, state=self._restarts.report_of(h)
+            )
+            for h in inventory.held
         ]
         return HeldInventory(gathered_after=gathered_after, allocations=held)
 
@@ -292,3 +317,12 @@ class Agent:
             "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
             "unreported_tasks": self._journal.unreported,
         }
+
+
+def _restart_limits(settings: Settings) -> RestartLimits:
+    return RestartLimits(
+        settings.agent_restart_attempts_max,
+        settings.agent_restart_first_seconds,
+        settings.agent_restart_seconds_max,
+        settings.agent_restart_steady_seconds,
+    )

@@ -17,6 +17,7 @@ import structlog
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
+from node_agent.drivers.restarting import Restarts
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import JournalUnwritable
 from node_agent.protocol import (
@@ -52,8 +53,11 @@ PROGRESS_REPORTS_MAX = 16
 class Effects:
     """Carries out tasks on one driver."""
 
-    def __init__(self, driver: Driver, metrics: AgentMetrics, proofs: WipeProofs, statements: StatementSigner) -> None:
+    def __init__(
+        self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner
+    ) -> None:
         self._driver = driver
+        self._restarts = restarts
         self._metrics = metrics
         self._proofs = proofs
         self._statements = statements
@@ -61,6 +65,10 @@ class Effects:
     async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, offer: Offer) -> ResultReport:
         """Execute `body` and return its report. If the agent is stopping, the effect is left as it is:
         the next agent process finds it in the journal. Raises JournalUnwritable."""
+        async with self._restarts.held_off(body.allocation_id):
+            return await self._carry_out(body, interrupted, offer)
+
+    async def _carry_out(self, body: TaskBody, interrupted: asyncio.Event, offer: Offer) -> ResultReport:
         try:
             if body.type in PROVISIONS:
                 return await self._provision(body, interrupted, TimedPhases(self._metrics, offer))
@@ -79,6 +87,10 @@ class Effects:
 
     async def undo(self, body: TaskBody, why: str) -> ResultReport:
         """What an interrupted task is reported as, after its traces are removed. Probes leave none."""
+        async with self._restarts.held_off(body.allocation_id):
+            return await self._undo(body, why)
+
+    async def _undo(self, body: TaskBody, why: str) -> ResultReport:
         detail = why
         if body.type in PROVISIONS and body.allocation_id is not None:
             detail = await self._cleaned_up(body.allocation_id, why)
@@ -90,7 +102,7 @@ class Effects:
             result = await _unless(interrupted, perform(self._driver.provision(order), listener))
             if result is not None:
                 return completed(body.fence, result.model_dump(mode="json"))
-            return await self.undo(body, _TAKEN_OVER)
+            return await self._undo(body, _TAKEN_OVER)
         except DriverFailure as failure:
             return failed(body.fence, failure.code, await self._cleaned_up(order.allocation_id, failure.detail))
         except Exception as error:

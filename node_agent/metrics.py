@@ -64,6 +64,7 @@ class AgentMetrics:
         self.certificate_left = Gauge(
             "berth_agent_certificate_left_seconds", "Time until the certificate expires", registry=self.registry
         )
+        self.restarts = _restart_metric(self.registry)
         self.guests = Gauge("berth_agent_guests", "Allocations that the driver holds", registry=self.registry)
         self.leases_cleared = Counter(
             "berth_agent_leases_cleared",
@@ -76,3 +77,8 @@ def _key_set_metrics(registry: CollectorRegistry) -> tuple[Counter, Gauge]:
     refused = Counter("berth_agent_key_sets_refused", "Key sets refused, by reason", ["reason"], registry=registry)
     serial = Gauge("berth_agent_key_set_serial", "Serial of the key set in use; 0 before the first", registry=registry)
     return refused, serial
+
+
+def _restart_metric(registry: CollectorRegistry) -> Counter:
+    text = "Attempts to start a guest again that ended, by outcome"
+    return Counter("berth_agent_guest_restarts", text, ["outcome"], registry=registry)

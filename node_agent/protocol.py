@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
 from node_agent.wire.fields import STORABLE, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
+from node_agent.wire.guests import GuestReport, RestartPolicy
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -71,6 +72,10 @@ class ProvisionParameters(Wire):
     user_data: str | None = None
     hostname: str
     faults: dict[str, str] = Field(default_factory=dict)
+    # The default is left out: an agent of the version before refuses unknown parameters.
+    restart_policy: RestartPolicy = Field(
+        RestartPolicy.ALWAYS, exclude_if=lambda policy: policy is RestartPolicy.ALWAYS
+    )
 
 
 class ReleaseParameters(Wire):
@@ -266,7 +271,7 @@ class ProgressReport(Wire):
 
 class HeldAllocation(Wire):
     """One allocation of a node's inventory: something of it is there. `slots` is empty and `fence` absent where nothing
-    on the node says which."""
+    on the node says which. `state` is absent for a guest on its way up or down."""
 
     allocation_id: UUID
     slots: Annotated[
@@ -274,6 +279,7 @@ class HeldAllocation(Wire):
         Field(max_length=SLOT_INDEX_MAX + 1),
     ]
     fence: Whole | None = None
+    state: GuestReport | None = None
 
 
 class HeldInventory(Wire):

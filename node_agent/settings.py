@@ -56,6 +56,15 @@ class Settings(BaseSettings):
     agent_startup_seconds: float = Field(60.0, gt=0, description="how long to wait for the server at start")
     agent_stop_seconds: float = Field(3.0, ge=0, description="how long guests get to stop when the agent stops")
     agent_readiness_seconds: float = Field(30.0, gt=0, description="how long a guest may take to answer over SSH")
+    agent_guest_check_seconds: float = Field(5.0, gt=0, description="time between two checks that guests run")
+    agent_restart_attempts_max: int = Field(
+        5, ge=0, le=100, description="attempts in a row to start a guest again that ended; 0: none"
+    )
+    agent_restart_first_seconds: float = Field(1.0, gt=0, description="pause after the first attempt; it doubles")
+    agent_restart_seconds_max: float = Field(60.0, gt=0, description="longest pause between attempts")
+    agent_restart_steady_seconds: float = Field(
+        600.0, gt=0, description="a guest that has run so long since its last restart has all attempts again"
+    )
     agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")

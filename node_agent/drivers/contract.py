@@ -28,6 +28,9 @@ Verbs
     `driver.verbs` names the verbs that the driver has. A verb keeps claim and leases; only `rebuild` discards the disk.
     A verb that is cancelled or fails may leave the guest stopped; a release then follows, or another verb repairs it.
 
+Restart
+    Keeps disk, leases and record, and starts nothing that the verb `stop` has stopped or that a plan works on.
+
 Inventory
     `Inventory.held` names every allocation that anything is left of: guest, process, file, device, lease, definition.
     An allocation that is not in it has nothing on this node. A driver that cannot look raises OSError.
@@ -53,6 +56,7 @@ from node_agent.protocol import (
     VerbResult,
 )
 from node_agent.wire.fields import Closed
+from node_agent.wire.guests import RestartPolicy
 
 Result = TypeVar("Result")
 
@@ -151,6 +155,7 @@ class Held:
     slots: Sequence[int]
     fence: int | None
     state: GuestState = GuestState.UNKNOWN
+    restart_policy: RestartPolicy = RestartPolicy.ALWAYS
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,13 @@ class Driver(Protocol):
         """Make ready; no earlier process of this driver has effects any more once this returns. Raises CannotStart."""
 
     async def resume(self) -> list[UUID]:
-        """Adopt what runs, start again what should run. Returns the allocations that now run."""
+        """Adopt what runs, start again what should run unless its policy is `never`. Returns the allocations that now run."""
+
+    async def restart(self, allocation_id: UUID) -> bool:
+        """Start a guest again that should run and does not; False if it should not, or a plan works on it.
+
+        May be cancelled like a phase. Raises DriverFailure, OSError.
+        """
 
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """The plan that brings the allocation up."""

@@ -33,7 +33,9 @@ def take_inventory(
             state = GuestState(record.state)
             if state is GuestState.RUNNING and not is_alive(directory):
                 state = GuestState.DOWN
-            held[record.allocation_id] = Held(record.allocation_id, sorted(record.slots), record.fence, state)
+            held[record.allocation_id] = Held(
+                record.allocation_id, sorted(record.slots), record.fence, state, record.restart_policy
+            )
         elif (named := directory.allocation_id) is not None:
             held[named] = Held(named, _slots_of(named, leased), fences.get(named))
     for allocation_id in sorted(set(leased.values()) - held.keys()):

@@ -42,6 +42,10 @@ class NoopDriver:
         """Nothing survives in memory."""
         return []
 
+    async def restart(self, allocation_id: UUID) -> bool:
+        """No guest ends."""
+        return False
+
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Remember the allocation."""
 

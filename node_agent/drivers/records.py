@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from node_agent.durable_files import sync_directory, write_durably
 from node_agent.wire.fields import Closed
+from node_agent.wire.guests import RestartPolicy
 
 log = structlog.get_logger("node_agent.drivers")
 
@@ -32,6 +33,12 @@ class AllocationRecord(Closed):
     slots: list[int]
     state: Literal["provisioning", "running", "stopped", "releasing"]
     port: int | None = None
+    restart_policy: RestartPolicy = RestartPolicy.ALWAYS
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether the agent starts the guest again when it finds it ended."""
+        return self.state == "running" and self.restart_policy is RestartPolicy.ALWAYS
 
 
 Record = TypeVar("Record", bound=AllocationRecord)

@@ -111,6 +111,15 @@ class TemplateDriver:
                 running.append(held.allocation_id)
         return running
 
+    async def restart(self, allocation_id: UUID) -> bool:
+        """Start the guest again on its old port."""
+        allocation = self._allocation(allocation_id)
+        if self._state(allocation) is not GuestState.DOWN:
+            return False
+        await self._boot(allocation, json.loads(allocation.record.read_text())["port"])
+        await self._answering(allocation)
+        return True
+
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Lease, disk, boot, ready."""
         allocation = self._allocation(order.allocation_id)

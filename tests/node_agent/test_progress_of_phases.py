@@ -13,6 +13,7 @@ from node_agent import effects
 from node_agent.clock import ServerClock
 from node_agent.drivers.contract import Phase, Plan, Progress, ReleaseOrder
 from node_agent.drivers.noop import NoopDriver
+from node_agent.drivers.restarting import RestartLimits, Restarts
 from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
@@ -96,10 +97,10 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
     )  # fmt: skip
 
     async def scene() -> ResultReport:
-        metrics = AgentMetrics()
+        driver, metrics = Claims(proven), AgentMetrics()
         proofs = WipeProofs(Journal(tmp_path / f"journal-{proven}", metrics))
         statements = StatementSigner(IdentityStore(tmp_path), ServerClock(), "noop")
-        effects = Effects(Claims(proven), metrics, proofs, statements)
+        effects = Effects(driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements)
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 
     return asyncio.run(scene())

@@ -102,6 +102,8 @@ class LibvirtDriver:
             if (record := directory.load()) is not None and record.state == "running"
         }
         dead = {held for held, directory in should_run.items() if not processes_of(directory.path)}
+        left_ended = {held for held in dead if not self._starts_again(should_run[held])}
+        dead -= left_ended
         failed = {
             held
             for held, is_up in zip(
@@ -109,7 +111,16 @@ class LibvirtDriver:
             )
             if not is_up
         }
-        return [held for held in should_run if held not in failed]
+        return [held for held in should_run if held not in failed | left_ended]
+
+    async def restart(self, allocation_id: UUID) -> bool:
+        """Start the guest again on its disk. Raises DriverFailure, OSError."""
+        directory = self._node.directory(allocation_id)
+        if allocation_id in self._under_way or not self._starts_again(directory):
+            return False
+        with self._under_way.scope(allocation_id)():
+            await Boot(self._node, directory).all()
+        return True
 
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Lease, image, disk, seed, boot, ready message, SSH."""
@@ -193,6 +204,11 @@ class LibvirtDriver:
                 log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
             elif isinstance(problem, BaseException):
                 raise problem
+
+    @staticmethod
+    def _starts_again(directory: GuestDirectory) -> bool:
+        record = directory.load()
+        return record is not None and record.starts_again
 
     def _removal(self, allocation_id: UUID, grace_seconds: float) -> GuestRemoval:
         return GuestRemoval(self._node, self._node.directory(allocation_id), grace_seconds)

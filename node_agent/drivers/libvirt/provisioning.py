@@ -261,7 +261,7 @@ class Provisioning:
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
             port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
-            disk_bytes=self._disk_bytes(),
+            disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

@@ -75,12 +75,27 @@ class SandboxDriver:
                 continue
             try:
                 if not alive(directory):
+                    if not record.starts_again:
+                        continue
                     await boot_again(self._node, directory, record)
                     log.info("guest_started_again", allocation_id=str(record.allocation_id), port=record.port)
                 running.append(record.allocation_id)
             except (GuestProblem, OSError) as error:
                 log.error("guest_not_started_again", allocation_id=str(record.allocation_id), why=str(error))
         return running
+
+    async def restart(self, allocation_id: UUID) -> bool:
+        """Start the guest again on its old port. Raises DriverFailure, OSError."""
+        directory = self._directory(allocation_id)
+        record = directory.load()
+        if record is None or not record.starts_again or allocation_id in self._under_way:
+            return False
+        with self._under_way.scope(allocation_id)():
+            try:
+                await boot_again(self._node, directory, record)
+            except GuestProblem as problem:
+                raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(problem)) from problem
+        return True
 
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
         """Lease, image, boot, SSH readiness, marker."""

@@ -189,6 +189,7 @@ class Provisioning:
             image_sha256=order.parameters.image.sha256,
             listens=not faults.on("ssh_readiness"),
             writes_marker=not faults.on("guest_marker"),
+            restart_policy=order.parameters.restart_policy,
         )
         try:
             directory.path.mkdir(mode=0o700, exist_ok=True)
