@@ -231,6 +231,15 @@ class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSet
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
+    lost_after_seconds: float = Field(
+        600.0,
+        gt=0,
+        le=31_536_000,
+        description="a degraded allocation that has not recovered for so long counts as lost",
+    )
+    lost_release_seconds: float = Field(
+        86_400.0, ge=0, le=31_536_000, description="a lost allocation is released after so long; 0: never"
+    )
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
@@ -336,6 +345,8 @@ class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSet
         """The bounds that commands obey."""
         return Limits(
             requested_seconds_max=self.requested_seconds_max,
+            lost_after_seconds=self.lost_after_seconds,
+            lost_release_seconds=self.lost_release_seconds,
             provision_seconds_max=self.provision_seconds_max,
             release_seconds_max=self.release_seconds_max,
             release_attempts_max=self.release_attempts_max,

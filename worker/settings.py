@@ -116,6 +116,15 @@ class Settings(TemporalSettings):
     node_silent_seconds: float = Field(30.0, gt=0, description="a node without a heartbeat for so long is offline")
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
+    lost_after_seconds: float = Field(
+        600.0,
+        gt=0,
+        le=31_536_000,
+        description="a degraded allocation that has not recovered for so long counts as lost",
+    )
+    lost_release_seconds: float = Field(
+        86_400.0, ge=0, le=31_536_000, description="a lost allocation is released after so long; 0: never"
+    )
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
     provision_attempts_max: int = Field(
         3, ge=1, le=1_000, description="provision attempts after failures that may be temporary"
@@ -159,6 +168,8 @@ class Settings(TemporalSettings):
         """The bounds of commands."""
         return Limits(
             requested_seconds_max=self.requested_seconds_max,
+            lost_after_seconds=self.lost_after_seconds,
+            lost_release_seconds=self.lost_release_seconds,
             provision_seconds_max=self.provision_seconds_max,
             provision_attempts_max=self.provision_attempts_max,
             provision_retry_first_seconds=self.provision_retry_first_seconds,

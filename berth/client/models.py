@@ -77,6 +77,16 @@ class Guest(Answer):
     failure: Failure | None = None
 
 
+class AllocationHealth(Answer):
+    """The health of an active allocation: `healthy`, `degraded` or `lost`, and why since when."""
+
+    state: str
+    cause: str | None = None
+    since: datetime | None = None
+    last_proof_of_life_at: datetime | None = None
+    waits_until: datetime | None = None
+
+
 class Allocation(Answer):
     """What a tenant runs on."""
 
@@ -96,6 +106,7 @@ class Allocation(Answer):
     slots: list[int] = Field(default_factory=list)
     connection: Connection | None = None
     guest: Guest | None = None
+    health: AllocationHealth | None = None
     failure: Failure | None = None
     hard_stopped: bool | None = None
     release_result: dict[str, Any] | None = None

@@ -10,6 +10,8 @@ from uuid import UUID
 
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store import due
+from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.store import due, health
 from orchestrator.allocations.store import rows as allocation_rows
 from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.missing import missing_allocation
@@ -114,3 +116,15 @@ async def find_ending(context: Context, limit: int) -> list[UUID]:
     """At most `limit` allocations that end within the notice and without a notification yet, the earliest first."""
     async with context.database.reading() as reading:
         return await due.find_ending(reading, context.limits.ending_notice_seconds, limit)
+
+
+async def find_past_health_deadline(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` unhealthy allocations whose deadline has passed, the earliest first."""
+    async with context.database.reading() as reading:
+        return await health.find_past_deadline(reading, limit)
+
+
+async def find_unnoticed_nodes(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` offline nodes with allocations that count as healthy."""
+    async with context.database.reading() as reading:
+        return await health.find_unnoticed_nodes(reading, limit)

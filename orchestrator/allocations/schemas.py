@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from orchestrator.allocations.health import Cause, Health
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.states import AllocationState, GuestState, Verb
 from orchestrator.http.documents import Actor, Failure, Waits
@@ -136,6 +137,18 @@ class Guest(BaseModel):
     failure: Failure | None
 
 
+class AllocationHealth(BaseModel):
+    """The health of an active allocation. The other members are null while it is `healthy`."""
+
+    state: Health
+    cause: Cause | None
+    since: datetime | None = Field(description="when the outage was noticed")
+    last_proof_of_life_at: datetime | None = Field(description="the last proof that the guest ran, before the outage")
+    waits_until: datetime | None = Field(
+        description="when a degraded allocation counts as lost, and a lost one is released; null: never"
+    )
+
+
 class Allocation(BaseModel):
     """An allocation."""
 
@@ -157,6 +170,7 @@ class Allocation(BaseModel):
     slots: list[Count]
     connection: Connection | None
     guest: Guest | None = Field(description="while active; null in every other state")
+    health: AllocationHealth | None = Field(description="while active; null in every other state")
     failure: Failure | None
     hard_stopped: bool | None
     release_result: dict[str, Any] | None

@@ -78,6 +78,12 @@ allocations = Table(
     Column("guest_verb", Text),
     Column("guest_failure_code", Text),
     Column("guest_failure_detail", Text),
+    Column("health", Text),
+    Column("health_cause", Text),
+    Column("health_since", TIMESTAMPTZ),
+    Column("proof_of_life_at", TIMESTAMPTZ),
+    Column("health_until", TIMESTAMPTZ),
+    Column("restart_policy", Text),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(
@@ -93,6 +99,13 @@ allocations = Table(
     CheckConstraint("(state = 'released') = (released_at is not null)", name="released_has_time"),
     CheckConstraint("guest_state in ('running', 'stopped', 'unknown')", name="guest_state_is_known"),
     CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild')", name="guest_verb_is_known"),
+    CheckConstraint("health in ('degraded', 'lost')", name="health_is_known"),
+    CheckConstraint("restart_policy in ('always', 'never')", name="restart_policy_is_known"),
+    CheckConstraint(
+        "num_nulls(health, health_cause, health_since, proof_of_life_at) in (0, 4) "
+        "and (health is not null or health_until is null)",
+        name="health_is_whole",
+    ),
     CheckConstraint(
         "(state = 'failed') = (failed_at is not null) and (state <> 'failed' or failure_code is not null)",
         name="failed_has_reason",
@@ -105,6 +118,7 @@ allocations = Table(
         postgresql_where=text("ends_at is not null and state in ('requested', 'provisioning', 'active')"),
     ),
     Index("allocations_by_reservation", "reservation_id", postgresql_where=text("reservation_id is not null")),
+    Index("allocations_unhealthy", "health_until", postgresql_where=text("health is not null and state = 'active'")),
     Index("allocations_waiting_for_units", "node_id", postgresql_where=text("waits_for = 'units'")),
     Index(
         "allocations_by_tenant", "tenant_id", "id", postgresql_where=text("id > '00000000-0000-0000-0000-000000000000'")

@@ -104,6 +104,10 @@ _MAINTENANCE: Mapping[str, Schema] = {
     "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT, "nodes": IDS,
 }  # fmt: skip
 
+_OUTAGE: Mapping[str, Schema] = {
+    "allocation_id": ID, "cause": TEXT, "since": TIME, "last_proof_of_life_at": TIME, "fence": FENCE,
+}  # fmt: skip
+
 _T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
@@ -168,6 +172,17 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.ALLOCATION_VERB_FAILED: EventKind(
         _T, "a verb of an active allocation failed; the allocation stays active",
         {"allocation_id": ID, "verb": TEXT, "guest_state": TEXT, **_TROUBLE, "fence": FENCE},
+    ),
+    EventType.ALLOCATION_DEGRADED: EventKind(
+        _T, "an active allocation is without service and may recover by itself; it counts as lost at waits_until",
+        {**_OUTAGE, "waits_until": TIME},
+    ),
+    EventType.ALLOCATION_RECOVERED: EventKind(
+        _T, "a degraded or lost allocation serves again", {**_OUTAGE, "recovered_at": TIME}
+    ),
+    EventType.ALLOCATION_LOST: EventKind(
+        _T, "an active allocation is without service and does not recover by itself; waits_until: when it is released",
+        {**_OUTAGE, "waits_until": nullable(TIME)},
     ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",

@@ -55,6 +55,8 @@ class Limits:
     shard: int = 0
     units_seconds_max: float = 3_600.0
     ending_notice_seconds: float = 900.0
+    lost_after_seconds: float = 600.0
+    lost_release_seconds: float = 86_400.0
 
     @property
     def provision_retries(self) -> Retries:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import auditing, billing, committing, hooking, plays, reserving, truncating, turning
+from tests.crashes import ailing, auditing, billing, committing, hooking, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -168,6 +168,11 @@ SCENARIOS = [
     Scenario(ControlPoint.ADVANCE_ORPHAN_AFTER_COMMIT, WORKER, plays.an_orphan),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_BEFORE_COMMIT, WORKER, plays.a_node_falls_silent),
     Scenario(ControlPoint.MARK_NODE_OFFLINE_AFTER_COMMIT, WORKER, plays.a_node_falls_silent),
+    Scenario(ControlPoint.PASS_HEALTH_DEADLINE_BEFORE_COMMIT, WORKER, ailing.a_lost_allocation),
+    Scenario(ControlPoint.PASS_HEALTH_DEADLINE_AFTER_COMMIT, WORKER, ailing.a_lost_allocation),
+    Scenario(ControlPoint.PASS_HEALTH_DEADLINE_AFTER_COMMIT, WORKER, ailing.a_lost_allocation, number=2),
+    Scenario(ControlPoint.DEGRADE_UNNOTICED_BEFORE_COMMIT, WORKER, ailing.an_offline_node_with_an_allocation),
+    Scenario(ControlPoint.DEGRADE_UNNOTICED_AFTER_COMMIT, WORKER, ailing.an_offline_node_with_an_allocation),
     # The agent, its journal and the node. The first task provisions, the second releases.
     Scenario(AgentPoint.TASK_BEFORE_ACCEPTED, FIRST_AGENT, plays.one_life),
     Scenario(AgentPoint.TASK_AFTER_ACCEPTED, FIRST_AGENT, plays.one_life),

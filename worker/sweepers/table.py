@@ -14,6 +14,7 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
+from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
 from worker.sweepers.maintenance import sweep_maintenance
@@ -104,6 +105,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             "differences between nodes' inventories and claims",
         ),
         Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
+        Sweeper(
+            "health",
+            every,
+            partial(sweep_health, context, batch),
+            "allocations of offline nodes, and unhealthy ones past the deadline of their health",
+        ),
         Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
     ]
 

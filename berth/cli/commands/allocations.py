@@ -18,7 +18,7 @@ from berth.cli.times import moment
 
 if TYPE_CHECKING:
     from berth.client import Allocation, Client, TimelineEntry
-    from berth.client.models import Guest
+    from berth.client.models import AllocationHealth, Guest
 
 app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
@@ -39,6 +39,14 @@ def _guest(guest: Guest) -> str:
     return f"{guest.state}{f', {guest.verb} in progress' if guest.verb else ''}{failed}"
 
 
+def _health(health: AllocationHealth) -> str:
+    if health.since is None or health.last_proof_of_life_at is None:
+        return health.state
+    last = f"{health.last_proof_of_life_at:%Y-%m-%d %H:%M:%S}"
+    until = f", until {health.waits_until:%Y-%m-%d %H:%M:%S}" if health.waits_until else ""
+    return f"{health.state}: {health.cause}, last proof of life {last}{until}"
+
+
 STATES = ("requested", "provisioning", "active", "releasing", "released", "release_failed", "failed")
 COLUMNS: list[Column] = [
     ("id", lambda a: a.allocation_id), ("state", lambda a: a.status), ("sku", lambda a: a.sku),
@@ -52,6 +60,7 @@ ROWS: list[Column] = [
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
     ("log in", _log_in),
     ("guest", lambda a: _guest(a.guest) if a.guest else None),
+    ("health", lambda a: _health(a.health) if a.health else None),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
     ("next step", lambda a: a.failure.next_step if a.failure else None),

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Row, bindparam, case, func, literal_column, select, text, true, tuple_
 
 from orchestrator.allocations.failures import next_step_of
+from orchestrator.allocations.health import Health
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.tables import allocations
 from orchestrator.database.transactions import Reading
@@ -28,7 +29,8 @@ _OWN_COLUMNS = (
     "id", "tenant_id", "state", "row_version", "sku", "shape", "gpu_model", "gpus", "region", "image", "name", "labels",
     "correlation_id", "reservation_id", "ends_at", "requested_at", "active_at", "releasing_at", "released_at",
     "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result", "guest_state",
-    "guest_verb", "guest_failure_code", "guest_failure_detail",
+    "guest_verb", "guest_failure_code", "guest_failure_detail", "health", "health_cause", "health_since",
+    "proof_of_life_at", "health_until",
 )  # fmt: skip
 _SLOTS = """
 array(select unit - node.unit_base from unnest(claim.units) part, generate_series(lower(part), upper(part) - 1) unit
@@ -115,6 +117,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "slots": row.slots,
         "connection": row.connection,
         "guest": _guest(row),
+        "health": _health(row),
         "failure": _failure(row.failure_code, row.failure_detail),
         "hard_stopped": None if row.release_result is None else row.release_result["hard_stopped"],
         "release_result": row.release_result,
@@ -138,6 +141,19 @@ def _guest(row: Row[Any]) -> dict[str, Any] | None:
         return None
     failure = _failure(row.guest_failure_code, row.guest_failure_detail)
     return {"state": row.guest_state or "running", "verb": row.guest_verb, "failure": failure}
+
+
+def _health(row: Row[Any]) -> dict[str, Any] | None:
+    """The health of an active allocation; None in every other state."""
+    if row.state != AllocationState.ACTIVE:
+        return None
+    return {
+        "state": row.health or Health.HEALTHY.value,
+        "cause": row.health_cause,
+        "since": rfc3339(row.health_since),
+        "last_proof_of_life_at": rfc3339(row.proof_of_life_at),
+        "waits_until": rfc3339(row.health_until),
+    }
 
 
 def _failure(code: str | None, detail: str | None) -> dict[str, Any] | None:

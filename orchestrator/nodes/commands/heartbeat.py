@@ -6,6 +6,7 @@ import uuid
 from uuid import UUID, uuid4
 
 from node_agent.protocol import Heartbeat, HeartbeatAnswer
+from orchestrator.allocations.store.health import deadlines_of, note_inventory, note_silence
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
@@ -19,14 +20,17 @@ from orchestrator.tasks.store.dispatch import note_heartbeat
 async def record_heartbeat(
     context: Context, node_id: UUID, heartbeat: Heartbeat, *, sandbox_allowed: bool
 ) -> HeartbeatAnswer:
-    """The node is online from now on; if it was not, an event says so. A complete inventory is kept for the reconciler.
+    """The node is online from now on; if it was not, an event says so. A complete inventory is kept for the reconciler,
+    and changes the health of the node's allocations.
 
     Raises `DriverRefused`: the node is offline then, and its driver is recorded.
     """
     async with context.database.transaction() as tx:
         seen = await note_heartbeat(tx, node_id, heartbeat, sandbox_allowed=sandbox_allowed)
         if heartbeat.inventory is not None and seen.is_accepted:
-            await keep_inventory(tx, node_id, heartbeat.inventory)
+            before = await keep_inventory(tx, node_id, heartbeat.inventory)
+            if before is not None:
+                await note_inventory(tx, node_id, heartbeat.inventory, before, deadlines_of(context))
         payload = {"node_id": str(node_id), "name": seen.name}
         if seen.is_accepted and not seen.was_online:
             await append_event(tx, Event(EventType.NODE_ONLINE, f"nodes/{node_id}", uuid.uuid4(), None, payload))
@@ -40,7 +44,10 @@ async def record_heartbeat(
 
 
 async def mark_node_offline(context: Context, node_id: UUID, silent_seconds: float) -> bool:
-    """Mark it offline and tell so, if it is silent still, judged after its lock; answers whether it was."""
+    """Mark the node offline if it is still silent, evaluated after its lock; return whether it was.
+
+    Its healthy allocations become degraded in the same transaction, each with an event for its tenant.
+    """
 
     async def work(tx: Transaction) -> bool:
         marked = await mark_offline_if_silent(tx, node_id, silent_seconds)
@@ -49,6 +56,7 @@ async def mark_node_offline(context: Context, node_id: UUID, silent_seconds: flo
         payload = {"node_id": str(node_id), "name": marked.name, "last_seen_at": json_value(marked.last_seen_at)}
         event = Event(EventType.NODE_OFFLINE, f"nodes/{node_id}", uuid4(), None, payload)
         await append_event(tx, event)
+        await note_silence(tx, node_id, deadlines_of(context))
         return True
 
     return await transact(context, work)

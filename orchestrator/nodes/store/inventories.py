@@ -21,6 +21,7 @@ _KEEP = """
 update nodes set inventory = cast(:held as jsonb), inventory_after = :after
 where id = :node_id and :after between created_at and clock_timestamp()
   and (inventory_after is null or inventory_after < :after)
+returning coalesce(old.inventory_after, new.inventory_after)
 """
 _NODES = """
 select id from nodes where id > :after and inventory_after is not null and state <> 'retired' order by id limit :limit
@@ -67,10 +68,12 @@ class Unexplained:
     claim_fence: int | None
 
 
-async def keep_inventory(tx: Transaction, node_id: UUID, inventory: HeldInventory) -> None:
-    """Remember a complete inventory, unless a newer one is known."""
+async def keep_inventory(tx: Transaction, node_id: UUID, inventory: HeldInventory) -> datetime | None:
+    """Remember a complete inventory; return the time after which the one before was gathered. None: a newer one is known."""
     held = json.dumps([one.model_dump(mode="json") for one in inventory.allocations])
-    await tx.execute(_KEEP, {"node_id": node_id, "held": held, "after": inventory.gathered_after})
+    values = {"node_id": node_id, "held": held, "after": inventory.gathered_after}
+    before: datetime | None = (await tx.execute(_KEEP, values)).scalar()
+    return before
 
 
 async def nodes_with_inventory(reading: Reading, after: UUID, limit: int) -> list[UUID]:

@@ -1,0 +1,1 @@
+"""Health of active allocations: noticed, announced, ended, credited."""
