@@ -204,4 +204,4 @@ async def _meter(context: Context, settings: Settings) -> None:
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-metering",
     )
-    await meter_for_ever(source, connect, settings.metering_batch_max)
+    await meter_for_ever(source, connect, settings.metering_batch_max, settings.credit_rule)

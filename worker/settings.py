@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -87,6 +88,9 @@ class Settings(TemporalSettings):
     worker_graceful_stop_seconds: float = Field(10.0, ge=0, description="how long commands may run on after SIGTERM")
 
     metering_tick_seconds: float = Field(0.2, gt=0, description="how often metering reads new events")
+    credit_rule: Literal["last_proof_of_life", "noticed", "none"] = Field(
+        "last_proof_of_life", description="from when on time without service is credited, once its outage has ended"
+    )
     metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
 
     sweep_seconds: float = Field(5.0, gt=0, description="default interval of sweepers")

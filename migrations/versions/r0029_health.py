@@ -29,6 +29,14 @@ comment on column allocations.health_until is 'When a degraded one counts as los
 comment on column allocations.restart_policy is 'Policy for a guest that ended: always (null) or never started again.';
 create index allocations_unhealthy on allocations (health_until) where health is not null and state = 'active';
 comment on index allocations_unhealthy is 'The sweeper reads those whose deadline has passed, the earliest first.';
+alter table ledger drop constraint ledger_kind_check, drop constraint usage_is_whole, drop constraint payment_is_whole,
+    add constraint ledger_kind_check check (kind in ('usage', 'top_up', 'withdrawal', 'credit')),
+    add constraint usage_is_whole check ((kind in ('usage', 'credit')) = (num_nulls(allocation_id, sku, gpus, price_version,
+        price_micro_per_gpu_second, starts_at, ends_at, gpu_microseconds, version) = 0)),
+    add constraint payment_is_whole check ((kind not in ('usage', 'credit')) = (num_nulls(actor_id, operation_key) = 0));
+comment on column ledger.version is 'Version of the event that closed the interval, or that ended the outage.';
+create unique index ledger_credit_once on ledger (allocation_id, version) where kind = 'credit';
+comment on index ledger_credit_once is 'Refuse a second credit of an outage; the next one begins after the end of the last.';
 """
 
 

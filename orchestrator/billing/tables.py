@@ -63,15 +63,18 @@ ledger = Table(
     Column("actor_id", Text),
     Column("reference", Text),
     Column("operation_key", Text),
-    CheckConstraint("kind in ('usage', 'top_up', 'withdrawal')", name="ledger_kind_check"),
+    CheckConstraint("kind in ('usage', 'top_up', 'withdrawal', 'credit')", name="ledger_kind_check"),
     CheckConstraint(
-        "(kind = 'usage') = (num_nulls(allocation_id, sku, gpus, price_version, "
+        "(kind in ('usage', 'credit')) = (num_nulls(allocation_id, sku, gpus, price_version, "
         "price_micro_per_gpu_second, starts_at, ends_at, gpu_microseconds, version) = 0)",
         name="usage_is_whole",
     ),
-    CheckConstraint("(kind <> 'usage') = (num_nulls(actor_id, operation_key) = 0)", name="payment_is_whole"),
+    CheckConstraint(
+        "(kind not in ('usage', 'credit')) = (num_nulls(actor_id, operation_key) = 0)", name="payment_is_whole"
+    ),
     CheckConstraint("kind <> 'withdrawal' or reference is not null", name="withdrawal_says_why"),
     Index("ledger_usage_once", "allocation_id", unique=True, postgresql_where=text("kind = 'usage'")),
+    Index("ledger_credit_once", "allocation_id", "version", unique=True, postgresql_where=text("kind = 'credit'")),
     Index("ledger_by_tenant", "tenant_id", "id"),
     Index("ledger_payment_once", "actor_id", "operation_key", unique=True, postgresql_where=text("kind <> 'usage'")),
 )

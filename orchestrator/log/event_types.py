@@ -132,6 +132,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.RELEASING_REQUESTED: EventKind(
         _T, "a release was requested; metering ends at releasing_at",
         {"allocation_id": ID, "reason": nullable(TEXT), **_BY, "releasing_at": nullable(TIME), "fence": FENCE},
+        {"last_proof_of_life_at": TIME, "outage_since": TIME},
     ),
     EventType.RELEASING_COMPLETED: EventKind(
         _T, "an allocation was released; the cleanup of its units is proven",

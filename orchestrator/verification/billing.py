@@ -64,10 +64,28 @@ where (l.tenant_id, l.amount_micro_units, l.sku, l.gpus, l.price_version, l.pric
 SETTLED: LiteralString = """
 select b.tenant_id, b.settled_micro_units, coalesce(l.amount, 0)
 from balances b full join (
-    select tenant_id, sum(case kind when 'top_up' then amount_micro_units else -amount_micro_units end) as amount
+    select tenant_id, sum(case when kind in ('top_up', 'credit') then amount_micro_units else -amount_micro_units end) as amount
     from ledger group by tenant_id
 ) l on l.tenant_id = b.tenant_id
 where b.tenant_id is null or b.settled_micro_units <> coalesce(l.amount, 0)
+"""
+# A part costs the difference of the costs from the interval's beginning to its two ends, each rounded down.
+CREDITS: LiteralString = """
+select l.id, l.amount_micro_units, l.allocation_id, coalesce((c.until_end - c.until_start)::text, 'nothing')
+from ledger l left join lateral (
+    select div(i.gpus * trunc((extract(epoch from l.ends_at) - extract(epoch from i.active_at)) * 1000000)
+               * i.price_micro_per_gpu_second, 1000000) as until_end,
+           div(i.gpus * trunc((extract(epoch from l.starts_at) - extract(epoch from i.active_at)) * 1000000)
+               * i.price_micro_per_gpu_second, 1000000) as until_start
+    from metering_intervals i
+    where i.allocation_id = l.allocation_id and l.starts_at < l.ends_at and l.starts_at >= i.active_at
+      and l.ends_at <= coalesce(i.ended_at, 'infinity') and l.tenant_id = i.tenant_id
+) c on true
+where l.kind = 'credit' and l.amount_micro_units is distinct from c.until_end - c.until_start
+"""
+OVERLAPPING: LiteralString = """
+select l.id, l.allocation_id, o.id from ledger l join ledger o on o.allocation_id = l.allocation_id and o.kind = 'credit'
+where l.kind = 'credit' and l.id < o.id and l.starts_at < o.ends_at and o.starts_at < l.ends_at
 """
 UNLOOKED: LiteralString = """
 select b.tenant_id, count(*) from balances b
@@ -101,6 +119,8 @@ def check_billing(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.scan(connection, OTHERWISE, "allocation {0} is metered as {1}; its row {2}")
     verdict.scan(connection, ENDS, "allocation {0} is metered until {1}; its row says {2}")
     verdict.scan(connection, COST, "the ledger charges {1} for allocation {0}, which costs {2}")
+    verdict.scan(connection, CREDITS, "line {0} credits {1} for allocation {2}, whose metered time costs {3}")
+    verdict.scan(connection, OVERLAPPING, "line {0} credits time of allocation {1} that line {2} credits too")
     verdict.scan(connection, SETTLED, "the balance of tenant {0} is {1}, and its ledger adds up to {2}")
     verdict.scan(
         connection, UNLOOKED, "the balance of tenant {0}, with {1} allocations, has no time of the next evaluation"

@@ -7,6 +7,16 @@ from tests.berth.violations import planted
 _INTERVALS = "alter table metering_intervals disable trigger all; "
 _LEDGER = "alter table ledger disable trigger all; "
 
+_CREDIT = (
+    "insert into ledger (tenant_id, kind, amount_micro_units, allocation_id, sku, gpus, price_version,"
+    " price_micro_per_gpu_second, starts_at, ends_at, gpu_microseconds, version)"
+    " select tenant_id, 'credit', {0}, allocation_id, sku, gpus, price_version, price_micro_per_gpu_second, {1}, {2}, 1, 1 from"
+    " metering_intervals where allocation_id = {{active}}"
+)
+
+_TIME = ("active_at", "active_at + interval '1 microsecond'")
+_COST = f"metered_micro_units(gpus, price_micro_per_gpu_second, {_TIME[0]}, {_TIME[1]})"
+
 BILLED = [
     planted(
         "active and not metered", "billing", "is not metered",
@@ -50,6 +60,18 @@ BILLED = [
         " price_micro_per_gpu_second, starts_at, ends_at, gpu_microseconds, version)"
         " select tenant_id, 'usage', 5, allocation_id, sku, gpus, price_version, price_micro_per_gpu_second, active_at,"
         " clock_timestamp(), 5, 1 from metering_intervals where allocation_id = {active}",
+    ),
+    planted(
+        "a credit that is more than the time costs", "billing", "whose metered time costs",
+        _CREDIT.format("5", "active_at", "active_at + interval '1 microsecond'"),
+    ),
+    planted(
+        "a credit of time before the allocation was active", "billing", "whose metered time costs nothing",
+        _CREDIT.format("0", "active_at - interval '1 second'", "active_at"),
+    ),
+    planted(
+        "a time credited twice", "billing", "credits too",
+        _CREDIT.format(_COST, *_TIME) + "; " + _CREDIT.replace("1, 1 from", "1, 2 from").format(_COST, *_TIME),
     ),
     planted(
         "a balance that is a unit too much", "billing", "its ledger adds up to",

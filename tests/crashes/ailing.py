@@ -28,9 +28,6 @@ def a_lost_allocation(stage: Stage) -> Iterator[None]:
     node = stage.node(FIRST_AGENT).name
     stage.execute("update nodes set last_seen_at = last_seen_at - interval '1 day' where name = %s", node)
     wait_for(lambda: not stage.admin.get_node(node).online, "the node is offline")
-    passed = (
-        "update allocations set health_until = clock_timestamp() where id = %s and health = %s and state = 'active'"
-    )
     _pass_deadline(stage, made.allocation_id, "degraded")
     wait_for(lambda: _is(stage, made.allocation_id, "lost"), "it is lost")
     _pass_deadline(stage, made.allocation_id, "lost")

@@ -64,8 +64,7 @@ class Outages(RuleBasedStateMachine):
         assert all(a is not b for a, b in zip(self.announced, self.announced[1:], strict=False))
 
 
-def test_outages_begin_become_lost_and_end_once_each() -> None:
-    assert Outages.TestCase().runTest() is None
+TestOutages = Outages.TestCase
 
 
 def test_each_sight_of_a_healthy_allocation_has_its_condition() -> None:

@@ -110,8 +110,8 @@ MUTANTS: list[Mutant] = [
         "a withdrawal gives",
         "billing",
         "migrations/functions/billing/ledger_sign.sql",
-        "when 'top_up' then 1 else -1",
-        "when 'usage' then -1 else 1",
+        "when p_kind in ('top_up', 'credit') then 1 else -1",
+        "when p_kind = 'usage' then -1 else 1",
         ("tests/schema/test_triggers.py::test_ledger_lines_move_their_tenants_balance_and_make_it_due",),
     ),
     Mutant(

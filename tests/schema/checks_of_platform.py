@@ -185,13 +185,13 @@ CHECKS = {
     "bytes_counted": least("kv_namespaces", "bytes", 0),
     "keys_counted": least("kv_namespaces", "keys", 0),
     "ledger_amount_micro_units_check": least("ledger", "amount_micro_units", 0),
-    "ledger_kind_check": Check("ledger", ({**_TOP_UP, "kind": "unknown"},), ({}, _TOP_UP, _WITHDRAWAL)),
+    "ledger_kind_check": Check("ledger", ({**_TOP_UP, "kind": "unknown"},), ({}, _TOP_UP, _WITHDRAWAL, {"kind": "credit"})),
     "payment_is_whole": Check(
         "ledger",
         (
             {**_TOP_UP, "actor_id": None}, {**_TOP_UP, "operation_key": None},
             {**_TOP_UP, "actor_id": None, "operation_key": None},
-            {"actor_id": "1", "operation_key": "k"},
+            {"actor_id": "1", "operation_key": "k"}, {"kind": "credit", "actor_id": "1", "operation_key": "k"},
         ),
         (_TOP_UP,),
     ),

@@ -33,6 +33,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "enrolment_token_unique": ("enrolment_tokens", ("token_hash",)),
     "enrolment_tokens_pkey": ("enrolment_tokens", ("id",)),
     "kv_key": ("kv_keys", ("namespace", "key")),
+    "ledger_credit_once": ("ledger", ("allocation_id", "version")),
     "ledger_payment_once": ("ledger", ("actor_id", "operation_key")),
     "ledger_pkey": ("ledger", ("id",)),
     "ledger_usage_once": ("ledger", ("allocation_id",)),
@@ -119,6 +120,7 @@ ORPHANS_TASK: Row = {"allocation_id": None, "orphan_id": TENANT}
 # Partial indexes, or keys of rows that are not the table's first: the rows' common columns, and the second row's.
 ROWS: dict[str, tuple[Row, Row]] = {
     "one_successor": ({"predecessor": "00"}, {"serial": "02", "predecessor": "01"}),
+    "ledger_credit_once": ({"kind": "credit"}, {"id": 2, "allocation_id": OTHER, "version": 2}),
     "ledger_payment_once": (PAYMENT, {"id": 2, "actor_id": "2", "operation_key": "l"}),
     "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),

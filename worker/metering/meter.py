@@ -7,8 +7,9 @@ release bills nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
@@ -16,7 +17,7 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
-from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Opening, meter
+from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Credit, Opening, credit, meter
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.log.events import EventType
 from worker.metrics import LEDGER_LINES, METERING_POSITION, METERING_STOPPED
@@ -28,13 +29,21 @@ ENDS = {
     EventType.PROVISIONING_FAILED.value: "failed_at",
 }
 """The events that close an interval, with the field that contains the time."""
-EVENT_TYPES = frozenset({EventType.PROVISIONING_ACTIVE.value, *ENDS})
+OUTAGE_ENDS = {
+    EventType.ALLOCATION_RECOVERED.value: ("since", "recovered_at"),
+    EventType.RELEASING_REQUESTED.value: ("outage_since", "releasing_at"),
+}
+"""The events that end an outage, with the fields that contain when it was noticed and when it ended."""
+EVENT_TYPES = frozenset({EventType.PROVISIONING_ACTIVE.value, *ENDS, *OUTAGE_ENDS})
+CreditRule = Literal["last_proof_of_life", "noticed", "none"]
 RETRY_SECONDS = 10.0
 
 Connect = Callable[[], Awaitable[psycopg.AsyncConnection[Any]]]
 
 
-async def write_down(transaction: psycopg.AsyncConnection[Any], events: Sequence[Event]) -> None:
+async def write_down(
+    transaction: psycopg.AsyncConnection[Any], events: Sequence[Event], rule: CreditRule = "last_proof_of_life"
+) -> None:
     """Write the ledger lines of these events in the consumer's transaction."""
     openings = [_opening(event) for event in events if event.event_type == EventType.PROVISIONING_ACTIVE]
     closings = [
@@ -43,6 +52,10 @@ async def write_down(transaction: psycopg.AsyncConnection[Any], events: Sequence
         if event.event_type in ENDS and event.data[ENDS[event.event_type]] is not None
     ]
     written = await meter(transaction, openings, closings)
+    written += await credit(
+        transaction,
+        [due for event in events if (due := credit_of(event.event_type, event.data, event.version, rule)) is not None],
+    )
     LEDGER_LINES.inc(written)
     METERING_POSITION.set(events[-1].version)
     reach(CrashPoint.METERING_BEFORE_COMMIT)
@@ -57,13 +70,26 @@ def _opening(event: Event) -> Opening:
     )  # fmt: skip
 
 
-def make_consumer(source: Source, connect: Connect, batch_max: int) -> Consumer:
+def credit_of(event_type: str, data: Mapping[str, Any], version: int, rule: CreditRule) -> Credit | None:
+    """The credit for the outage that the event ends, by the operator's rule; None if it ends none."""
+    if event_type not in OUTAGE_ENDS or rule == "none":
+        return None
+    noticed_field, end_field = OUTAGE_ENDS[event_type]
+    starts_at = data.get("last_proof_of_life_at" if rule == "last_proof_of_life" else noticed_field)
+    if starts_at is None:
+        return None
+    return Credit(UUID(data["allocation_id"]), starts_at, data[end_field], version)
+
+
+def make_consumer(
+    source: Source, connect: Connect, batch_max: int, rule: CreditRule = "last_proof_of_life"
+) -> Consumer:
     """The metering consumer; its position is stored in the control plane's own table of consumers."""
     return Consumer(
         CONSUMER,
         source,
         connect,
-        write_down,
+        partial(write_down, rule=rule),
         event_types=EVENT_TYPES,
         batch_max=batch_max,
         positions_table=POSITIONS_TABLE,
@@ -71,13 +97,13 @@ def make_consumer(source: Source, connect: Connect, batch_max: int) -> Consumer:
 
 
 async def meter_for_ever(
-    source: Source, connect: Connect, batch_max: int, retry_seconds: float = RETRY_SECONDS
+    source: Source, connect: Connect, batch_max: int, rule: CreditRule, retry_seconds: float = RETRY_SECONDS
 ) -> None:
     """Meter until cancelled. On a known error log it, skip nothing, and retry after `retry_seconds`."""
     while True:
         try:
             METERING_STOPPED.set(0)
-            await make_consumer(source, connect, batch_max).run()
+            await make_consumer(source, connect, batch_max, rule).run()
         except (BerthError, psycopg.errors.RaiseException) as error:
             METERING_STOPPED.set(1)
             log.error("metering_stopped", why=str(error), error=type(error).__name__)

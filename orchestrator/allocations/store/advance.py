@@ -124,6 +124,7 @@ moved as (
     from at, deadline
     where a.id = :id and a.state = :from_state and a.row_version = :row_version
     returning a.id, a.row_version, a.tenant_id, a.correlation_id,
+              case when old.state = 'active' then old.proof_of_life_at end as proof_of_life_at, old.health_since,
               case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
 ), noted as (
     insert into allocation_timeline
@@ -136,6 +137,8 @@ moved as (
     select cast(:event_type as text), at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, :operation_key, :request_id,
            cast(:payload as jsonb) || jsonb_build_object(
                cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+           || case when m.proof_of_life_at is null then '{}' else jsonb_build_object(
+               'last_proof_of_life_at', rfc3339(m.proof_of_life_at), 'outage_since', rfc3339(m.health_since)) end
     from moved m, at
     where cast(:event_type as text) is not null
     returning event_id

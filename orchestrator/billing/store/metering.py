@@ -16,6 +16,7 @@ CONSUMER = "metering"
 POSITIONS_TABLE = "consumer_positions"
 """The table of log offsets of consumers that store them in this database; truncation respects them."""
 
+_CREDIT = "select credit_outages(%s::jsonb)"
 _METER = "select meter(%s::jsonb, %s::jsonb)"
 _LAG = """
 select h.version - coalesce(c.version, 0) as versions,
@@ -51,6 +52,16 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True)
+class Credit:
+    """Time without service that is not charged, once its outage has ended with the event of `version`."""
+
+    allocation_id: UUID
+    starts_at: str
+    ends_at: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """How far metering is behind the head of the log: in versions, and the age of the oldest in seconds."""
 
@@ -67,6 +78,20 @@ async def meter(
     """
     values = [json.dumps([asdict(each) for each in changes], default=str) for changes in (openings, closings)]
     row = await (await transaction.execute(_METER, values)).fetchone()
+    assert row is not None, "a function returns a row"
+    return int(row[0])
+
+
+async def credit(transaction: psycopg.AsyncConnection[Any], credits_due: Sequence[Credit]) -> int:
+    """Write credits in the consumer's transaction, after its intervals; return how many ledger lines were written.
+
+    A redelivered event changes nothing. A credit covers metered time only, and none that an earlier one covers.
+    """
+    if not credits_due:
+        return 0
+    row = await (
+        await transaction.execute(_CREDIT, [json.dumps([asdict(c) for c in credits_due], default=str)])
+    ).fetchone()
     assert row is not None, "a function returns a row"
     return int(row[0])
 

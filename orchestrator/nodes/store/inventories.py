@@ -21,7 +21,7 @@ _KEEP = """
 update nodes set inventory = cast(:held as jsonb), inventory_after = :after
 where id = :node_id and :after between created_at and clock_timestamp()
   and (inventory_after is null or inventory_after < :after)
-returning coalesce(old.inventory_after, new.inventory_after)
+returning coalesce(old.inventory_after, created_at)
 """
 _NODES = """
 select id from nodes where id > :after and inventory_after is not null and state <> 'retired' order by id limit :limit
