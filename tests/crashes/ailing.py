@@ -31,7 +31,7 @@ def a_lost_allocation(stage: Stage) -> Iterator[None]:
     _pass_deadline(stage, made.allocation_id, "degraded")
     wait_for(lambda: _is(stage, made.allocation_id, "lost"), "it is lost")
     _pass_deadline(stage, made.allocation_id, "lost")
-    active = "select from allocations where id = %s and state = 'active'"
+    active = "select 1 from allocations where id = %s and state = 'active'"
     wait_for(lambda: stage.execute(active, made.allocation_id) == [], "it is released")
     stage.start(FIRST_AGENT)
     tenant.wait(made, "released")
@@ -39,7 +39,7 @@ def a_lost_allocation(stage: Stage) -> Iterator[None]:
 
 
 def _is(stage: Stage, allocation_id: object, health: str) -> bool:
-    return bool(stage.execute("select from allocations where id = %s and health = %s", allocation_id, health))
+    return bool(stage.execute("select 1 from allocations where id = %s and health = %s", allocation_id, health))
 
 
 def _pass_deadline(stage: Stage, allocation_id: object, health: str) -> None:
