@@ -1,4 +1,4 @@
-"""Health of active allocations, their restart policy, and credits in the ledger."""
+"""Health of active allocations, and credits in the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ alter table allocations
     add column health_since timestamptz,
     add column proof_of_life_at timestamptz,
     add column health_until timestamptz,
-    add column restart_policy text constraint restart_policy_is_known check (restart_policy in ('always', 'never')),
     add constraint health_is_whole check (num_nulls(health, health_cause, health_since, proof_of_life_at) in (0, 4)
         and (health is not null or health_until is null));
 comment on column allocations.health is 'Health of an active allocation; null: healthy.';
@@ -26,7 +25,6 @@ comment on column allocations.health_cause is 'Why it is degraded or lost: guest
 comment on column allocations.health_since is 'When the outage was noticed.';
 comment on column allocations.proof_of_life_at is 'The last proof that the guest ran, before the outage.';
 comment on column allocations.health_until is 'When a degraded one counts as lost, and a lost one is released; null: never.';
-comment on column allocations.restart_policy is 'Policy for a guest that ended: always (null) or never started again.';
 create index allocations_unhealthy on allocations (health_until) where health is not null and state = 'active';
 comment on index allocations_unhealthy is 'The sweeper reads those whose deadline has passed, the earliest first.';
 alter table ledger drop constraint ledger_kind_check, drop constraint usage_is_whole, drop constraint payment_is_whole,

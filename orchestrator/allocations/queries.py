@@ -9,8 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
-from orchestrator.allocations.store import due
-from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import due, health
 from orchestrator.allocations.store import rows as allocation_rows
 from orchestrator.allocations.store.due import Overdue, Waiter

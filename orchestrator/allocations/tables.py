@@ -83,7 +83,6 @@ allocations = Table(
     Column("health_since", TIMESTAMPTZ),
     Column("proof_of_life_at", TIMESTAMPTZ),
     Column("health_until", TIMESTAMPTZ),
-    Column("restart_policy", Text),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(
@@ -100,7 +99,6 @@ allocations = Table(
     CheckConstraint("guest_state in ('running', 'stopped', 'unknown')", name="guest_state_is_known"),
     CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild')", name="guest_verb_is_known"),
     CheckConstraint("health in ('degraded', 'lost')", name="health_is_known"),
-    CheckConstraint("restart_policy in ('always', 'never')", name="restart_policy_is_known"),
     CheckConstraint(
         "num_nulls(health, health_cause, health_since, proof_of_life_at) in (0, 4) "
         "and (health is not null or health_until is null)",

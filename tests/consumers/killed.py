@@ -34,11 +34,15 @@ def _try(url: str, head: int, phase: str | None) -> None:
     write_down = meter.write_down
     seen = False
 
-    async def dying(transaction: psycopg.AsyncConnection[Any], events: Sequence[Event]) -> None:
+    async def dying(
+        transaction: psycopg.AsyncConnection[Any],
+        events: Sequence[Event],
+        rule: meter.CreditRule = "last_proof_of_life",
+    ) -> None:
         nonlocal seen
         if seen or phase == "before":
             _die()
-        await write_down(transaction, events)
+        await write_down(transaction, events, rule)
         if phase == "in":
             _die()
         seen = phase == "after"

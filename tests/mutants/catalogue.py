@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import guests, maintenance, wipes
+from tests.mutants.fleet import guests, health, maintenance, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -41,6 +41,7 @@ MODULES = (
     maintenance,
     guests,
     wipes,
+    health,
     webhooks,
     worker,
     agent,

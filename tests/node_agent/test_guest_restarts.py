@@ -142,7 +142,7 @@ def test_after_the_last_attempt_the_guest_is_reported_ended_until_it_has_run_ste
         driver = Failing(hangs=False)
         restarts, now = _restarts(driver)
         down = Held(uuid.uuid4(), [0], 7, GuestState.DOWN)
-        reports = []
+        reports: list[object] = []
         for _ in range(8):
             restarts.start_due(Inventory([down]))
             await async_wait_for(lambda: driver.ended == min(len(reports) + 1, LIMITS.attempts_max), "the attempt ends")

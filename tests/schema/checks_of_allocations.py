@@ -58,7 +58,6 @@ CHECKS = {
         (*({**_DEGRADED, name: None} for name in _DEGRADED if name != "health_until"), {"health_until": LATER}),
         ({}, _DEGRADED, {**_DEGRADED, "health_until": None}),
     ),
-    "restart_policy_is_known": one_of("allocations", "restart_policy", "always", "never"),
     "released_has_time": Check("allocations", ({**_RELEASED, "released_at": None}, {**_RELEASING, "released_at": NOW})),
     "releasing_has_time": Check(
         "allocations",

@@ -92,9 +92,6 @@ select n.id from nodes n where not n.online and exists (
 order by n.id limit :limit
 """
 _LOCK_NODE = "select online from nodes where id = :node_id for no key update"
-_COUNT = (
-    "select health, count(*) as found from allocations where health is not null and state = 'active' group by health"
-)
 
 
 def deadlines_of(context: Context) -> HealthDeadlines:
@@ -156,11 +153,6 @@ async def find_past_deadline(reading: Reading, limit: int) -> list[UUID]:
 async def find_unnoticed_nodes(reading: Reading, limit: int) -> list[UUID]:
     """Offline nodes with allocations that count as healthy."""
     return list((await reading.execute(_UNNOTICED, {"limit": limit})).scalars())
-
-
-async def count_unhealthy(reading: Reading) -> dict[str, int]:
-    """The number of active allocations by health, without the healthy ones."""
-    return {row.health: row.found for row in await reading.execute(_COUNT)}
 
 
 async def _change(

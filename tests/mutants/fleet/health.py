@@ -1,0 +1,66 @@
+"""Mutants of the health of allocations: what is noticed, by whose report, once, until when, and what is credited."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STORE = "orchestrator/allocations/store/health.py"
+_RULES = "orchestrator/allocations/health.py"
+_COMMANDS = "orchestrator/allocations/commands/health.py"
+_CREDIT = "migrations/functions/billing/credit_outages.sql"
+_NOTICING = "tests/health/test_noticing.py"
+_ENDING = "tests/health/test_ending.py"
+_CREDITS = "tests/health/test_credits.py"
+
+
+def _mutant(name: str, noun: str, file: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(f"health: {name}", noun, file, old, new, (test,))
+
+
+MUTANTS: list[Mutant] = [
+    _mutant(
+        "an old inventory counts", "allocations", _STORE, "  and greatest(a.active_at, a.waits_since) < :after\n", "",
+        f"{_NOTICING}::test_a_guest_that_is_gone_is_noticed_only_by_an_inventory_from_after_its_start",
+    ),
+    _mutant(
+        "a guest that a verb stops is down", "allocations", _STORE, " and a.guest_verb is null\n", "\n",
+        f"{_NOTICING}::test_during_a_verb_a_guest_may_be_down",
+    ),
+    _mutant(
+        "an agent reports on allocations of another node", "allocations", _STORE,
+        "where a.node_id = :node_id and a.state = 'active' and a.guest_verb", "where a.state = 'active' and a.guest_verb",
+        f"{_NOTICING}::test_a_lying_agent_changes_nothing_of_another_node",
+    ),
+    _mutant(
+        "a repeated report is an event", "allocations", _RULES, "if seen.health is now.health or", "if",
+        f"{_NOTICING}::test_a_guest_that_is_down_is_degraded_once_then_lost_or_recovered",
+    ),
+    _mutant(
+        "a deadline passes before its time", "allocations", _STORE, " and a.health_until <= clock_timestamp()\n", "\n",
+        f"{_ENDING}::test_degraded_becomes_lost_and_lost_is_released_each_at_its_deadline",
+    ),
+    _mutant(
+        "a lost allocation is kept for ever", "allocations", _RULES, "return self.release_seconds or None if", "return None if",
+        f"{_ENDING}::test_degraded_becomes_lost_and_lost_is_released_each_at_its_deadline",
+    ),
+    _mutant(
+        "the release of a lost allocation is not audited", "allocations", _COMMANDS,
+        '        await audit.record(tx, POLICY, "allocation.release", subject.name, {"reason": REASON}, None)\n', "",
+        f"{_ENDING}::test_degraded_becomes_lost_and_lost_is_released_each_at_its_deadline",
+    ),
+    _mutant(
+        "the silence of a node degrades nothing", "nodes", "orchestrator/nodes/commands/heartbeat.py",
+        "        await note_silence(tx, node_id, deadlines_of(context))\n", "",
+        f"{_NOTICING}::test_a_silent_node_degrades_each_of_its_allocations_once_for_their_tenants",
+    ),
+    _mutant(
+        "a time is credited twice", "billing", _CREDIT,
+        "where l.allocation_id = c.allocation_id and l.kind = 'credit')", "where false)",
+        f"{_CREDITS}::test_outages_in_a_row_never_credit_a_time_twice_and_a_release_ends_the_last",
+    ),
+    _mutant(
+        "time that was not metered is credited", "billing", _CREDIT, "greatest(c.starts_at, i.active_at, c.after,",
+        "greatest(c.starts_at, c.after,",
+        f"{_CREDITS}::test_a_redelivered_end_and_a_time_outside_of_the_metered_credit_nothing",
+    ),
+]  # fmt: skip
