@@ -28,6 +28,7 @@ MAY_BE_IMPORTED = {
         "node_agent.attestation.wire",
         "node_agent.wiping.statement",
         "node_agent.wire.fields",
+        "node_agent.wire.guests",
     ),
     "berth": ("berth.client", "berth.process"),
 }

@@ -29,11 +29,11 @@ from orchestrator.allocations.health import (
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.execution import Context
 
-_COLUMNS = "a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence"
 # Only what may have changed: a heartbeat of a healthy node reads no row and writes none. What was gathered before the
 # allocation became active, or before its last verb ended, proves nothing about it now.
-_DIFFERENT = f"""
-select {_COLUMNS}, h.allocation_id is not null as is_named, h.state as reported
+_DIFFERENT = """
+select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence,
+       h.allocation_id is not null as is_named, h.state as reported
 from allocations a
 left join jsonb_to_recordset(cast(:held as jsonb)) as h(allocation_id uuid, state text) on h.allocation_id = a.id
 join claims c on c.id = a.claim_id
@@ -41,12 +41,14 @@ where a.node_id = :node_id and a.state = 'active' and a.guest_verb is null
   and greatest(a.active_at, a.waits_since) < :after
   and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended'))
 """
-_HEALTHY_OF_NODE = f"""
-select {_COLUMNS} from allocations a join claims c on c.id = a.claim_id
+_HEALTHY_OF_NODE = """
+select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
+from allocations a join claims c on c.id = a.claim_id
 where a.node_id = :node_id and a.state = 'active' and a.health is null
 """
-_PAST_DEADLINE = f"""
-select {_COLUMNS} from allocations a join claims c on c.id = a.claim_id
+_PAST_DEADLINE = """
+select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
+from allocations a join claims c on c.id = a.claim_id
 where a.id = :id and a.state = 'active' and a.health is not null and a.health_until <= clock_timestamp()
 """
 _LAST_SEEN = "select coalesce(inventory_after, last_seen_at) from nodes where id = :node_id"
