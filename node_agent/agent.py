@@ -241,8 +241,10 @@ class Agent:
             if (inventory := await self._look()) is not None:
                 self._metrics.guests.set(len(inventory.allocations))
                 if self._restarts.notice(inventory):
-                    # The control plane learns of it before a restart hides it.
+                    # The control plane learns of it before a restart hides it. It counts only what was gathered after a time
+                    # that it named: the first heartbeat asks for one.
                     try:
+                        await self._heartbeat()
                         await self._heartbeat()
                     except (Unreachable, CredentialsRefused, RequestRefused) as error:
                         self._note(error, "heartbeat")

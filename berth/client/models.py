@@ -107,6 +107,7 @@ class Allocation(Answer):
     connection: Connection | None = None
     guest: Guest | None = None
     health: AllocationHealth | None = None
+    restart_policy: str | None = None
     failure: Failure | None = None
     hard_stopped: bool | None = None
     release_result: dict[str, Any] | None = None

@@ -13,17 +13,22 @@ down_revision = "0028"
 # the state; readers evaluate them for active allocations alone.
 _STATEMENTS = b"""
 alter table allocations
+    add column restart_policy text not null default 'always'
+        constraint restart_policy_is_known check (restart_policy in ('always', 'never')),
     add column health text constraint health_is_known check (health in ('degraded', 'lost')),
     add column health_cause text,
     add column health_since timestamptz,
     add column proof_of_life_at timestamptz,
+    add column lost_at timestamptz,
     add column health_until timestamptz,
     add constraint health_is_whole check (num_nulls(health, health_cause, health_since, proof_of_life_at) in (0, 4)
-        and (health is not null or health_until is null));
+        and (health is not null or health_until is null) and (health is not distinct from 'lost') = (lost_at is not null));
+comment on column allocations.restart_policy is 'Whether the node starts the guest again if it ends by itself.';
 comment on column allocations.health is 'Health of an active allocation; null: healthy.';
 comment on column allocations.health_cause is 'Why it is degraded or lost: guest_down, guest_gone, node_silent.';
 comment on column allocations.health_since is 'When the outage was noticed.';
 comment on column allocations.proof_of_life_at is 'The last proof that the guest ran, before the outage.';
+comment on column allocations.lost_at is 'When it became lost.';
 comment on column allocations.health_until is 'When a degraded one counts as lost, and a lost one is released; null: never.';
 create index allocations_unhealthy on allocations (health_until) where health is not null and state = 'active';
 comment on index allocations_unhealthy is 'The sweeper reads those whose deadline has passed, the earliest first.';

@@ -102,6 +102,7 @@ async def place_create(
         user_data=body.user_data,
         correlation_id=correlation_id,
         ends_at=body.ends_at,
+        restart_policy=body.restart_policy,
     )
     asked: tracing.Attributes = {"berth.sku": body.sku, "berth.gpus": body.gpus, "berth.region": body.region}
     with tracing.start_trace(correlation_id, "POST /api/v1/allocations", asked, scope["headers"]) as span:
@@ -139,6 +140,7 @@ async def consume(
             name=body.name,
             labels=body.labels,
             user_data=body.user_data,
+            restart_policy=body.restart_policy,
         ),
     )
     asked: tracing.Attributes = {"berth.reservation_id": str(body.reservation_id)}

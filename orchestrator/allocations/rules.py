@@ -90,7 +90,8 @@ def _require_before_end(subject: Subject) -> None:
 def is_ordered(subject: Subject, verb: Verb) -> bool:
     """Whether a request for `verb` orders it, evaluated by the clock after the allocation's locks.
 
-    False if nothing is left to do: the same verb is in progress, or the guest has the state that `stop` or `start` gives it.
+    False if nothing is left to do: the same verb is in progress, or the guest, which is healthy,
+    has the state that `stop` or `start` gives it.
     Raises `InvalidState` if the allocation is not active or past its end, `VerbInProgress` if another verb is in progress.
     """
     if subject.state is not AllocationState.ACTIVE:
@@ -102,7 +103,9 @@ def is_ordered(subject: Subject, verb: Verb) -> bool:
         if subject.guest_verb == verb:
             return False
         raise VerbInProgress.of(subject.guest_verb)
-    return not (verb in _IDEMPOTENT and subject.guest_state == VERB_RESULTS[verb])
+    # Of a guest in an outage the stored state is no longer true.
+    has_state = subject.health is None and subject.guest_state == VERB_RESULTS[verb]
+    return not (verb in _IDEMPOTENT and has_state)
 
 
 def state_after_failure(before: str, code: str) -> GuestState:

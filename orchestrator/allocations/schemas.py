@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from node_agent.wire.guests import RestartPolicy
 from orchestrator.allocations.health import Cause, Health
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.states import AllocationState, GuestState, Verb
@@ -37,7 +38,7 @@ from orchestrator.http.fields import (
 from orchestrator.http.paging import Cursor, PageQuery
 from orchestrator.http.types.moments import Moment
 from orchestrator.http.types.numbers import BigCount, Count, Port
-from orchestrator.reservations.schemas import HolderId, StartedAllocation
+from orchestrator.reservations.schemas import RESTART_POLICY, HolderId, StartedAllocation
 
 TIMELINE_LIMIT_MAX = 1_000
 
@@ -53,6 +54,7 @@ class CreateAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
+    restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, description=RESTART_POLICY)
     ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
 
 
@@ -169,6 +171,7 @@ class Allocation(BaseModel):
     node: str | None
     slots: list[Count]
     connection: Connection | None
+    restart_policy: RestartPolicy
     guest: Guest | None = Field(description="while active; null in every other state")
     health: AllocationHealth | None = Field(description="while active; null in every other state")
     failure: Failure | None

@@ -63,6 +63,7 @@ class Subject:
     release_attempts: int
     guest_state: str | None
     guest_verb: str | None
+    health: str | None
     fence: int
     claim_closed: bool
     claim_waits_for: Wait | None

@@ -78,10 +78,12 @@ allocations = Table(
     Column("guest_verb", Text),
     Column("guest_failure_code", Text),
     Column("guest_failure_detail", Text),
+    Column("restart_policy", Text, nullable=False, server_default=text("'always'")),
     Column("health", Text),
     Column("health_cause", Text),
     Column("health_since", TIMESTAMPTZ),
     Column("proof_of_life_at", TIMESTAMPTZ),
+    Column("lost_at", TIMESTAMPTZ),
     Column("health_until", TIMESTAMPTZ),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
@@ -98,10 +100,12 @@ allocations = Table(
     CheckConstraint("(state = 'released') = (released_at is not null)", name="released_has_time"),
     CheckConstraint("guest_state in ('running', 'stopped', 'unknown')", name="guest_state_is_known"),
     CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild')", name="guest_verb_is_known"),
+    CheckConstraint("restart_policy in ('always', 'never')", name="restart_policy_is_known"),
     CheckConstraint("health in ('degraded', 'lost')", name="health_is_known"),
     CheckConstraint(
         "num_nulls(health, health_cause, health_since, proof_of_life_at) in (0, 4) "
-        "and (health is not null or health_until is null)",
+        "and (health is not null or health_until is null) "
+        "and (health is not distinct from 'lost') = (lost_at is not null)",
         name="health_is_whole",
     ),
     CheckConstraint(

@@ -132,7 +132,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.RELEASING_REQUESTED: EventKind(
         _T, "a release was requested; metering ends at releasing_at",
         {"allocation_id": ID, "reason": nullable(TEXT), **_BY, "releasing_at": nullable(TIME), "fence": FENCE},
-        {"last_proof_of_life_at": TIME, "outage_since": TIME},
+        {"last_proof_of_life_at": TIME, "outage_since": TIME, "outage_cause": TEXT, "outage_lost_at": nullable(TIME)},
     ),
     EventType.RELEASING_COMPLETED: EventKind(
         _T, "an allocation was released; the cleanup of its units is proven",
@@ -179,7 +179,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_OUTAGE, "waits_until": TIME},
     ),
     EventType.ALLOCATION_RECOVERED: EventKind(
-        _T, "a degraded or lost allocation serves again", {**_OUTAGE, "recovered_at": TIME}
+        _T, "a degraded or lost allocation serves again", {**_OUTAGE, "recovered_at": TIME, "lost_at": nullable(TIME)}
     ),
     EventType.ALLOCATION_LOST: EventKind(
         _T, "an active allocation is without service and does not recover by itself; waits_until: when it is released",

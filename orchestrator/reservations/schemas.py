@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 
+from node_agent.wire.guests import RestartPolicy
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import (
     INT32_MAX,
@@ -27,6 +28,7 @@ from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
 from orchestrator.reservations.states import ReservationState, ResourceState
 
+RESTART_POLICY = "whether the node starts the guest again if it ends by itself"
 TTL_SECONDS_DEFAULT = 900
 TTL_SECONDS_MAX = 3_600
 """The upper bound of BERTH_HOLD_SECONDS_MAX."""
@@ -55,6 +57,7 @@ class StartedAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
+    restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, description=RESTART_POLICY)
 
 
 class HoldNamed(_Hold):

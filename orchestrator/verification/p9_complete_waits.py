@@ -41,6 +41,10 @@ select id, state, coalesce(waits_for, 'nothing') from approvals
 where case when state = 'pending' then waits_for is null or waits_since is null or waits_until is null
            else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
 """
+# A lost allocation may be kept until its tenant acts; a degraded one recovers or becomes lost.
+HEALTH_INCOMPLETE = """
+select id, health_cause from allocations where state = 'active' and health = 'degraded' and health_until is null
+"""
 # A deadline that never comes is none: no rescuer would ever look.
 ENDLESS = """
 select what, state, waits_since::text, waits_until::text from (
@@ -50,6 +54,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'reservation ' || id, state, waits_since, waits_until from reservations
     union all select 'approval ' || id, state, waits_since, waits_until from approvals
     union all select 'maintenance window ' || id, state, waits_since, waits_until from maintenance_windows
+    union all select 'allocation ' || id, health, health_since, health_until from allocations where state = 'active'
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
 ) waiting where not isfinite(waits_until)
 """
@@ -72,6 +77,9 @@ with waiting as (
     select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
     where waits_until is not null
     union all
+    select 'allocation ' || id, health, health_cause, health_until from allocations
+    where state = 'active' and health_until is not null
+    union all
     select 'task ' || t.id, t.state, 'node', t.expires_at from node_tasks t where t.state in ('queued', 'dispatched')
 )
 select what, state, waits_for, extract(epoch from clock_timestamp() - waits_until)::integer from waiting
@@ -87,11 +95,13 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from reservations where state in ('hold', 'confirmed')")
     verdict.count(connection, "select count(*) from approvals where state = 'pending'")
     verdict.count(connection, "select count(*) from maintenance_windows where waits_until is not null")
+    verdict.count(connection, "select count(*) from allocations where state = 'active' and health is not null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, RESERVATIONS_INCOMPLETE, "reservation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, APPROVALS_INCOMPLETE, "approval {0} is {1} and waits for {2}: that is incomplete")
+    verdict.scan(connection, HEALTH_INCOMPLETE, "allocation {0} is degraded ({1}) without a deadline")
     verdict.scan(connection, ENDLESS, "{0} ({1}) waits since {2} until {3}: that is no deadline")
     verdict.scan(
         connection,

@@ -9,6 +9,10 @@ _APPROVAL = (
     " waits_until) values ('allocation.force_cleanup', {stuck}, uuidv7(), 'admin', false, "
 )
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
+DEGRADED = (
+    "update allocations set health = 'degraded', health_cause = 'guest_down', health_since = clock_timestamp(),"
+    " proof_of_life_at = clock_timestamp(), health_until = "
+)
 
 FACTS = [
     planted(
@@ -91,6 +95,18 @@ FACTS = [
     planted(
         "a deadline that never comes", "P9", "that is no deadline",
         "update allocations set waits_until = 'infinity' where name = 'releasing'",
+    ),
+    planted(
+        "a degraded allocation without a deadline", "P9", "is degraded (guest_down) without a deadline",
+        DEGRADED + "null where name = 'active'",
+    ),
+    planted(
+        "a degraded allocation that never becomes lost", "P9", "that is no deadline",
+        DEGRADED + "'infinity' where name = 'active'",
+    ),
+    planted(
+        "a degraded allocation that did not become lost", "P9", "(degraded) waits for guest_down and is overdue",
+        DEGRADED + "clock_timestamp() - interval '300 days' where name = 'active'",
     ),
     planted(
         "a task that never expires", "P9", "that is no deadline",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from orchestrator.allocations.store import due, rows
+from orchestrator.allocations.store import due, health, rows
 from orchestrator.catalogue import inventory_store
 from orchestrator.database import census
 from orchestrator.operations.store import retirement
@@ -43,6 +43,7 @@ QUERIES = {
     "allocations_ending": ("find_ending", due._ENDING),
     "allocations_live_by_node": ("take_census", census._ALLOCATIONS),
     "allocations_overdue": ("find_overdue_allocations", due._OVERDUE),
+    "allocations_unhealthy": ("find_past_health_deadline", health._DUE),
     "allocations_waiting_for_units": ("find_nodes_to_start", starting._WAITING),
     "claims_blocked": ("take_census", census._GPUS),
     "claims_by_owner": ("lock_reservation", "select node_id from claims where owner_id = :id and closed_at is null"),
@@ -119,8 +120,18 @@ def explain(connection: psycopg.Connection[Any], index: str, options: str = "cos
     """The plan of the index's statement, as a text."""
     statement = _LIVE if index == "allocations_live_by_node" else QUERIES[index][1]
     values = {**_VALUES, "clock": datetime.now(UTC) - timedelta(seconds=1)}
+    with connection.transaction():
+        connection.execute(
+            f"set local enable_seqscan = {'off' if index == 'allocations_live_by_node' else 'on'}".encode()
+        )
+        return explain_statement(connection, statement, values, options)
+
+
+def explain_statement(
+    connection: psycopg.Connection[Any], statement: str, values: dict[str, Any], options: str = "costs off"
+) -> str:
+    """The plan of a statement with `:name` parameters, as a text."""
     bound = re.sub(r"(?<![:\w]):([a-z_]\w*)", r"%(\1)s", statement.replace("%", "%%"))
-    with connection.transaction(), psycopg.ClientCursor(connection) as cursor:
-        cursor.execute(f"set local enable_seqscan = {'off' if index == 'allocations_live_by_node' else 'on'}".encode())
+    with psycopg.ClientCursor(connection) as cursor:
         cursor.execute(f"explain ({options}) {bound}".encode(), values)
         return "\n".join(line for (line,) in cursor)

@@ -12,13 +12,15 @@ import psycopg
 import pytest
 
 from node_agent.wire.guests import GuestReport
+from orchestrator.allocations.commands.health import pass_health_deadline
 from orchestrator.billing.store.metering import Credit, credit
+from orchestrator.nodes.commands.heartbeat import mark_node_offline
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import allocation_of, provision, release, row_of, rows_of, run_with
 from tests.allocations.reconciling import kept
 from tests.allocations.seeding import PRICE, Seeded, connect, create_allocation, seed
 from tests.consumers.metered import meter_all
-from tests.health.sights import see
+from tests.health.sights import SILENT_SECONDS, fall_silent, pass_time, see
 from worker.metering.meter import CreditRule, credit_of
 
 DOWN, ENDED, RUNNING = GuestReport.DOWN, GuestReport.ENDED, GuestReport.RUNNING
@@ -127,6 +129,63 @@ def test_a_redelivered_end_and_a_time_outside_of_the_metered_credit_nothing(data
 
     assert asyncio.run(deliver()) == [0, 0]
     assert _credits(database_url) == [line]
+
+
+def test_no_credit_begins_before_the_metered_time(database_url: str) -> None:
+    _, mine, _ = _active(database_url)
+    meter_all(database_url)
+    begin = allocation_of(database_url, mine)["active_at"]
+    due = Credit(mine, str(begin - timedelta(hours=2)), str(begin + timedelta(microseconds=5)), 10_000)
+
+    async def deliver() -> int:
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            return await credit(connection, [due])
+
+    assert asyncio.run(deliver()) == 1
+    (line,) = rows_of(database_url, "select starts_at, ends_at from ledger where kind = 'credit'")
+    assert tuple(line) == (begin, begin + timedelta(microseconds=5))
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_guest_that_stays_ended_is_credited_until_it_counts_as_lost(database_url: str, is_released: bool) -> None:
+    seeded, mine, node = _active(database_url)
+
+    async def way(context: Context) -> Any:
+        await see(context, node, (mine, DOWN))
+        await see(context, node, (mine, ENDED))
+        lost_at = allocation_of(database_url, mine)["lost_at"]
+        if is_released:
+            await release(context, seeded, mine)
+        else:
+            await see(context, node, (mine, RUNNING))
+        return lost_at
+
+    lost_at = run_with(database_url, way)
+    meter_all(database_url)
+    line = row_of(database_url, "select * from ledger where kind = 'credit'")
+    row = allocation_of(database_url, mine)
+    assert (line["starts_at"], line["ends_at"]) == (row["active_at"], lost_at)
+    assert row["lost_at"] is None
+    assert kept(database_url) == []
+
+
+def test_the_silence_of_a_node_is_credited_until_the_end(database_url: str) -> None:
+    _, mine, node = _active(database_url)
+    fall_silent(database_url, node)
+
+    async def way(context: Context) -> None:
+        assert await mark_node_offline(context, node, SILENT_SECONDS)
+        pass_time(database_url, mine)
+        assert await pass_health_deadline(context, mine) == "lost"
+        await see(context, node, (mine, RUNNING))
+
+    run_with(database_url, way)
+    meter_all(database_url)
+    line = row_of(database_url, "select * from ledger where kind = 'credit'")
+    payload = (
+        "select (payload ->> 'recovered_at')::timestamptz as at from log where event_type = 'allocation.recovered'"
+    )
+    assert line["ends_at"] == row_of(database_url, payload)["at"]
 
 
 @pytest.mark.parametrize(("rule", "begins"), [("last_proof_of_life", "proof"), ("noticed", "since"), ("none", None)])

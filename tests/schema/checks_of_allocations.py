@@ -12,8 +12,13 @@ _CONFIRMED, _CANCELLED, _EXPIRED = (RESERVATION_STATES[state] for state in ("con
 _IDLE = {"waits_for": None, "waits_since": None, "waits_until": None}
 _OCCUPIED = {"occupied": True, "occupied_from": NOW}
 _DEGRADED = {
-    "health": "degraded", "health_cause": "guest_down", "health_since": NOW, "proof_of_life_at": NOW, "health_until": LATER,
-}  # fmt: skip
+    "health": "degraded",
+    "health_cause": "guest_down",
+    "health_since": NOW,
+    "proof_of_life_at": NOW,
+    "health_until": LATER,
+}
+_LOST = {**_DEGRADED, "health": "lost", "lost_at": NOW}  # fmt: skip
 _CLOSED = {"booked": False, "closed_at": NOW}
 
 CHECKS = {
@@ -51,13 +56,15 @@ CHECKS = {
     ),
     "guest_verb_is_known": one_of("allocations", "guest_verb", "reboot", "stop", "start", "rebuild"),
     "health_is_known": Check(
-        "allocations", ({**_DEGRADED, "health": "ill"},), (_DEGRADED, {**_DEGRADED, "health": "lost"})
+        "allocations", ({**_DEGRADED, "health": "ill"},), (_DEGRADED, _LOST)
     ),
     "health_is_whole": Check(
         "allocations",
-        (*({**_DEGRADED, name: None} for name in _DEGRADED if name != "health_until"), {"health_until": LATER}),
-        ({}, _DEGRADED, {**_DEGRADED, "health_until": None}),
+        (*({**_DEGRADED, name: None} for name in _DEGRADED if name != "health_until"), {"health_until": LATER},
+         {**_DEGRADED, "lost_at": NOW}, {**_LOST, "lost_at": None}, {"lost_at": NOW}),
+        ({}, _DEGRADED, {**_DEGRADED, "health_until": None}, _LOST),
     ),
+    "restart_policy_is_known": one_of("allocations", "restart_policy", "always", "never"),
     "released_has_time": Check("allocations", ({**_RELEASED, "released_at": None}, {**_RELEASING, "released_at": NOW})),
     "releasing_has_time": Check(
         "allocations",

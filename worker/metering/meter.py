@@ -17,6 +17,7 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
+from orchestrator.allocations.health import Cause
 from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Credit, Opening, credit, meter
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.log.events import EventType
@@ -30,10 +31,11 @@ ENDS = {
 }
 """The events that close an interval, with the field that contains the time."""
 OUTAGE_ENDS = {
-    EventType.ALLOCATION_RECOVERED.value: ("since", "recovered_at"),
-    EventType.RELEASING_REQUESTED.value: ("outage_since", "releasing_at"),
+    EventType.ALLOCATION_RECOVERED.value: ("since", "recovered_at", "cause", "lost_at"),
+    EventType.RELEASING_REQUESTED.value: ("outage_since", "releasing_at", "outage_cause", "outage_lost_at"),
 }
-"""The events that end an outage, with the fields that contain when it was noticed and when it ended."""
+"""The events that end an outage, with the fields that contain when it was noticed, when it ended, its cause, and when it
+became `lost`."""
 EVENT_TYPES = frozenset({EventType.PROVISIONING_ACTIVE.value, *ENDS, *OUTAGE_ENDS})
 CreditRule = Literal["last_proof_of_life", "noticed", "none"]
 RETRY_SECONDS = 10.0
@@ -71,14 +73,19 @@ def _opening(event: Event) -> Opening:
 
 
 def credit_of(event_type: str, data: Mapping[str, Any], version: int, rule: CreditRule) -> Credit | None:
-    """The credit for the outage that the event ends, by the operator's rule; None if it ends none."""
+    """The credit for the outage that the event ends, by the operator's rule; None if it ends none.
+
+    Of a guest that ended and is lost, only the time until then: its tenant may have ended it, and can start it or release it.
+    """
     if event_type not in OUTAGE_ENDS or rule == "none":
         return None
-    noticed_field, end_field = OUTAGE_ENDS[event_type]
+    noticed_field, end_field, cause_field, lost_field = OUTAGE_ENDS[event_type]
     starts_at = data.get("last_proof_of_life_at" if rule == "last_proof_of_life" else noticed_field)
     if starts_at is None:
         return None
-    return Credit(UUID(data["allocation_id"]), starts_at, data[end_field], version)
+    is_with_tenant = data[cause_field] == Cause.GUEST_DOWN and data[lost_field] is not None
+    ends_at = data[lost_field] if is_with_tenant else data[end_field]
+    return Credit(UUID(data["allocation_id"]), starts_at, ends_at, version)
 
 
 def make_consumer(

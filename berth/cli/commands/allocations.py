@@ -60,6 +60,7 @@ ROWS: list[Column] = [
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
     ("log in", _log_in),
     ("guest", lambda a: _guest(a.guest) if a.guest else None),
+    ("restart policy", lambda a: a.restart_policy),
     ("health", lambda a: _health(a.health) if a.health else None),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
@@ -142,6 +143,10 @@ def create(
     user_data: Annotated[
         Path | None, typer.Option(help="file passed to the machine at first boot", exists=True)
     ] = None,
+    restart: Annotated[
+        Literal["always", "never"] | None,
+        typer.Option(help="whether the node starts the guest again if it ends by itself; default: always"),
+    ] = None,
     ends_at: Annotated[str | None, typer.Option(help="time of automatic release; default: none")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="repeat an earlier request with its key")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait until it is active")] = False,
@@ -154,6 +159,7 @@ def create(
             sku=sku, gpus=gpus, region=region, reservation_id=reservation, holder_id=holder,
             ends_at=moment(ends_at, "--ends-at"), ssh_key_ids=find_ssh_key_ids(client, ssh_key or []), image=image, name=name,
             labels=read_labels(label or []), user_data=user_data.read_text() if user_data else None,
+            restart_policy=restart,
             idempotency_key=idempotency_key,
         )  # fmt: skip
         if wait:

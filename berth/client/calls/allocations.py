@@ -31,6 +31,7 @@ def create_allocation(
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
     user_data: str | None = None,
+    restart_policy: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[CreatedAllocation]:
     """Ask for `gpus` GPUs on one node, or, with `reservation_id` and `holder_id`, for what a reservation holds.
@@ -42,6 +43,7 @@ def create_allocation(
         "sku": sku, "gpus": gpus, "region": region, "ssh_key_ids": [str(key) for key in ssh_key_ids], "image": image,
         "name": name, "labels": dict(labels) if labels else None, "user_data": user_data,
         "reservation_id": _text(reservation_id), "holder_id": holder_id, "ends_at": written(ends_at),
+        "restart_policy": restart_policy,
     }  # fmt: skip
     return write("POST", f"{API}/allocations", CreatedAllocation, body, idempotency_key)
 

@@ -17,7 +17,8 @@ begin
         reservation_id uuid, claim_id bigint, judged_at timestamptz, key text, own_key text, fingerprint text,
         correlation_id uuid, request_id text, actor_kind text, actor_id text, sku text, sku_row_version bigint, shape text, gpu_model text,
         gpus integer, region text, image text, image_row_version bigint, price_version bigint, name text, labels jsonb,
-        user_data text, ssh_key_ids uuid[], ends_at timestamptz, start_seconds float8, units_seconds float8);
+        user_data text, ssh_key_ids uuid[], ends_at timestamptz, start_seconds float8, units_seconds float8,
+        restart_policy text);
     select * into strict claim from claims
     where id = item.claim_id and owner_kind = 'reservation' and owner_id = item.reservation_id and closed_at is null;
 
@@ -42,7 +43,7 @@ begin
     where id = claim.id returning * into claim;
     insert into allocations (id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name, labels,
         user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at,
-        waits_for, waits_since, waits_until, ends_at, reservation_id)
+        waits_for, waits_since, waits_until, ends_at, reservation_id, restart_policy)
     values (made.id, claim.tenant_id, item.sku, item.shape, item.gpu_model, item.gpus, item.region, item.image,
         item.price_version, item.name, item.labels, item.user_data,
         (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (item.ssh_key_ids)),
@@ -50,7 +51,7 @@ begin
         case when busy then 'units' else 'worker' end, item.judged_at,
         case when busy then least(item.ends_at, item.judged_at + make_interval(secs => item.units_seconds))
              else item.judged_at + make_interval(secs => item.start_seconds) end,
-        item.ends_at, item.reservation_id)
+        item.ends_at, item.reservation_id, coalesce(item.restart_policy, 'always'))
     returning * into made;
     insert into allocation_timeline (allocation_id, at, kind, to_state, row_version, actor_kind, actor_id, fence)
     values (made.id, item.judged_at, 'transition', 'requested', 1, item.actor_kind, item.actor_id, claim.fence);

@@ -20,7 +20,7 @@ begin
                 n integer, tenant_id uuid, key text, fingerprint text, correlation_id uuid, request_id text,
                 actor_id text, sku text, shape text, gpu_model text, gpus integer, region text, image text,
                 price_version bigint, name text, labels jsonb, user_data text, ssh_key_ids uuid[],
-                start_seconds float8, ends_at timestamptz) on i.n = p.n
+                start_seconds float8, ends_at timestamptz, restart_policy text) on i.n = p.n
         ), claim as (
             insert into claims (id, node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
             overriding system value
@@ -28,11 +28,11 @@ begin
         ), allocation as (
             insert into allocations (id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name,
                 labels, user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint,
-                correlation_id, requested_at, ends_at, waits_for, waits_since, waits_until)
+                correlation_id, requested_at, ends_at, waits_for, waits_since, waits_until, restart_policy)
             select id, tenant_id, sku, shape, gpu_model, gpus, region, image, price_version, name, labels, user_data,
                 (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (ssh_key_ids)),
                 node_id, claim_id, key, decode(fingerprint, 'hex'), correlation_id, stamp, ends_at, 'worker', stamp,
-                stamp + make_interval(secs => start_seconds)
+                stamp + make_interval(secs => start_seconds), coalesce(restart_policy, 'always')
             from put
             returning id, tenant_id, operation_key, creation_body(allocations)::text as body
         ), timeline as (

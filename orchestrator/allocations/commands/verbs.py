@@ -42,8 +42,8 @@ async def order_verb(
 ) -> Answer:
     """Return 202 with the allocation; its guest is about to change.
 
-    The same verb in progress, `stop` of a stopped guest and `start` of a running guest change nothing. Refusals, stored with the
-    key: `NotFound` for an unknown allocation or another tenant's (`tenant_id` None means any tenant), `Archived`,
+    The same verb in progress, `stop` of a stopped guest and `start` of a running healthy guest change nothing. Refusals,
+    stored with the key: `NotFound` for an unknown allocation or another tenant's (`tenant_id` None means any tenant), `Archived`,
     `InvalidState` for one that is not active or past its end, `VerbInProgress` during another verb.
     """
 

@@ -33,7 +33,7 @@ select a.id, a.tenant_id, a.node_id, a.claim_id, a.state, a.row_version, a.sku, 
        a.price_version, a.correlation_id, a.requested_at, a.active_at, a.releasing_at, a.ends_at, a.reservation_id,
        a.waits_for, a.waits_until,
        coalesce(a.provision_until, a.waits_until) as provision_until, a.release_attempts,
-       a.guest_state, a.guest_verb, n.online as node_online,
+       a.guest_state, a.guest_verb, a.health, n.online as node_online,
        coalesce(c.inherited_fence, c.fence) as fence, c.closed_at is not null as claim_closed, c.waits_for as claim_waits_for,
        c.waits_until as claim_waits_until, clock_timestamp() as clock,
        t.id as task_id, t.type as task_type, t.state as task_state, t.fence as task_fence, t.notify as task_notify,
@@ -116,6 +116,7 @@ moved as (
         health_cause = null,
         health_since = null,
         proof_of_life_at = null,
+        lost_at = null,
         health_until = null,
         provision_until = case when :to_state = 'provisioning' then deadline.at else a.provision_until end,
         waits_for = :waits_for,
@@ -124,7 +125,8 @@ moved as (
     from at, deadline
     where a.id = :id and a.state = :from_state and a.row_version = :row_version
     returning a.id, a.row_version, a.tenant_id, a.correlation_id,
-              case when old.state = 'active' then old.proof_of_life_at end as proof_of_life_at, old.health_since,
+              case when old.state = 'active' then old.proof_of_life_at end as proof_of_life_at,
+              old.health_since, old.health_cause, old.lost_at,
               case cast(:to_state as text) when 'releasing' then a.releasing_at else at.now end as since
 ), noted as (
     insert into allocation_timeline
@@ -138,7 +140,8 @@ moved as (
            cast(:payload as jsonb) || jsonb_build_object(
                cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
            || case when m.proof_of_life_at is null then '{}' else jsonb_build_object(
-               'last_proof_of_life_at', rfc3339(m.proof_of_life_at), 'outage_since', rfc3339(m.health_since)) end
+               'last_proof_of_life_at', rfc3339(m.proof_of_life_at), 'outage_since', rfc3339(m.health_since),
+               'outage_cause', m.health_cause, 'outage_lost_at', rfc3339(m.lost_at)) end
     from moved m, at
     where cast(:event_type as text) is not null
     returning event_id

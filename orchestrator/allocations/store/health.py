@@ -63,12 +63,13 @@ changes as (
         health_since = case when c.health is not null then coalesce(a.health_since, at.now) end,
         proof_of_life_at = case when c.health is not null then
             coalesce(a.proof_of_life_at, greatest(a.active_at, least(cast(:proof as timestamptz), at.now))) end,
+        lost_at = case when c.health = 'lost' then coalesce(a.lost_at, at.now) end,
         health_until = case when c.health is not null then at.now + make_interval(secs => c.wait_seconds) end
     from changes c, at where a.id = c.id and a.state = 'active'
     returning new.id, new.tenant_id, new.correlation_id, new.node_id, c.fence, new.health_until,
         coalesce(new.health, 'recovered') as change, coalesce(new.health_cause, old.health_cause) as cause,
         coalesce(new.health_since, old.health_since) as since,
-        coalesce(new.proof_of_life_at, old.proof_of_life_at) as proof_of_life_at
+        coalesce(new.proof_of_life_at, old.proof_of_life_at) as proof_of_life_at, old.lost_at
 ), noted as (
     insert into allocation_timeline (allocation_id, at, kind, code, detail, actor_kind, actor_id, fence)
     select m.id, at.now, 'note', m.change, m.cause, 'system', 'health', m.fence from moved m, at
@@ -77,7 +78,7 @@ changes as (
     select 'allocation.' || m.change, at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, jsonb_build_object(
         'allocation_id', m.id, 'cause', m.cause, 'since', rfc3339(m.since),
         'last_proof_of_life_at', rfc3339(m.proof_of_life_at), 'fence', m.fence)
-        || case m.change when 'recovered' then jsonb_build_object('recovered_at', rfc3339(at.now))
+        || case m.change when 'recovered' then jsonb_build_object('recovered_at', rfc3339(at.now), 'lost_at', rfc3339(m.lost_at))
                          else jsonb_build_object('waits_until', rfc3339(m.health_until)) end
     from moved m, at order by m.id
 )

@@ -27,7 +27,7 @@ _claim = (
 )
 _OWN_COLUMNS = (
     "id", "tenant_id", "state", "row_version", "sku", "shape", "gpu_model", "gpus", "region", "image", "name", "labels",
-    "correlation_id", "reservation_id", "ends_at", "requested_at", "active_at", "releasing_at", "released_at",
+    "correlation_id", "reservation_id", "ends_at", "restart_policy", "requested_at", "active_at", "releasing_at", "released_at",
     "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result", "guest_state",
     "guest_verb", "guest_failure_code", "guest_failure_detail", "health", "health_cause", "health_since",
     "proof_of_life_at", "health_until",
@@ -125,6 +125,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "correlation_id": str(row.correlation_id),
         "reservation_id": None if row.reservation_id is None else str(row.reservation_id),
         "ends_at": rfc3339(row.ends_at),
+        "restart_policy": row.restart_policy,
         "row_version": row.row_version,
         "requested_at": rfc3339(row.requested_at),
         "active_at": rfc3339(row.active_at),

@@ -50,6 +50,7 @@ class Create:
     user_data: str | None
     correlation_id: UUID
     ends_at: datetime | None = None
+    restart_policy: str = "always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ def _item(n: int, request: PlacementRequest) -> dict[str, object]:
         "name": create.name,
         "labels": create.labels,
         "user_data": create.user_data,
+        "restart_policy": create.restart_policy,
         "ssh_key_ids": [str(key) for key in create.ssh_key_ids],
         "classes": [choice.fit.number for choice in choices],
         "lows": [choice.low for choice in choices],

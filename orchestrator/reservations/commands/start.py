@@ -117,6 +117,7 @@ def _start_of(subject: ReservationSubject, claim: HeldClaim) -> Start:
         name=template.get("name"),
         labels=template.get("labels", {}),
         user_data=template.get("user_data"),
+        restart_policy=template.get("restart_policy", "always"),
     )
 
 

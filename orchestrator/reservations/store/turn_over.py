@@ -45,6 +45,7 @@ class Start:
     name: str | None
     labels: dict[str, str]
     user_data: str | None
+    restart_policy: str = "always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def start_item(start: Start, bounds: StartBounds, actor: Actor) -> dict[str, Any
         "name": start.name,
         "labels": start.labels,
         "user_data": start.user_data,
+        "restart_policy": start.restart_policy,
         "ssh_key_ids": [str(key) for key in start.ssh_key_ids],
         "start_seconds": bounds.start_seconds,
         "units_seconds": bounds.units_seconds,

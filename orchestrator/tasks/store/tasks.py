@@ -19,6 +19,7 @@ from node_agent.protocol import (
     TaskType,
     VerbParameters,
 )
+from node_agent.wire.guests import RestartPolicy
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
@@ -44,6 +45,7 @@ class Instructions:
     name: str | None
     gpu_model: str
     user_data: str | None
+    restart_policy: str
     ssh_public_keys: list[str]
     image: str
     image_url: str
@@ -66,7 +68,7 @@ _READ_INSTRUCTIONS = """
 select n.epoch as node_epoch, n.faults, a.labels,
        array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
              order by unit) as slots,
-       a.name, a.gpu_model, a.user_data, a.ssh_public_keys,
+       a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
        i.name as image, i.url as image_url, i.sha256 as image_sha256
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
 where a.id = :id
@@ -101,6 +103,7 @@ def provision_parameters(subject: Subject, instructions: Instructions, faults: d
         image=ImageParameters(name=instructions.image, url=instructions.image_url, sha256=instructions.image_sha256),
         ssh_public_keys=instructions.ssh_public_keys,
         user_data=instructions.user_data,
+        restart_policy=RestartPolicy(instructions.restart_policy),
         hostname=f"berth-{subject.id}",
         faults=faults,
     )

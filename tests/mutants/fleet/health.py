@@ -32,6 +32,11 @@ MUTANTS: list[Mutant] = [
         f"{_NOTICING}::test_a_lying_agent_changes_nothing_of_another_node",
     ),
     _mutant(
+        "a guest that ended is not started, since it counts as running", "allocations", "orchestrator/allocations/rules.py",
+        "subject.health is None and ", "",
+        f"{_NOTICING}::test_the_tenant_can_start_a_guest_that_ended_although_it_counts_as_running",
+    ),
+    _mutant(
         "a repeated report is an event", "allocations", _RULES, "if seen.health is now.health or", "if",
         f"{_NOTICING}::test_a_guest_that_is_down_is_degraded_once_then_lost_or_recovered",
     ),
@@ -59,8 +64,13 @@ MUTANTS: list[Mutant] = [
         f"{_CREDITS}::test_outages_in_a_row_never_credit_a_time_twice_and_a_release_ends_the_last",
     ),
     _mutant(
+        "a guest that its tenant powered off is free of charge", "billing", "worker/metering/meter.py",
+        "ends_at = data[lost_field] if is_with_tenant else data[end_field]", "ends_at = data[end_field]",
+        f"{_CREDITS}::test_a_guest_that_stays_ended_is_credited_until_it_counts_as_lost[False]",
+    ),
+    _mutant(
         "time that was not metered is credited", "billing", _CREDIT, "greatest(c.starts_at, i.active_at, c.after,",
         "greatest(c.starts_at, c.after,",
-        f"{_CREDITS}::test_a_redelivered_end_and_a_time_outside_of_the_metered_credit_nothing",
+        f"{_CREDITS}::test_no_credit_begins_before_the_metered_time",
     ),
 ]  # fmt: skip

@@ -50,5 +50,16 @@ def test_a_template_stored_before_a_member_existed_starts(database_url: str) -> 
         assert await start_reservation(desk.context, desk.catalogue, made) is Started.LAST
 
     at_desk(database_url, seeded, way)
-    found = rows_of(database_url, "select name, labels, user_data from allocations")
-    assert found == [(None, {}, None)]
+    found = rows_of(database_url, "select name, labels, user_data, restart_policy from allocations")
+    assert found == [(None, {}, None, "always")]
+
+
+def test_a_template_decides_the_restart_policy(database_url: str) -> None:
+    seeded = seed_with_seats(database_url)
+
+    async def way(desk: Desk) -> None:
+        made = await starting(desk, template={"ssh_key_ids": [str(seeded.ssh_key_id)], "restart_policy": "never"})
+        assert await start_reservation(desk.context, desk.catalogue, made) is Started.LAST
+
+    at_desk(database_url, seeded, way)
+    assert rows_of(database_url, "select restart_policy from allocations") == [("never",)]
