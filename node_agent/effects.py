@@ -7,6 +7,7 @@ of the driver is a failed task with code `driver_error`, never a dead agent.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -128,7 +129,7 @@ class Effects:
 
     async def _probe(self, body: TaskBody) -> ResultReport:
         if body.type is TaskType.TOPOLOGY_DISCOVER:
-            return completed(body.fence, (await self._driver.facts()).model_dump(mode="json"))
+            return completed(body.fence, json.loads((await self._driver.topology()).canonical()))
         inventory = await self._driver.inventory()
         return completed(
             body.fence,

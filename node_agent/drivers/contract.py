@@ -42,10 +42,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
-
-from pydantic import Field
 
 from node_agent.protocol import (
     FailureCode,
@@ -55,8 +53,8 @@ from node_agent.protocol import (
     ReleaseResult,
     VerbResult,
 )
-from node_agent.wire.fields import Closed
 from node_agent.wire.guests import RestartPolicy
+from node_agent.wire.topology import Topology
 
 Result = TypeVar("Result")
 
@@ -176,30 +174,6 @@ class Inventory:
         return [held.allocation_id for held in self.held if held.state is GuestState.DOWN]
 
 
-class Device(Closed):
-    """A device that discovery found. `address` is the name that the other parts of the contract use."""
-
-    kind: Literal["gpu", "disk", "nic"]
-    address: Annotated[str, Field(min_length=1, max_length=200)]
-    model: str | None = None
-    serial: str | None = None
-    size_bytes: int | None = None
-    numa_node: int | None = None
-    iommu_group: int | None = None
-    wipe_methods: list[str] = Field(default_factory=list)
-
-
-class Facts(Closed):
-    """What the node is made of, as found now: the result of `slice.topology_discover`."""
-
-    driver: str
-    kernel: str
-    processors: int
-    memory_bytes: int
-    disk_free_bytes: int
-    devices: list[Device] = Field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class ConsoleText:
     """A part of a guest's console log: `data` begins at `offset`. A log may have lost its beginning (`offset` is then
@@ -245,8 +219,8 @@ class Driver(Protocol):
     async def tend_leases(self) -> list[int]:
         """Renew the leases of what is there and clear those of what is gone; the slots cleared. Never one in use."""
 
-    async def facts(self) -> Facts:
-        """What the node is made of."""
+    async def topology(self) -> Topology:
+        """What the node is made of, as found now. A part that cannot be read is absent; raises nothing for it."""
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """The guest's console log from `offset` on, at most `bytes_max`. Raises LookupError if there is no such guest."""

@@ -12,7 +12,6 @@ from uuid import UUID
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
-    Facts,
     GuestState,
     Held,
     Inventory,
@@ -23,6 +22,7 @@ from node_agent.drivers.contract import (
     VerbOrder,
 )
 from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
+from node_agent.wire.topology import Processors, Topology
 
 
 class NoopDriver:
@@ -86,9 +86,9 @@ class NoopDriver:
         """There are no leases."""
         return []
 
-    async def facts(self) -> Facts:
-        """The kernel and nothing more."""
-        return Facts(driver=self.name, kernel=os.uname().release, processors=0, memory_bytes=0, disk_free_bytes=0)
+    async def topology(self) -> Topology:
+        """The architecture and nothing more."""
+        return Topology(driver=self.name, processors=Processors(architecture=os.uname().machine))
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """There are no consoles."""

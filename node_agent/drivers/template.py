@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
+from node_agent.discovery.discover import discover
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
-    Facts,
     GuestState,
     Held,
     Inventory,
@@ -39,6 +39,7 @@ from node_agent.drivers.wipe import wipe_content
 from node_agent.durable_files import make_private_directory, sync_directory, write_durably
 from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
+from node_agent.wire.topology import Topology
 
 GUEST = """
 import os, socket, sys
@@ -187,13 +188,9 @@ class TemplateDriver:
         """Leases of this driver do not expire: a release drops them."""
         return []
 
-    async def facts(self) -> Facts:
-        """The node's processors, memory and disk."""
-        return Facts(
-            driver=self.name, kernel=os.uname().release, processors=os.cpu_count() or 1,
-            memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            disk_free_bytes=shutil.disk_usage(self._directory).free,
-        )  # fmt: skip
+    async def topology(self) -> Topology:
+        """See `node_agent.discovery`."""
+        return await discover(self.name)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """Its guests write nothing."""

@@ -1,4 +1,4 @@
-"""A driver's plans, performed in the test's own process: phases twice, two orders for one slot, verbs, console, facts."""
+"""A driver's plans, performed in the test's own process: phases twice, two orders for one slot, verbs, console, topology."""
 
 from __future__ import annotations
 
@@ -191,12 +191,13 @@ def test_a_guest_that_dies_is_reported_and_comes_back(harness: Harness, tmp_path
     play(harness, tmp_path, scenario)
 
 
-def test_facts_and_the_console(harness: Harness, tmp_path: Path) -> None:
+def test_the_topology_and_the_console(harness: Harness, tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        facts = await node.driver.facts()
-        assert (facts.driver, facts.kernel, facts.processors) == (harness.name, os.uname().release, os.cpu_count())
-        assert facts.memory_bytes > 0
-        assert facts.disk_free_bytes > 0
+        topology = await node.driver.topology()
+        assert (topology.driver, topology.firmware.kernel) == (harness.name, os.uname().release)
+        assert topology.processors.threads == os.cpu_count()
+        assert topology.memory_bytes
+        assert topology.disks is not None
         with pytest.raises(LookupError):
             await node.driver.console(uuid.uuid4(), 0, 1000)
         order = node.order()

@@ -14,10 +14,10 @@ from uuid import UUID
 import structlog
 
 from node_agent.checks.accelerator import kvm_boots
+from node_agent.discovery.discover import discover
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
-    Facts,
     GuestState,
     Held,
     Inventory,
@@ -27,7 +27,6 @@ from node_agent.drivers.contract import (
     Verb,
     VerbOrder,
 )
-from node_agent.drivers.host_facts import facts_of_host
 from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
@@ -44,6 +43,7 @@ from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
 from node_agent.problems import CannotStart
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
+from node_agent.wire.topology import Topology
 
 log = structlog.get_logger("node_agent.libvirt")
 
@@ -175,9 +175,9 @@ class LibvirtDriver:
             log.warning("lease_cleared", slot=slot, allocation_id=str(lease.allocation_id) if lease else None)
         return list(cleared)
 
-    async def facts(self) -> Facts:
-        """The host's processors, memory and disk."""
-        return facts_of_host(self.name, self._node.allocations)
+    async def topology(self) -> Topology:
+        """See `node_agent.discovery`."""
+        return await discover(self.name)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest wrote to its serial port, and virtlogd kept."""

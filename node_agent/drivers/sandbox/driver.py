@@ -13,10 +13,10 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.discovery.discover import discover
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
-    Facts,
     Inventory,
     Plan,
     ProvisionOrder,
@@ -24,7 +24,6 @@ from node_agent.drivers.contract import (
     Verb,
     VerbOrder,
 )
-from node_agent.drivers.host_facts import facts_of_host
 from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
@@ -39,6 +38,7 @@ from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
 from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
+from node_agent.wire.topology import Topology
 
 log = structlog.get_logger("node_agent.sandbox")
 
@@ -148,9 +148,9 @@ class SandboxDriver:
         there = self._directory(allocation_id).exists() or allocation_id in self._under_way
         return there or has_processes(allocation_id)
 
-    async def facts(self) -> Facts:
-        """The node's processors, memory and disk. A sandbox has no devices to discover."""
-        return facts_of_host(self.name, self._allocations)
+    async def topology(self) -> Topology:
+        """See `node_agent.discovery`."""
+        return await discover(self.name)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest's process wrote to its standard error."""
